@@ -73,7 +73,7 @@ def test_a_run_can_be_started_with_the_keyboard(browser: Any, api: ApiServer) ->
         for text in ("349", "A-1"):
             page.keyboard.type(text)
             page.keyboard.press("Tab")
-        page.keyboard.type("over")  # selects the value that begins so
+        page.keyboard.type("over")  # selects the value with that prefix
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Start").focus()
         page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""Heartbeats: rarely sent, never forgotten; what their answers mean."""
+"""Heartbeats: throttling, delivery, and the meaning of responses."""
 
 import re
 import shutil

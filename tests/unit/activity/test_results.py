@@ -1,4 +1,4 @@
-"""Results and failures: whole, or not at all."""
+"""Results and failures: written completely or not at all."""
 
 import json
 from datetime import timedelta
@@ -117,7 +117,7 @@ class CardRefusedError(Exception):
 
 
 class Unprintable(Exception):  # noqa: N818
-    """An exception that fails when it is asked what it says."""
+    """An exception whose message cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no")

@@ -1,4 +1,4 @@
-"""The sidecar, as a process beside a folder: heartbeats, cancellation and results as files."""
+"""The sidecar as a process with a folder: heartbeats, cancellation and results as files."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class Beside:
 
 @pytest.fixture
 def beside(api: Any, pod: Any, tmp_path: Path) -> Any:
-    """Starts one; the Lease has a short timeout, so that heartbeats are sent soon."""
+    """Start a sidecar; the Lease has a short timeout, so that heartbeats are sent soon."""
     started: list[Beside] = []
 
     def start(**environ: str) -> Beside:
@@ -132,7 +132,7 @@ def test_the_sidecar_can_be_run_as_a_module() -> None:
     assert "sidecar" in done.stdout
 
 
-# What the activity puts into the folder in the place of files
+# Objects that an activity may put into the folder in place of files
 
 
 def trap(kind: str, path: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The models say what the API server says: the table of `tests/integration/admission.yaml`, without a cluster."""
+"""The models give the same errors as the API server: the table of `tests/integration/admission.yaml`, without a cluster."""
 
 from typing import Any
 

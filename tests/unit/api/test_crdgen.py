@@ -150,7 +150,7 @@ def test_the_chart_copy_differs_only_in_its_conditions(kind: type[Resource]) -> 
     template = chart_template(crd_yaml(kind))
     assert "{{- if .Values.crds.enabled }}" in template
     assert "helm.sh/resource-policy: keep" in template
-    # What helm makes of it, with the switches on.
+    # The output of helm, with all conditions enabled.
     rendered = re.sub(r"(?m)^ *\{\{-.*\}\}\n", "", template).replace('{{ "{{" }}', "{{")
     crd = yaml.safe_load(rendered)
     assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}

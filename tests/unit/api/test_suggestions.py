@@ -1,4 +1,4 @@
-"""What is suggested to those who write what CronJob, Argo or Temporal call it, or mistype."""
+"""Suggestions for field names of CronJob, Argo or Temporal, and for misspelled ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The chart renders what it promises, whatever the values."""
+"""The rendered objects of the chart, for various values."""
 
 import json
 import re

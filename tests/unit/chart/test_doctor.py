@@ -1,4 +1,4 @@
-"""`perdure doctor` understands what the chart installs."""
+"""`perdure doctor` recognizes the objects of the chart."""
 
 import json
 from collections.abc import Sequence

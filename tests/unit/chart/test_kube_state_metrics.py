@@ -1,4 +1,4 @@
-"""The configuration for kube-state-metrics: what it reads exists in the CRDs."""
+"""The configuration for kube-state-metrics: its fields exist in the CRDs."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Alerts, the dashboard, and the test of the chart: what they query exists, and someone can act on it."""
+"""Alerts, the dashboard, and the test of the chart: metrics exist, and alerts have runbooks."""
 
 import json
 import re

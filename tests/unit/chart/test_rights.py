@@ -1,4 +1,4 @@
-"""What the documentation says of the operator's rights is what the chart gives it."""
+"""The documented permissions of the operator are those of the chart."""
 
 import re
 from collections import defaultdict

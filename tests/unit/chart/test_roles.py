@@ -1,4 +1,4 @@
-"""The roles of the chart: what the operator, activities, users, workers, and Temporal clients may do."""
+"""The roles of the chart: permissions of the operator, activities, users, workers, and Temporal clients."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The command as it is called: help, errors, exit codes. An HTTP server of the tests' own stands in for a cluster."""
+"""The command line: help, errors, exit codes. An HTTP server of the tests stands in for a cluster."""
 
 import json
 import re
@@ -138,7 +138,7 @@ def test_sealed_segments_come_before_the_events_in_the_status(server: ApiServer)
     assert (path, query["fieldSelector"]) == (where, [f"spec.workflowRun.runId={UID}"])
     server.asked.clear()
     assert call("wait", "order-42").exit_code == 0
-    assert where in [path for path, _ in server.asked]  # once the run has closed, the whole history is shown
+    assert where in [path for path, _ in server.asked]  # once the run has closed, the complete history is shown
     whole = call("describe", "order-42", "-o", "json").stdout
     server.answers[f"{RUNS}/order-42"] = flow.object
     assert call("describe", "order-42", "-o", "json").stdout == whole
@@ -198,7 +198,7 @@ def test_an_unreadable_namespace_is_assumed_to_exist(server: ApiServer, status: 
 
 
 def of_workflow_id(server: ApiServer, *found: dict[str, Any]) -> None:
-    """Have the list answer with the runs that a field selector takes."""
+    """Let the list return the runs that match a field selector."""
 
     def answer() -> dict[str, Any]:
         field, _, value = server.asked[-1][1]["fieldSelector"][0].partition("=")

@@ -1,4 +1,4 @@
-"""`perdure artifacts`: what a run has left, and how a pod reads it for the user."""
+"""`perdure artifacts`: the artifacts of a run, and the pod that reads one for the user."""
 
 import base64
 import hashlib

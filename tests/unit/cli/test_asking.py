@@ -1,4 +1,4 @@
-"""Asking with the command line, as far as that needs no cluster: what is wrong is told before anything is asked."""
+"""Requests of the command line, without a cluster: errors are reported before any request."""
 
 from pathlib import Path
 from typing import Any

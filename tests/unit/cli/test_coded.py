@@ -1,4 +1,4 @@
-"""What the command shows of a run of code, which Temporal SDK workers decide."""
+"""Runs of code, which Temporal SDK workers decide, as the command line shows them."""
 
 from datetime import timedelta
 from typing import Any

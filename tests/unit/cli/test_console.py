@@ -1,4 +1,4 @@
-"""`perdure console`: what its pages show, to whom, and that they execute nothing that users have written."""
+"""`perdure console`: the content of its pages, permissions, and escaping of user input."""
 
 import asyncio
 import re

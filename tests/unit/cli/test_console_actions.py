@@ -29,7 +29,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
 
 
 def answer(operation: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what is asked of order-9-charge; do the rest."""
+    """Reject requests to order-9-charge, and complete the others."""
     name = operation["spec"]["target"]["name"]
     if name == "order-9-charge":
         condition = {"type": "Failed", "status": "True", "reason": "Refused", "message": NASTY}
@@ -116,7 +116,7 @@ async def test_an_invalid_signal_shows_the_form_again_with_the_problem_at_its_fi
         assert fields["signal"]["value"] == "approved"
         assert fields["input"]["aria-invalid"] == "true"
         assert "signal-input-problem" in str(fields["input"]["aria-describedby"])
-        assert NASTY in "".join(parsed(page).parts)  # what the user has written
+        assert NASTY in "".join(parsed(page).parts)  # the input of the user
         page, _ = await browser.post(f"{RUN}/signal", [sent[0], ("signal", " "), ("input", "yes")], 422)
         assert "Signal : Enter the name of the signal." in shown(page)
         assert "Input : Enter JSON" in shown(page)

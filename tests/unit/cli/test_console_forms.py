@@ -1,4 +1,4 @@
-"""The form for the input of a run: its fields by the schema of the Workflow, and what it makes of what users enter."""
+"""The form for the input of a run: its fields by the schema of the Workflow, and the conversion of user input."""
 
 from typing import Any
 

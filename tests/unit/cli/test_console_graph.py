@@ -1,4 +1,4 @@
-"""Where the console draws steps: below those that they need, apart from each other, inside what they belong to."""
+"""The layout of steps in the console: below their needs, without overlap, inside their block."""
 
 from itertools import combinations, pairwise
 

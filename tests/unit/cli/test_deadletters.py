@@ -1,4 +1,4 @@
-"""`perdure deadletters`: how they are shown, what is asked of the operator, and what is refused before."""
+"""`perdure deadletters`: output, requests to the operator, and usage errors."""
 
 import json
 from collections.abc import Callable
@@ -85,7 +85,7 @@ LETTERS = "/apis/perdure.dev/v1alpha1/namespaces/shop/deadletters"
 
 
 def answered(**phases: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The status of Operations, by their target; one that is not named has none yet."""
+    """The status of Operations by their target; others have none yet."""
 
     def status(operation: dict[str, Any]) -> dict[str, Any]:
         phase = phases.get(operation["spec"]["target"]["name"])

@@ -1,4 +1,4 @@
-"""Values that nest deeper than any run may carry: nothing that shows a run fails because of one."""
+"""Values nested deeper than runs may contain: no view of a run fails because of one."""
 
 from typing import Any
 

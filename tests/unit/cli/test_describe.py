@@ -1,4 +1,4 @@
-"""What `describe` shows, case by case; times are seconds since the start."""
+"""The output of `describe`, case by case; times are seconds since the start."""
 
 import json
 from datetime import timedelta

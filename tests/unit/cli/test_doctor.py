@@ -1,4 +1,4 @@
-"""`perdure doctor`: each check passes where all is well, and fails with what to do where it is not."""
+"""`perdure doctor`: each check passes on a healthy cluster, and otherwise fails with a remedy."""
 
 import json
 from datetime import timedelta

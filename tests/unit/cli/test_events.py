@@ -1,4 +1,4 @@
-"""What `history` shows."""
+"""The output of `history`."""
 
 from typing import Any, get_args
 

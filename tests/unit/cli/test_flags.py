@@ -1,4 +1,4 @@
-"""Options of kubectl that every verb takes, completion, and the verbs of other tools."""
+"""Options of kubectl that every verb accepts, completion, and the verbs of other tools."""
 
 import os
 import subprocess

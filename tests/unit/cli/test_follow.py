@@ -1,4 +1,4 @@
-"""What `wait` and `list` show."""
+"""The output of `wait` and `list`."""
 
 from perdure.cli.view.changes import changes
 from perdure.cli.view.follow import window

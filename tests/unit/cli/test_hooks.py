@@ -1,4 +1,4 @@
-"""The hooks of a step, and what people should decide, in `perdure describe`."""
+"""The hooks of a step, and messages of approvals, in `perdure describe`."""
 
 from unit.cli.flow import Flow, golden
 from unit.cli.test_steps import steps

@@ -1,4 +1,4 @@
-"""What pods and Leases tell of attempts."""
+"""Live data of attempts from pods and Leases."""
 
 import json
 from typing import Any

@@ -55,7 +55,7 @@ def logs(*options: str) -> tuple[int, list[str], str]:
 
 @pytest.fixture
 def shop(server: ApiServer) -> ApiServer:
-    """Reserved at the second attempt, charged at the third; the first pod of each step is gone."""
+    """Reserved at the second attempt, charged at the third; the first pod of each step is deleted."""
     server.answers |= {
         RUN: charged_after_two_refusals().object,
         PODS: items(
@@ -177,7 +177,7 @@ def test_children_are_shown_by_their_names(server: ApiServer) -> None:
 
 
 def test_following_continues_with_new_pods_and_after_a_disconnect_until_the_run_ends(server: ApiServer) -> None:
-    """The first stream breaks after two lines of the same moment; they come again with the rest, and are shown once."""
+    """The first stream breaks after two lines of the same time; they are sent again with the rest, and shown once."""
     flow = Flow().started(1)
     looks: Iterator[Any] = iter([flow.object, flow.object, flow.completed(3).object, flow.object])
     end = declined_at_once(flow)
@@ -204,7 +204,7 @@ def declined_at_once(flow: Flow) -> dict[str, Any]:
     return flow.failed(5, declined(non_retryable=True)).object
 
 
-# What is known without a cluster
+# Without a cluster
 
 
 def test_the_missing_pod_of_an_open_attempt_is_not_reported_as_deleted() -> None:

@@ -1,4 +1,4 @@
-"""What the command shows of the Nexus operations of a run of code."""
+"""Nexus operations of a run of code, as the command line shows them."""
 
 from datetime import timedelta
 from typing import Any

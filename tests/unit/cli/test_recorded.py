@@ -1,4 +1,4 @@
-"""What `describe` shows of runs as a cluster had them."""
+"""The output of `describe` for runs recorded on a cluster."""
 
 import json
 from pathlib import Path

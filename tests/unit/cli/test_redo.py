@@ -1,4 +1,4 @@
-"""`perdure retry`, `rerun`, `stop` and `start -p`: what they ask for."""
+"""`perdure retry`, `rerun`, `stop` and `start -p`: their requests."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ def call(*arguments: str) -> Any:
 
 
 def asked(server: ApiServer, *arguments: str) -> dict[str, Any]:
-    """The spec of the object that a command makes."""
+    """The spec of the object that a command creates."""
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     spec: dict[str, Any] = server.created[-1]["spec"]
@@ -44,7 +44,7 @@ def test_retry_and_stop_are_operations(server: ApiServer, arguments: list[str], 
 
 @pytest.fixture
 def ran(server: ApiServer) -> ApiServer:
-    """A run that may be done again."""
+    """A run that can be repeated."""
     server.answers[RUN] = {
         "metadata": {
             "name": "order-42",

@@ -319,7 +319,7 @@ def test_a_string_calendar_has_the_defaults_of_temporal() -> None:
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where something stands in a manifest."""
+    """All paths in a manifest."""
     yield path
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in entries:

@@ -1,4 +1,4 @@
-"""Schedules as people see them, and what `schedule create` says before it asks a cluster."""
+"""The output for Schedules, and checks of `schedule create` before any request."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`perdure search-attributes`: what is shown, what is written, and what is refused before."""
+"""`perdure search-attributes`: output, writes, and usage errors."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the command shows of a standalone activity, and of a standalone Nexus operation."""
+"""Standalone activities and standalone Nexus operations, as the command line shows them."""
 
 from typing import Any
 

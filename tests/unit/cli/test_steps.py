@@ -50,7 +50,7 @@ blocks:
 
 
 def trip() -> Flow:
-    """Hotel and flight are booked, there is no car: what was booked is to be undone."""
+    """Hotel and flight are booked, and no car is available: the bookings are compensated."""
     flow = Flow(TRIP, input={"extra": False}).started(1).completed(2, "H-1").started(3).completed(4, "F-1")
     return flow.started(5).failed(6, declined("all cars are taken", non_retryable=True))
 
@@ -243,7 +243,7 @@ def test_a_long_failure_is_shown_once_with_its_lines() -> None:
     said = "cannot reach the bank\nhost: bank.example\n" + "reason: " + "far " * 30
     flow = Flow().started(1).failed(2, declined(said, non_retryable=True))
     shown = plain(describe(flow.run(), flow.page(width=80)))
-    assert shown.count("host: bank.example") == 2  # cut, beside the step; and whole
+    assert shown.count("host: bank.example") == 2  # truncated next to the step, and complete
     assert "\n      host: bank.example\n" in shown.split("\nFailure\n")[1]
     assert max(map(len, shown.splitlines())) <= 100
 

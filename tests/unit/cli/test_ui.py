@@ -1,4 +1,4 @@
-"""`perdure ui`: who may use the local address, whose token is passed on, and how it gets to the cluster."""
+"""`perdure ui`: access to the local address, the forwarded token, and the connection to the cluster."""
 
 import asyncio
 import stat
@@ -27,7 +27,7 @@ TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
 
 @asynccontextmanager
 async def web_ui() -> AsyncIterator[tuple[str, list[web.Request]]]:
-    """A server in the place of the Web UI; its address, and what it has been asked."""
+    """A server in place of the Web UI: its address, and its requests."""
     seen: list[web.Request] = []
 
     async def answer(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""A queue on a clock of its own."""
+"""A queue with a virtual clock."""
 
 import asyncio
 import functools
@@ -58,7 +58,7 @@ def elapsed() -> float:
 
 @dataclass
 class Bench:
-    """Work that takes a while, may fail, and is written down."""
+    """Work that takes some time, may fail, and is recorded."""
 
     takes: float = 0.0
     clock_is_off: float = 0.0

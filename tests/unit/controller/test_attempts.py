@@ -1,4 +1,4 @@
-"""When it is told that something is in the way of an attempt; the API server is never asked. Times are seconds."""
+"""Reports of obstacles of attempts; the API server is never called. Times are seconds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -123,7 +123,7 @@ async def test_a_lasting_obstacle_is_reported_once() -> None:
         assert found.next_wake(state_of(2, stuck=True), at(6)) is None
         found.observe(waiting_pod(2, "ImagePullBackOff"))
         await found.gather(state_of(2, stuck=True), at(60))
-        await found.gather(state, at(61))  # the commit has come to nothing
+        await found.gather(state, at(61))  # the commit has failed
         assert len(told) == 1
 
 
@@ -156,7 +156,7 @@ async def test_one_of_several_equal_obstacles_is_reported() -> None:
 
 
 class Node:
-    """Gives logs when it is told to, or never."""
+    """Returns logs when the test decides, or never."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -168,10 +168,10 @@ class Node:
         return await self._answer
 
     async def answer(self, text: str) -> None:
-        await asyncio.sleep(0)  # until it is asked
+        await asyncio.sleep(0)  # until it gets the request
         assert self._answer is not None
         self._answer.set_result(text)
-        for _ in range(5):  # until everyone knows
+        for _ in range(5):  # until all have processed it
             await asyncio.sleep(0)
 
 
@@ -183,7 +183,7 @@ def failed_pod(number: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RunAttempts, Node, list[str]]]:
-    """An attempt that has failed, and whose node has been asked for its log."""
+    """A failed attempt whose log has been requested from its node."""
     node, woken = Node(), list[str]()
     monkeypatch.setattr(Client, "text", lambda _self, url, **query: node.text(url, **query))
     async with attempts(lambda: woken.append("woken")) as (found, _):

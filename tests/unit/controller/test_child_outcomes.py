@@ -1,4 +1,4 @@
-"""What a run hears of its children; with an API server on loopback."""
+"""Outcomes of children that a run receives; with an API server on loopback."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A status that is computed from the object is written once, whatever others write meanwhile."""
+"""A status computed from its object is written once, even if others write meanwhile."""
 
 from collections.abc import AsyncIterator
 

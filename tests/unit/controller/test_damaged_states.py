@@ -256,7 +256,7 @@ async def test_an_edit_is_reported_and_no_work_is_repeated(store: Store, edit: C
         assert damaged() == found + 1
         assert len(pods(store)) == 2
         assert not [key for key in store.deleted if key.startswith("workflowruns/")]
-        # It is restored, whatever else has been written since, and goes on where it was.
+        # It is restored despite later writes, and continues where it was.
         store.edit("workflowruns/order", lambda run: run.update(status=good))
         await until(reason(store, "Running"))
         succeed(store, pods(store)[1])

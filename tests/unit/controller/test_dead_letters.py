@@ -1,4 +1,4 @@
-"""What is written of an activity that has failed for good, and how it is done again; with an API server on loopback."""
+"""Dead letters of failed activities, and their re-drives; with an API server on loopback."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

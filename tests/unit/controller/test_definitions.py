@@ -16,7 +16,7 @@ from perdure.language.program import InvalidWorkflowError, Program
 
 @pytest.fixture
 async def compiler() -> Any:
-    """Nothing is asked of an API server here."""
+    """No API server is used here."""
     async with Client.open(Access(server="http://127.0.0.1:9"), user_agent="test") as client:
         yield Definitions(client)
 
@@ -28,7 +28,7 @@ def definition(steps: int, of: str = "input.a") -> dict[str, Any]:
 
 
 class Runs:
-    """Who needs definitions: each comes back when it is told to."""
+    """Callers that need definitions: each returns when it is woken."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions

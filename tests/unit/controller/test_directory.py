@@ -1,4 +1,4 @@
-"""A workflow id has one open run, whatever comes in which order, and whichever of two operators decides."""
+"""A workflow ID has one open run, with events in any order and two operators."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from perdure.kube import client as kube
 
 
 class Server:
-    """What the API server has: runs of one workflow id, and what a watch tells of them, in order."""
+    """The API server: runs of one workflow ID, and their watch events in order."""
 
     def __init__(self) -> None:
         self.runs: dict[str, kube.Object] = {}
@@ -32,7 +32,7 @@ class Server:
         return self._written({"metadata": meta, "spec": {"workflowId": "same"}})
 
     def start(self, seen: kube.Object) -> kube.Object | None:
-        """The compare-and-swap with which a run starts; None if somebody has written since."""
+        """The compare-and-swap that starts a run; None after a conflicting write."""
         current = self.runs[seen["metadata"]["uid"]]
         if current["metadata"]["resourceVersion"] != seen["metadata"]["resourceVersion"]:
             return None
@@ -57,7 +57,7 @@ class Server:
 
 
 class Operator:
-    """One that decides by what it knows; its writes arrive later."""
+    """An operator that decides by its observations; its writes arrive later."""
 
     def __init__(self, server: Server) -> None:
         self.directory, self._server = Directory(), server

@@ -1,4 +1,4 @@
-"""Work outside of a queue waits for what is made elsewhere, such as a compiled definition."""
+"""Work outside of a queue waits for shared results, such as a compiled definition."""
 
 import asyncio
 from collections.abc import AsyncIterator

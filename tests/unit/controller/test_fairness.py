@@ -1,4 +1,4 @@
-"""Whose turn it is: no tenant waits for what another one has waiting."""
+"""Fair scheduling: no tenant waits for the backlog of another one."""
 
 import asyncio
 from collections import Counter

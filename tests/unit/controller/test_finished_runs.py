@@ -1,4 +1,4 @@
-"""What the operator keeps of finished runs: little of each, whatever its size."""
+"""The operator keeps little memory of each finished run, whatever its size."""
 
 import gc
 import json
@@ -97,7 +97,7 @@ async def test_changes_of_runs_of_other_members_skip_the_handlers() -> None:
     later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
     async with client_of_nothing() as client:
         manager = manager_over(client, fleet="perdure")
-        assert not manager.knows("workflowruns", run)  # it may be one that this member works on
+        assert not manager.knows("workflowruns", run)  # this member may own it
         manager.on_run(run, deleted=False)
         assert manager.knows("workflowruns", later)
         known = manager.directory.get(run["metadata"]["uid"])

@@ -1,4 +1,4 @@
-"""What a run is asked: every request gets one answer, whatever it does to the run."""
+"""Requests to a run: each gets exactly one answer, even if it breaks the reconciliation."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -1,4 +1,4 @@
-"""What Operations are sorted and looked up by."""
+"""The order and the identity of Operations."""
 
 from typing import Any
 

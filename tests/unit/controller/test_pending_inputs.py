@@ -1,4 +1,4 @@
-"""How many of its pending inputs a run takes in one pass."""
+"""The number of pending inputs that a run takes in one reconciliation."""
 
 from perdure.controller.runs.effects.pending_inputs import MAX_AT_ONCE, PendingInputs
 from perdure.engine.inputs import DecideAgain, RunInput

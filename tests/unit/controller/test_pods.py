@@ -1,4 +1,4 @@
-"""When a pod has ended: before its phase says so, and never while it still works. And how it is released then."""
+"""When a pod has ended: possibly before its phase shows it, never while a container works. And its release."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -139,7 +139,7 @@ async def api_server(answer: Callable[[web.BaseRequest], Awaitable[web.StreamRes
 
 
 async def refusal(definition: Activity, status: int, message: str) -> tuple[str | None, list[dict[str, Any]]]:
-    """What is said of an activity whose trial the API server answers like that, and the pods that were tried."""
+    """The finding for an activity whose trial pod gets that response, and the pods that were tried."""
     tried: list[dict[str, Any]] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

@@ -28,7 +28,7 @@ async def store() -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def operator(store: Store) -> AsyncIterator[Policies]:
-    """One operator's knowledge; it has seen what is in the store when it starts."""
+    """The policies of one operator, which has observed the store at its start."""
     async with Client.open(Access(server=store.address), user_agent="test") as client:
         policies = Policies(client, Recorder(client, instance="test"))
         for key, obj in store.objects.items():
@@ -93,7 +93,7 @@ async def test_concurrent_failures_reported_by_two_operators_are_counted_once_ea
     store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1000))
     async with operator(store) as first, operator(store) as second:
         reports = [(f"run-{n}/2/1", report_of(FAILED)) for n in range(50)]
-        # Every run tells twice, the second time to the other operator: as one does that was killed before it noted the answer.
+        # Every run reports twice, the second time to the other operator, as after a kill before the answer was recorded.
         both = [each.report("shop", who, report) for who, report in reports for each in (first, second)]
         await asyncio.gather(*both)
     assert store.circuit["consecutiveFailures"] == 50

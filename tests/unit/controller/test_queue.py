@@ -105,7 +105,7 @@ async def test_workers_reserved_for_other_tenants_process_their_keys_immediately
 
 @dataclass
 class Kitchen(Bench):
-    """Work on "a" needs something that is made elsewhere."""
+    """Work on "a" needs a result that is computed elsewhere."""
 
     until: float | None = None
     made: "asyncio.Future[str] | None" = None
@@ -237,7 +237,7 @@ async def test_a_forgotten_key_has_neither_timer_nor_failures() -> None:
     assert again - start == pytest.approx(0.2)
 
 
-# Whatever happens
+# Random operations
 
 happenings = st.lists(
     st.tuples(
@@ -287,7 +287,7 @@ def test_no_wake_is_lost_or_invented(events: list[tuple[float, str, str | float]
             assert queue.depth == 0
             assert queue.armed == 0
         broke = {key for _, key, what in events if what == "breaks"}
-        # A retry takes the place of the timer: who has done his work says anew when he wants to be called.
+        # A retry replaces the timer: a finished work returns its next time again.
         due = [(when, key) for key, when in armed.items() if key not in broke]
         for when, key in woken + due:
             assert any(started >= when - 0.001 for started in bench.times(key))  # rounded, as they are

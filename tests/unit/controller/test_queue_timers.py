@@ -82,7 +82,7 @@ async def test_thousands_of_timers_fire_in_the_order_of_their_times() -> None:
             queue.wake_at(key, at(offset))
         assert queue.armed == 5_000
         await asyncio.sleep(2_001)
-    # The sort is stable: equal times come in the order in which they were armed.
+    # The sort is stable: equal times keep the order in which they were armed.
     assert [key for _, key in bench.done] == sorted(times, key=lambda key: times[key])
     assert all(when == times[key] for when, key in bench.done)
 

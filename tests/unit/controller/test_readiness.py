@@ -1,4 +1,4 @@
-"""What the condition `Ready` of a Workflow says."""
+"""The condition `Ready` of a Workflow."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What becomes of a pass that fails, and when the next one comes."""
+"""Failed reconciliations, and the time of the next one."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 class Thing:
-    """A kind whose passes end as the test says, and what was called."""
+    """A kind whose reconciliations end as the test defines, with the recorded calls."""
 
     def __init__(self, client: Client, ends: Callable[[], Any]) -> None:
         meta = {"namespace": "shop", "name": "thing", "uid": "1", "resourceVersion": "7"}

@@ -77,7 +77,7 @@ async def stored() -> AsyncIterator[Stored]:
 
 
 async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = ()) -> list[str]:
-    """Let an operator, which works on some runs, look at the namespace once; the names of the runs that it has deleted."""
+    """Let an operator that works on some runs check the namespace once; return the names of the deleted runs."""
     index = Index()
     async with Client.open(Access(server=stored.address), user_agent="test") as client:
         manager = manager_over(client)

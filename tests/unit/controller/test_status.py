@@ -1,4 +1,4 @@
-"""What the status of a run says, for states that the real engine has come to; times are seconds since the start."""
+"""The status of a run for states of the real engine; times are seconds since the start."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, p
 
 
 def known(status: Status) -> None:
-    """The API has a field for everything in the status, and reads there what was written."""
+    """Check that the API has every field of the status, and parses the written values."""
     stored = json.loads(json.dumps(status))
     stands_in(stored, WorkflowRunStatus.parse(stored).dump(), "status")
 
@@ -42,7 +42,7 @@ def stands_in(part: Any, whole: Any, path: str) -> None:
 
 
 def composed(drive: Drive, old: Status | None = None, facts: RunFacts = FACTS) -> Status:
-    """The status after the last pass; the history so far is in `old`."""
+    """The status after the last step; the history so far is in `old`."""
     assert drive.last is not None
     status = compose(old or {}, facts, drive.state, drive.last.events, drive.now)
     known(status)

@@ -1,4 +1,4 @@
-"""Specs that the API server takes and the models refuse: each is told in a sentence, and nothing else is raised.
+"""Specs that the API server accepts and the models reject: each has a one-sentence error, and nothing else is raised.
 
 The API server knows the form of a date and not the calendar, and takes values that nest 10,000 deep.
 """
@@ -67,7 +67,7 @@ def compiled(inline: dict[str, Any]) -> Program:
 
 
 def begin(spec: dict[str, Any]) -> None:
-    """Read a spec, begin with it, and write the status; whatever is wrong is one kind of error."""
+    """Read a spec, start the run, and write the status; every problem is one kind of error."""
     run = {"metadata": {"name": "r", "namespace": "shop", "uid": "u"}, "spec": spec}
     read = read_spec(spec)
     check_options(read)

@@ -24,7 +24,7 @@ FORBIDDEN = 'secrets "shared" is forbidden: User "system:serviceaccount:perdure-
 
 
 class GuardedStore(Store):
-    """Gives out Secrets to those who may read them."""
+    """Returns Secrets only to callers with permission."""
 
     forbidden = False
     reads = 0

@@ -1,4 +1,4 @@
-"""What is told of work that no worker asks for, and when it is looked at again. Pure; time is an argument."""
+"""Reports of work without workers, and the time of the next check. Pure; time is an argument."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ OPERATION = "operation `invoices.charge`: no worker polls the task queue of the 
 
 
 class Pollers(NoWorkers):
-    """Ask for some sorts of work."""
+    """Workers that poll for some kinds of work."""
 
     def __init__(self, *sorts: str, version: str = "") -> None:
         self.sorts = sorts
@@ -42,7 +42,7 @@ class Pollers(NoWorkers):
 
 
 def message_at(run: Coded, after: timedelta, *polled: str, before: bool = False) -> str:
-    """What is told; `polled` are the sorts of work that somebody asks for."""
+    """The reported message; `polled` are the kinds of work that workers poll for."""
     return unserved(run.state, T0 + after, Pollers(*polled), "shop", told=before)
 
 
@@ -105,7 +105,7 @@ def test_a_cancellation_without_a_handler_is_reported_after_a_while() -> None:
 
 
 def test_a_missing_worker_remains_reported_during_the_next_attempt() -> None:
-    """A sticky queue's time runs out; nobody has asked since."""
+    """The timeout of a sticky queue expires, and no worker has polled since."""
     run = Coded.begin()
     run.decide(sticky_queue=STICKY, sticky_timeout=timedelta(seconds=10))
     run.signal()

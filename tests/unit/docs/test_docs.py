@@ -1,4 +1,4 @@
-"""What the documentation shows is so: its manifests are valid, its links lead somewhere, its tables name what exists."""
+"""The documentation is correct: manifests are valid, links have targets, and tables name existing values."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 
 def check(manifest: Json, *, runs: bool = True) -> None:
-    """Read a manifest as the operator does; where this version is to run it, compile it."""
+    """Read a manifest as the operator does, and compile it if this version supports it."""
     found = BY_NAME[manifest["kind"]].parse(manifest)
     if runs and isinstance(found, Workflow):
         compile_program(found.spec)
@@ -39,7 +39,7 @@ def section(page: str, title: str) -> str:
 
 
 def first_column(text: str) -> set[str]:
-    """What stands as code in the first column of a section's tables."""
+    """The code in the first column of a section's tables."""
     return {name for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
 
 

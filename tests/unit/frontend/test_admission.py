@@ -1,4 +1,4 @@
-"""Bounds on what callers may take."""
+"""Limits of callers."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Who has asked for something is in the audit log, and in the history as Temporal's clients read it."""
+"""The user of a request is in the audit log, and in the history as Temporal's clients read it."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime

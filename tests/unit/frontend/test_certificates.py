@@ -1,4 +1,4 @@
-"""The frontend's own certificate: when it and its authority are replaced, and who trusts it."""
+"""The generated certificate of the frontend: its rotation, and the clients that trust it."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -195,7 +195,7 @@ async def listening(credentials: grpc.ServerCredentials) -> AsyncIterator[str]:
 
 
 async def reached(address: str, trusted: str, *, key: bytes | None = None, chain: bytes | None = None) -> bool:
-    """Whether a new connection comes about."""
+    """Whether a new connection succeeds."""
     credentials = grpc.ssl_channel_credentials(trusted.encode(), key, chain)
     async with grpc.aio.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         try:

@@ -1,4 +1,4 @@
-"""What callers get, and cost, before they are known: by a real gRPC server in this process."""
+"""Calls before authentication: responses and costs, with a real gRPC server in this process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -116,7 +116,7 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
 
 @asynccontextmanager
 async def calling(frontend: Frontend, *options: tuple[str, int]) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection of its own."""
+    """A separate connection."""
     async with grpc.aio.insecure_channel(
         frontend.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0), *options]
     ) as channel:
@@ -136,7 +136,7 @@ def count(channel: grpc.aio.Channel, text: str, body: bytes = COUNT) -> Any:
 
 
 def unsent_count(channel: grpc.aio.Channel, text: str) -> Any:
-    """A call whose message never comes."""
+    """A call whose message never arrives."""
     return channel.stream_unary(f"{SERVICE}/CountWorkflowExecutions")(metadata=bearer(text), timeout=60)
 
 
@@ -163,7 +163,7 @@ async def test_a_too_large_message_is_rejected_with_the_error_that_sdks_recogniz
 
 async def test_an_unauthenticated_caller_is_rejected_before_the_message_is_read() -> None:
     async with serving() as frontend, calling(frontend) as channel:
-        # A message that never comes: who waits for it would not answer.
+        # A message that never arrives: a server that waits for it would not respond.
         call = channel.stream_unary(f"{SERVICE}/CountWorkflowExecutions")(metadata=bearer("s3cret"), timeout=60)
         assert await code_of(call) is grpc.StatusCode.UNAUTHENTICATED
         assert await code_of(count(channel, "s3cret", b"\xff")) is grpc.StatusCode.UNAUTHENTICATED
@@ -337,7 +337,7 @@ async def test_a_connection_without_a_valid_token_in_time_is_closed() -> None:
 
 
 async def test_an_operator_that_cannot_serve_for_long_closes_its_connections() -> None:
-    """Their callers reach another one by the Service, which knows that this one is not ready."""
+    """Their callers reconnect to another operator through the Service, because this one is not ready."""
     async with serving() as frontend, calling(frontend) as channel:
         waiting = asyncio.create_task(code_of(poll(channel)))
         await frontend.waiting.acquire()

@@ -1,4 +1,4 @@
-"""What comes in is read, or refused by the name of its field, before anything is done with it."""
+"""Requests are parsed, or rejected with the field, before they have any effect."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Who may do what, and where: the namespace that is checked is the one that is meant."""
+"""Authentication and authorization: permissions are checked in the namespace of the request."""
 
 import asyncio
 import base64
@@ -125,7 +125,7 @@ async def test_a_frontend_only_permission_suffices_for_a_client() -> None:
 
 @pytest.fixture
 def clock_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], datetime]:
-    """Set the clock to so many seconds after the beginning."""
+    """Set the clock to a number of seconds after the start."""
     begin = clock.now()
 
     def set_to(seconds: float) -> datetime:
@@ -235,7 +235,7 @@ async def test_reviews_of_new_tokens_are_rate_limited_per_address_and_in_total(
     for number in range(200, 700):
         await code_of(guard, token(number), f"10.1.0.{number}")
     assert len(server.reviewed) == 500
-    # The one that was valid is reviewed again all the same, and later others are too.
+    # The previously valid token is reviewed again anyway, and later also others.
     server.valid = True
     clock_at(31)
     assert await code_of(guard, token()) is grpc.StatusCode.OK
@@ -273,7 +273,7 @@ async def test_a_token_for_another_audience_is_rejected_with_the_remedy() -> Non
 async def test_a_token_review_must_confirm_the_audience() -> None:
     server = ApiServer()
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    server.audiences = []  # an authenticator that knows of none
+    server.audiences = []  # an authenticator without audiences
     assert await code_of(guard, token(1)) is grpc.StatusCode.UNAUTHENTICATED
     server.audiences = [AUDIENCE]
     assert await code_of(guard, token(2)) is grpc.StatusCode.OK

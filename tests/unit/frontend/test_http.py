@@ -1,4 +1,4 @@
-"""Temporal's HTTP API: what its requests become, and who may call it."""
+"""Temporal's HTTP API: conversion of requests, and permissions."""
 
 import asyncio
 import base64
@@ -168,7 +168,7 @@ def test_a_path_finds_its_route_and_fields() -> None:
 
 
 class Api:
-    """What two RPCs do, over HTTP for callers with tokens."""
+    """Two RPCs over HTTP, for callers with tokens."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -254,7 +254,7 @@ async def test_an_unauthenticated_caller_is_rejected_before_the_body_is_read() -
     async with serving() as (api, _):
         host, _, port = api.address.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        # A body that never comes: who waits for it would not answer.
+        # A body that never arrives: a server that waits for it would not respond.
         writer.write(b"POST /api/v1/namespaces/orders/workflows/x HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n")
         assert b" 401 " in await reader.readline()
         writer.close()

@@ -1,4 +1,4 @@
-"""Temporal's messages and ours, both ways."""
+"""Conversion between Temporal's messages and Perdure's, in both directions."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args

@@ -1,4 +1,4 @@
-"""Payloads: what the API server gives back is what the SDK has sent, byte by byte."""
+"""Payloads survive storage in the API server byte by byte."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def json_payload(value: Any) -> Payload:
 
 
 def stored_by_the_api_server(value: Any) -> Any:
-    """Go's JSON: numbers without a fraction come back as whole ones, keys in another order."""
+    """Go's JSON: numbers without a fraction become integers, and keys are reordered."""
 
     def number(text: str) -> Any:
         found = float(text)

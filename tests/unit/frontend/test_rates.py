@@ -84,7 +84,7 @@ def test_configured_weights_reorder_waiting_items() -> None:
 
 
 async def allowed() -> None:
-    """Every poller may take what there is."""
+    """Every poller has permission."""
 
 
 async def test_new_settings_reach_a_waiting_poller() -> None:

@@ -1,4 +1,4 @@
-"""What clients cannot ask for is refused by the name of the field."""
+"""Unsupported requests of clients are rejected with the field."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Schedules: what a Temporal client says comes back as Temporal's server would describe it."""
+"""Schedules of Temporal clients are described as by Temporal's server."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -133,7 +133,7 @@ def test_cron_lines_are_stored_unchanged_and_described_as_calendars() -> None:
 
 
 def test_without_a_workflow_id_runs_are_named_after_the_schedule() -> None:
-    """The Web UI sends none by default."""
+    """The Web UI sends no workflow ID by default."""
     said = asked(cron_string=["@daily"])
     said.action.start_workflow.workflow_id = ""
     obj = made_of(said)

@@ -33,7 +33,7 @@ SMUGGLED = Payload(metadata={"encoding": b"json/plain"}, data=b'{"inline": {"act
 
 
 def filled(message: Any) -> Any:
-    """A message of which every field says something."""
+    """A message with every field set."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             getattr(message, field.name)["inline"].CopyFrom(SMUGGLED)

@@ -1,4 +1,4 @@
-"""What a run of a Workflow answers to queries: its steps, what it is doing, and what the Web UI shows."""
+"""Query results of a run of a Workflow: its steps, its call stack, and its details for the Web UI."""
 
 import json
 from typing import Any

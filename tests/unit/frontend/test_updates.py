@@ -1,4 +1,4 @@
-"""Which updates a worker can accept and reject, and what becomes of those that wait."""
+"""Updates that a worker can accept and reject, and pending ones."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What clients list of a run whose status somebody has edited into something impossible."""
+"""Lists of runs whose status was edited into an invalid one."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ def test_a_search_attribute_of_another_type_is_ignored() -> None:
 
 
 def test_a_run_without_a_memo_and_search_attributes_has_empty_ones() -> None:
-    """The Go SDK reads them without looking whether they are there, as Temporal always sends them."""
+    """The Go SDK reads them without a check, because Temporal always sends them."""
     info = record_of(RUN).info()
     assert info.HasField("memo")
     assert info.HasField("search_attributes")

@@ -1,4 +1,4 @@
-"""What is told of workers and task queues."""
+"""Descriptions of workers and task queues."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ QUEUE = QueueName("default", Kind.WORKFLOW, "orders")
 
 
 async def allowed() -> None:
-    """What a poll asks when it has something: the caller may still have it."""
+    """The permission check of a poll before it returns a task: always allowed."""
 
 
 def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:

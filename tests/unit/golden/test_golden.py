@@ -1,4 +1,4 @@
-"""What runs have decided once is decided again: histories recorded earlier replay, and scenarios still lead to them."""
+"""Decisions of runs are stable: recorded histories replay, and scenarios repeat them."""
 
 import copy
 from pathlib import Path

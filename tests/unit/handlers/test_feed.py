@@ -1,4 +1,4 @@
-"""What kopf is told of lists and watches, by an API server on loopback."""
+"""Lists and watches as kopf receives them, from an API server on loopback."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Server:
 
 @dataclass
 class Finished:
-    """Takes runs of these names out of lists, and these versions out of watches."""
+    """Removes runs of these names from lists, and these versions from watches."""
 
     names: set[str] = field(default_factory=set)
     taken: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Kopf:
         self._server = server
 
     async def watch(self, *, initial: bool = True, until: int = 1_000) -> list[tuple[str, str]]:
-        """Types and names of what is told, until the stream ends or has told so many."""
+        """Types and names of events, until the stream ends or has sent a number of them."""
         query = "watch=true&timeoutSeconds=240" + ("&sendInitialEvents=true" if initial else "&resourceVersion=0")
         response = await self._feed.request("get", f"{self._server}{RUNS}?{query}")
         told: list[tuple[str, str]] = []
@@ -155,7 +155,7 @@ async def test_kopf_gets_no_events_of_namespaces_that_are_not_served(stage: Stag
     stage.server.streams = [[event("ADDED", run("b", 8)), event("ADDED", elsewhere[1])], []]
     assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", ""), ("ADDED", "b")]
     assert await stage.kopf.watch(initial=False) == []
-    assert stage.server.asked[-1]["resourceVersion"] == "9"  # after what was left out, too
+    assert stage.server.asked[-1]["resourceVersion"] == "9"  # after omitted events, too
 
 
 async def test_a_watch_that_ended_continues_after_the_last_event_without_a_list(stage: Stage) -> None:

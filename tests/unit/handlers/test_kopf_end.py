@@ -1,4 +1,4 @@
-"""What kopf does to other tasks of the process at its end."""
+"""The effect of the end of kopf on other tasks of the process."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the environment says to the operator."""
+"""Options of the operator in environment variables."""
 
 import pytest
 

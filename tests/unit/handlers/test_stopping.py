@@ -1,4 +1,4 @@
-"""What clients see of an operator that stops."""
+"""Connections and readiness of a stopping operator."""
 
 import os
 import signal

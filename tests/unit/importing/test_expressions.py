@@ -1,4 +1,4 @@
-"""Conditions and expressions of Argo: what they become, and that it means the same."""
+"""Conditions and expressions of Argo are translated with the same meaning."""
 
 import pytest
 

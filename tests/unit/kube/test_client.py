@@ -1,4 +1,4 @@
-"""The client, against a small HTTP server on loopback that stands for the API server."""
+"""The client, with a small HTTP server on loopback in place of the API server."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ WEB = path(CORE, "default", "pods", "web")
 
 @dataclass
 class Server:
-    """Answers what a test tells it to, and keeps what it was asked."""
+    """Answers as a test defines, and records the requests."""
 
     answer: Callable[[web.BaseRequest], web.StreamResponse] = lambda _: web.json_response({})
     asked: list[web.BaseRequest] = field(default_factory=list)
@@ -331,7 +331,7 @@ async def test_a_too_large_page_is_requested_again_with_fewer_objects(
 ) -> None:
     monkeypatch.setattr("perdure.kube.object_lists._PAGE_BYTES", 100_000)
     objects = [{"metadata": {"name": str(number)}, "blob": "x" * 30_000} for number in range(10)]
-    objects[4]["blob"] = "x" * 300_000  # larger than a page may be: it comes by itself
+    objects[4]["blob"] = "x" * 300_000  # larger than a page may be: it has its own page
 
     def page(request: web.BaseRequest) -> web.Response:
         begin = int(request.query.get("continue", "0"))
@@ -393,7 +393,7 @@ async def test_versions_are_read_without_the_objects(server: Server, client: Cli
     assert await client.stored(WEB) == stored
 
 
-# Trouble on the way
+# Connection errors
 
 
 async def test_an_unreachable_server_is_transient() -> None:
@@ -453,7 +453,7 @@ def test_closing_a_client_during_a_request_closes_its_connection(tmp_path: Path)
         with socket.create_server(("127.0.0.1", 0)) as listening:
 
             def hold() -> socket.socket:
-                """Take the request, and say nothing: no answer, and no farewell."""
+                """Accept the request, and neither respond nor close the connection."""
                 connection = context.wrap_socket(listening.accept()[0], server_side=True)
                 connection.recv(65536)
                 loop.call_soon_threadsafe(asked.set)
@@ -465,7 +465,7 @@ def test_closing_a_client_during_a_request_closes_its_connection(tmp_path: Path)
             return await held
 
     with asyncio.run(both()):
-        gc.collect()  # what is left open is an error then
+        gc.collect()  # an open connection is an error then
 
 
 async def test_every_request_has_a_timeout(server: Server) -> None:

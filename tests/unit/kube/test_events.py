@@ -1,4 +1,4 @@
-"""Notes of Kubernetes Events, as the API server takes them: with an API server on loopback that counts as it does."""
+"""Notes of Kubernetes Events within the limits of the API server, with one on loopback that has the same limits."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Applied to the old value, a patch gives exactly the new one."""
+"""A patch applied to the old value results in exactly the new one."""
 
 import copy
 import json
@@ -12,7 +12,7 @@ from perdure.kube.patch import Operation, json_patch
 
 
 def apply(document: Any, operations: list[Operation]) -> Any:
-    """RFC 6902, as far as patches of ours use it; what the RFC calls an error is one."""
+    """The parts of RFC 6902 that the patches use; errors of the RFC are errors."""
     document = copy.deepcopy(document)
     for operation in operations:
         if not operation["path"]:
@@ -44,7 +44,7 @@ def apply(document: Any, operations: list[Operation]) -> Any:
 
 
 def written(value: Any) -> str:
-    """JSON: it tells 1, 1.0 and true apart, which Python holds equal."""
+    """JSON, which distinguishes 1, 1.0 and true, unlike Python."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -61,7 +61,7 @@ documents = st.recursive(
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> tuple[Any, Any]:
-    """A value, and what it may have become: most of it is as it was."""
+    """A value, and a changed version of it that is mostly equal."""
     old = draw(documents)
 
     def change(value: Any) -> Any:

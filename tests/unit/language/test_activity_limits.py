@@ -1,4 +1,4 @@
-"""The WorkflowLimits that activities take: what is found in a definition, and their keys."""
+"""The WorkflowLimits that activities take: findings in a definition, and their keys."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Artifacts in expressions: of steps, of loops, of steps that were skipped; and what lint finds out about them."""
+"""Artifacts in expressions: of steps, of loops, and of skipped steps; and findings of lint about them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which signals a run waits for, until when, and which ones its workflow would never take. Times are seconds."""
+"""The signals that a run awaits, their timeouts, and signals that its workflow never awaits. Times are seconds."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""What is found out about the caches of activities."""
+"""Findings about the caches of activities."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What static checks say of definitions: a small mistake each, and beside it what must not be called one."""
+"""Findings of static checks: a small mistake each, and a similar definition that must not be reported."""
 
 from typing import Any
 
@@ -145,7 +145,7 @@ def test_the_input_of_a_call_must_match_the_params_of_the_block(given: Any, want
     assert (want or "") in "".join(findings)
 
 
-# What follows from it
+# Consequences of findings
 
 
 def test_an_error_prevents_the_start_of_runs_but_open_runs_continue() -> None:

@@ -1,4 +1,4 @@
-"""Expressions in the containers of activities: what they give, what is warned of, what is refused."""
+"""Expressions in the containers of activities: values, warnings, and errors."""
 
 from typing import Any
 
@@ -147,7 +147,7 @@ def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
     template = '{spec: {nodeSelector: {zone: "${input.zone}"}, containers: [{name: m, image: i}]}}'
     (finding,) = findings_of(f"podTemplate: {template}")
     assert finding.startswith("Warning spec.activities[0].podTemplate.spec.nodeSelector.zone: ")
-    # A shell's own variables are none of ours.
+    # Variables of the shell are not expressions.
     assert findings_of('container: {image: i, command: [sh, -c, "echo ${HOME} ${1:-x} $HOME $${input}"]}') == []
 
 

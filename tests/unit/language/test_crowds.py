@@ -1,4 +1,4 @@
-"""A run that asks for too much at once: the step that asks for too much fails, and the run goes on or ends."""
+"""A run that exceeds the pending limit: the step that exceeds it fails, and the run continues or fails."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ KINDS = {
 
 
 def fans(step: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A workflow whose blocks, all at once, ask for 32 times 32 of the same."""
+    """A workflow whose blocks start 32 times 32 steps of a kind concurrently."""
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "Workflow",

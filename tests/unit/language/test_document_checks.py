@@ -1,4 +1,4 @@
-"""What static checks say of several manifests together."""
+"""Findings of static checks across several manifests."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def child(workflow: str, given: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def together(**workflows: list[dict[str, Any]]) -> list[str]:
-    """What is said of Workflows in the light of each other; each takes a number `n`."""
+    """The findings for several Workflows together; each has an input `n`."""
     schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
     known = {name: checked(input={"schema": schema}, steps=steps) for name, steps in workflows.items()}
     return [

@@ -1,4 +1,4 @@
-"""What users see of expressions, and what an attacker gets out of them."""
+"""Expressions: results and errors for users, and limits for attackers."""
 
 import json
 from datetime import datetime, timedelta
@@ -285,7 +285,7 @@ JSON = st.recursive(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equality that tells 1, 1.0 and true apart."""
+    """Equality that distinguishes 1, 1.0 and true."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 

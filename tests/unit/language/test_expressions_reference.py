@@ -1,4 +1,4 @@
-"""Expressions beside another implementation of CEL, cel-cpp."""
+"""Expressions compared to another implementation of CEL, cel-cpp."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ _REFERENCE = cel.NewEnv(
 
 
 def reference(expression: str, data: Any) -> Any:
-    """What cel-cpp says: a JSON value, or 'error'."""
+    """The result of cel-cpp: a JSON value, or 'error'."""
     try:
         result = _REFERENCE.compile(expression).eval(data={"input": data})
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Hostile expressions: each is cut short after a bounded amount of work, and the run that has one fails and says why.
+"""Hostile expressions: each is stopped after a bounded amount of work, and its run fails with the reason.
 
 Work is counted, so that these hold on every machine; how long it takes is printed by `tests/bench/test_hostile_expressions.py`.
 """
@@ -24,7 +24,7 @@ from unit.language.play import Play
 
 
 class Counting(Meter):
-    """Counts what was charged and granted, which is what was done."""
+    """Counts the granted work, which is the work done."""
 
     __slots__ = ("done",)
 
@@ -102,7 +102,7 @@ def test_a_schema_can_refer_to_itself() -> None:
 
 
 def _within(**more: Any) -> dict[str, Any]:
-    """A schema that looks into `a` by itself; told apart from another by what else it says."""
+    """A schema that refers to itself for `a`, with further keywords that distinguish it."""
     return {"properties": {"a": {"$ref": "#"}}, **more}
 
 

@@ -1,4 +1,4 @@
-"""What a run of a YAML workflow does, step by step, through the real engine; times are seconds since the start."""
+"""Runs of YAML workflows, step by step, with the real engine; times are seconds since the start."""
 
 from typing import Any
 
@@ -339,7 +339,7 @@ def test_all_outputs_are_kept_if_an_expression_reads_all_steps() -> None:
     assert drive.result == "of a"
 
 
-# What goes wrong
+# Failures
 
 
 @pytest.mark.parametrize(

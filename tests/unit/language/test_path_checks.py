@@ -1,4 +1,4 @@
-"""What static checks say of steps that never run, and of steps that are not sure to run."""
+"""Findings of static checks about steps that never run, and steps that may not run."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from unit.language.checking import IDLE, checked, findings_of
 
-# What never runs
+# Steps that never run
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_unused_definitions_are_reported() -> None:
     ]
 
 
-# What may be missing
+# Outputs that may be missing
 
 
 def test_reading_the_output_of_a_step_that_can_be_skipped_causes_a_warning() -> None:

@@ -1,4 +1,4 @@
-"""Which definitions can be run, and what is said of those that cannot."""
+"""Valid definitions, and the errors of invalid ones."""
 
 from datetime import timedelta
 from typing import Any, get_args
@@ -22,7 +22,7 @@ LATER = "is part of the API but not yet run by this version of the operator; see
 
 
 def findings(**spec: Any) -> list[str]:
-    """What is wrong with a definition, as sentences."""
+    """The errors of a definition, as text."""
     parsed = WorkflowSpec.parse({"activities": [WORK], "steps": [DO], **spec})
     try:
         compile_program(parsed)

@@ -1,4 +1,4 @@
-"""A retry: what failed is done again, what succeeded is kept, also in other branches and items."""
+"""Retries: failed steps run again, and results of successful ones are kept, also in other branches and items."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_a_compensated_step_and_its_dependents_run_again() -> None:
 
 
 def test_a_result_is_kept_only_for_the_same_input() -> None:
-    """The new run has the result of `x` from a history in which `x` was asked for something else."""
+    """The new run has the result of `x` from a history in which `x` had another input."""
     run = Run(f"[{do('b')}, {do('x', ALONE)}]").done("b", "x", ":finally/note")
     found, past = plan(run, "b"), run.drive.history
     changed = Run(f"[{do('b')}, {{name: x, needs: [], activity: {{name: work, input: 7}}}}]")

@@ -1,4 +1,4 @@
-"""A restart anywhere changes nothing, whatever the program and its outcomes are."""
+"""A restart at any point changes nothing, for any program and outcomes."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from perdure.engine.state import RunState, as_recorded
 from perdure.language.compiler import compile_program
 from unit.language.deciding import Json, interpreter, restored, run, work
 
-# Whatever happens
+# Random programs
 
 values = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "ü", 1.5, [1, {"a": None}], {}]))
 templates = st.one_of(
@@ -125,7 +125,7 @@ def test_a_restart_at_any_point_changes_nothing_and_every_history_replays(
     for kind, value, wait in happenings:
         offset += wait
         assert restarted.last is not None
-        # Another process: it has what was stored, and compiles the definition anew.
+        # Another process: it has the stored state, and compiles the definition again.
         again = Drive(interpreter(compile_program(WorkflowSpec.parse(definition)), given_input))  # type: ignore[arg-type]
         again.history = restarted.history
         again.last = type(restarted.last)(restored(restarted.state), (), (), durable=False, more=False)

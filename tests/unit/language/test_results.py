@@ -1,4 +1,4 @@
-"""What is doubtful about the results of activities, and what is not. And where a person reads it."""
+"""Missing and suspicious results of activities, and where they are reported."""
 
 from typing import Any
 

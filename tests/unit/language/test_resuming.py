@@ -1,4 +1,4 @@
-"""A reset to the last workflow task: from there the run can end well, whatever has made it fail."""
+"""A reset to the last workflow task: from there, the run can succeed, whatever made it fail."""
 
 from datetime import timedelta
 from typing import Any
@@ -69,7 +69,7 @@ class Run:
         return type(self.drive.history[self.point - 1]).__name__
 
     def reset(self) -> "Run":
-        """The run that a reset to the point makes."""
+        """The run created by a reset to the point."""
         first: Any = self.drive.history[0]
         other = object.__new__(Run)
         other.program, other.decider, other.clock = self.program, self.decider, self.clock + 10

@@ -7,7 +7,7 @@ import pytest
 from perdure.engine import commands as cmd
 from unit.language.play import Play, do
 
-# Timeouts that expressions give
+# Computed timeouts
 
 
 def test_the_timeout_of_a_step_is_computed_for_each_item_when_it_begins() -> None:

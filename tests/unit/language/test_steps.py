@@ -1,4 +1,4 @@
-"""Every kind of step and every modifier, by what the program asks the engine for."""
+"""Every kind of step and every modifier, by the commands of the program."""
 
 from typing import Any
 

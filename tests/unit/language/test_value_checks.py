@@ -1,4 +1,4 @@
-"""What static checks say of values: of expressions without variables, literals, names in pods, and timeouts."""
+"""Findings of static checks about values: expressions without variables, literals, names in pods, and timeouts."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def test_the_references_of_an_expression_are_collected() -> None:
     assert reads_of("] not CEL [").paths == frozenset()
 
 
-# What fails whatever comes
+# Values that always fail
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Expressions in HTTP requests and in actions on Kubernetes objects, and what is wrong with those."""
+"""Expressions in HTTP requests and in actions on Kubernetes objects, and errors in them."""
 
 from typing import Any
 

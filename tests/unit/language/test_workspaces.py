@@ -1,4 +1,4 @@
-"""What is found in the workspaces of a definition before anything runs."""
+"""Findings about the workspaces of a definition before it runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The endpoints that the kubelet and Prometheus ask."""
+"""The endpoints for the kubelet and Prometheus."""
 
 from contextlib import AbstractAsyncContextManager
 

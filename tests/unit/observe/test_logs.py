@@ -1,4 +1,4 @@
-"""How loud what others log is here."""
+"""Levels of log messages of libraries."""
 
 import logging
 

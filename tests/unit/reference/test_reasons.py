@@ -55,7 +55,7 @@ def waits() -> set[EventReason]:
 
 
 def closed() -> set[EventReason]:
-    """Events say how a run has closed."""
+    """The reasons of Events for closed runs."""
     return {EventReason(status) for status in RunStatus if status is not RunStatus.RUNNING}
 
 
@@ -70,7 +70,7 @@ def test_every_reason_is_used_and_documented() -> None:
 
 
 def test_no_reason_is_a_string_literal() -> None:
-    """`TaskNotFound` is for workers: Operations ask for no workflow tasks."""
+    """`TaskNotFound` is for workers: Operations do not poll for workflow tasks."""
     words = {
         argument.value.value
         for _, call in calls()

@@ -28,7 +28,7 @@ def prepare(artifact: dict[str, Any], folder: Path) -> None:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[_Answer], str]]:
-    """Serves HTTP on loopback; gives the URL."""
+    """Serve HTTP on loopback, and yield the URL."""
     servers: list[ThreadingHTTPServer] = []
 
     def start(answer: _Answer) -> str:

@@ -18,7 +18,7 @@ from perdure.runner.expressions import Later
 
 
 class Shop:
-    """A server that answers as it is told, and keeps what it was asked."""
+    """A server that answers as a test defines, and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[web.StreamResponse | Exception] = []

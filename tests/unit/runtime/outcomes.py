@@ -1,4 +1,4 @@
-"""What pods and Leases say about attempts."""
+"""Outcomes of attempts from pods and Leases."""
 
 import json
 from datetime import UTC, datetime

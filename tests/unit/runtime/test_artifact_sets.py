@@ -1,4 +1,4 @@
-"""Which runs need the artifacts of another one, and what a pod says that has deleted some."""
+"""Runs that need the artifacts of another one, and reports of pods that deleted some."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -90,7 +90,7 @@ def spec_of(make: Any, artifacts: Any, **fields: Any) -> dict[str, Any]:
 
 
 def wanted_of(make: Any, *references_: Any, **fields: Any) -> Any:
-    """What the init container prepares for a resolved `from`."""
+    """The artifacts that the init container prepares for a resolved `from`."""
     inputs = [{"name": "in", "path": "/in", "from": "${input}", **fields}]
     definition = make.activity(artifacts={"inputs": inputs})
     (given,) = references_

@@ -1,4 +1,4 @@
-"""Blobs: references, and the objects that they stand for."""
+"""Blobs: references, and their objects."""
 
 from typing import Any
 

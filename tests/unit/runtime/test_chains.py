@@ -1,4 +1,4 @@
-"""What is written anew of a run, for another one that goes on for it, says what it said before."""
+"""Data passed from a run to its successor is equivalent."""
 
 import json
 from datetime import timedelta
@@ -32,7 +32,7 @@ from perdure.runtime.chains import (
 
 
 def written(policy: RetryPolicy) -> RetryPolicyChoice:
-    """As the API takes it; raises what it refuses it with."""
+    """Write a policy as the API accepts it, or raise its error."""
     return RetryPolicyChoice.parse(retry_policy_json(policy))
 
 

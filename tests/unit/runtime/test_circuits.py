@@ -1,4 +1,4 @@
-"""Circuit breakers, as a state and what happens to it."""
+"""Circuit breakers: states and transitions."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What an edit of a status leaves behind, and what is concluded from it."""
+"""Traces of edits in a status, and their detection."""
 
 import copy
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ UID = "0b7d1b5e-0000-4000-8000-000000000001"
 
 
 def status(events: int = 3, **fields: Any) -> Json:
-    """The status of a run after so many events, before it is committed."""
+    """The status of a run after a number of events, before it is committed."""
     history = {"events": [{"eventId": n} for n in range(1, events + 1)], "nextEventId": events + 1}
     return {"phase": "Running", "state": {"nextEventId": events + 1}, "history": history, **fields}
 
@@ -46,7 +46,7 @@ def witness(*seen: Json, starts_work: bool = True) -> Witness:
 
 
 def accepting(damage: str) -> Json:
-    """The annotation that a message asks for."""
+    """The annotation that a message requires."""
     return {ACCEPT_STATE_ANNOTATION: damage.rpartition("to `")[2].rstrip("`")}
 
 
@@ -97,7 +97,7 @@ def test_a_partially_forged_commit_is_detected(*, known: bool) -> None:
 
 def test_an_older_status_is_detected_after_a_newer_one_was_seen() -> None:
     assert "An older status was written back: commit 2, after commit 5" in witness(at(2), at(5)).damage(run(at(2)))
-    # The same number, and another content: somebody has computed a digest.
+    # The same number with another content: the digest was computed by someone else.
     assert "commit 5, after commit 5" in witness(at(5)).damage(run(at(5, output="forged")))
 
 
@@ -137,7 +137,7 @@ def test_a_status_of_another_object_is_detected() -> None:
     damage = witness().damage(run(at(4, uid=other)))
     assert other in damage
     assert "restore from a backup" in damage
-    assert edited(at(4, uid=other), OF_RUNS) == ""  # a closed run that was restored still goes when its time is over
+    assert edited(at(4, uid=other), OF_RUNS) == ""  # a restored closed run still expires
 
 
 def test_a_run_restored_by_velero_without_its_status_does_not_start() -> None:
@@ -175,7 +175,7 @@ def test_an_administrator_can_accept_exactly_the_current_status(
 
 @pytest.mark.parametrize(("kind", "fields"), [(WorkflowRun, OF_RUNS), (Schedule, OF_SCHEDULES)])
 def test_covered_fields_have_no_defaults(kind: type[Resource], fields: tuple[str, ...]) -> None:
-    """It fills in defaults whenever it reads an object: one that a commit does not write makes its digest wrong."""
+    """The API server fills in defaults when it reads an object; a default that a commit does not contain would invalidate its digest."""
     schema = custom_resource_definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     status = schema["properties"]["status"]["properties"]
     assert set(fields) <= set(status)
@@ -204,7 +204,7 @@ _VALUES = st.recursive(
 
 
 def as_the_api_server(value: Any) -> Any:
-    """A value as it comes back: Go takes what fits for an integer of 64 bits, and all other numbers for floating-point ones."""
+    """A stored value: Go reads numbers as 64-bit integers if they fit, and otherwise as floating point."""
     if isinstance(value, dict):
         return {key: as_the_api_server(item) for key, item in reversed(value.items())}
     if isinstance(value, list):

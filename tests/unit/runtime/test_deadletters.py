@@ -1,4 +1,4 @@
-"""DeadLetters: what they keep of an activity, the run that does it again, and what they tell of it."""
+"""DeadLetters: their content, their re-drives, and their status."""
 
 import copy
 from datetime import UTC, datetime, timedelta

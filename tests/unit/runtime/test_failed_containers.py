@@ -1,4 +1,4 @@
-"""Containers that failed: what the failure of their attempt says."""
+"""The failures of attempts whose containers failed."""
 
 from datetime import timedelta
 from typing import Any

@@ -107,7 +107,7 @@ def test_there_is_no_heartbeat_time_before_the_first_heartbeat(make: Any) -> Non
 def test_a_missing_heartbeat_is_detected_soon_after_the_timeout_with_any_clock(
     timeout: float, beats: list[float], offsets: list[float], ways: list[tuple[float, float]]
 ) -> None:
-    """A pod that beats within the timeout, by a clock that is off, and then falls silent.
+    """A pod with a wrong clock that heartbeats within the timeout and then stops.
 
     Requests and answers take up to an eighth of a second.
     """

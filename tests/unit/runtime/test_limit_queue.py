@@ -1,4 +1,4 @@
-"""The queue of a WorkflowLimit: who gets it, in which order, and what its status says."""
+"""The queue of a WorkflowLimit: holders, order, and status."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""From a pod to what became of the attempt: completed, failed or lost."""
+"""Outcomes of attempts from pods: completed, failed or lost."""
 
 import json
 from collections.abc import Callable
@@ -299,7 +299,7 @@ def test_failed_container_explains_the_failure(
     assert failed_container(make.activity(), pod(make)) == want
 
 
-# --- Whatever comes ---------------------------------------------------------------------------------------------------
+# --- Random pods ------------------------------------------------------------------------------------------------------
 
 STATES = st.one_of(
     st.none(),

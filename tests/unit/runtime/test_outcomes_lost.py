@@ -1,4 +1,4 @@
-"""Attempts that are lost: their nodes, pods, or containers are gone."""
+"""Lost attempts: their nodes, pods, or containers no longer exist."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

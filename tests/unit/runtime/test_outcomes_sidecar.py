@@ -1,4 +1,4 @@
-"""Attempts with a sidecar, which hands over what the activity has left in files."""
+"""Attempts with a sidecar, which reports the result that the activity wrote to files."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from unit.runtime.outcomes import document, failure_of, outcome_of
 
 
 def beside(make: Any, main: dict[str, Any], sidecar: dict[str, Any], **fields: Any) -> Any:
-    """What is told of a pod with our sidecar."""
+    """The outcome of a pod with Perdure's sidecar."""
     attempt = make.with_attempt(sidecar=True)
     definition = make.activity(sidecar={})
     fields.setdefault("phase", "Running")

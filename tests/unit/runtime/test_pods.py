@@ -376,7 +376,7 @@ def test_the_active_deadline_includes_schedule_to_start(make: Any) -> None:
     assert built["spec"]["activeDeadlineSeconds"] == 3900
 
 
-# --- Definitions that are none ----------------------------------------------------------------------------------------
+# --- Invalid definitions ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

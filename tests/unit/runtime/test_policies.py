@@ -1,4 +1,4 @@
-"""What the column WAITS of a RetryPolicy shows."""
+"""The column WAITS of a RetryPolicy."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What an Operation asks, as the engine is asked it."""
+"""Operations as requests to the engine."""
 
 from typing import Any
 

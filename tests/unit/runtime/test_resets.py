@@ -1,4 +1,4 @@
-"""What ties a run that was reset to the one before: its object, its chain, its children."""
+"""Relations between a reset run and the original: object, chain, children."""
 
 import json
 from typing import Any

@@ -25,7 +25,7 @@ def runs(*sizes: int) -> list[Run]:
 
 
 def removed(found: list[Run], limits: Limits, *kept: int) -> list[int]:
-    """Numbers of the runs that are removed, where those in `kept` may not be."""
+    """Numbers of the removed runs; those in `kept` are protected."""
     stays = {f"run-{n}" for n in kept}
     return [int(run.uid.removeprefix("run-")) for run in surplus(found, limits, lambda run: run.uid not in stays)]
 

@@ -1,4 +1,4 @@
-"""The container of a script, and what its command does."""
+"""The container of a script, and its command."""
 
 import os
 import subprocess

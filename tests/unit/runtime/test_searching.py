@@ -1,4 +1,4 @@
-"""Search attributes: what a run carries, and what it cannot."""
+"""Search attributes: valid and invalid values of a run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Segments: whatever is sealed, in whatever pieces, reads back whole; whatever was changed afterwards shows."""
+"""Segments: a sealed history is read completely, and later changes are detected."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ def events_of(inputs: list[Any], first: int = 1) -> list[Json]:
 
 
 def stored(value: Any) -> Any:
-    """A value as the API server gives it back: keys in another order, floats without a fraction as integers."""
+    """A value as the API server returns it: keys in another order, floats without a fraction as integers."""
     if isinstance(value, dict):
         return {key: stored(value[key]) for key in sorted(value, reverse=True)}
     if isinstance(value, list):
@@ -87,7 +87,7 @@ def test_a_sealed_history_is_read_completely_and_any_change_is_detected(sizes: l
     tampered[victim]["spec"]["events"][0]["details"] += "!"
     (told,) = segments.gather(run, tampered).damage
     assert (told.reason, name in told.message) == (ConditionReason.SEGMENT_CHANGED, True)
-    # Whoever changes the hash as well breaks the chain behind it.
+    # Changing the hash, too, breaks the chain after it.
     spec = tampered[victim]["spec"]
     spec["hash"] = segments.digest(spec.get("previousHash"), spec["events"])
     assert segments.gather(run, tampered).damage

@@ -1,4 +1,4 @@
-"""What people are told about a pod that has not started."""
+"""Messages about pods that have not started."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Scenarios say which output artifacts an attempt leaves."""
+"""Scenarios define the output artifacts of an attempt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What people write: mistakes are told with file, place and remedy; expectations are held against what came."""
+"""Scenario files: errors with file, path and remedy, and expectations compared with the outcome."""
 
 import re
 from typing import Any
@@ -26,7 +26,7 @@ def read(scenario: str, manifests: tuple[Any, ...]) -> None:
 
 
 def refused(scenario: str = "{}", *manifests: Any) -> str:
-    """What is said of a scenario, or of manifests, that cannot be used."""
+    """The error for an invalid scenario or invalid manifests."""
     with pytest.raises(BadFileError) as caught:
         read(scenario, manifests)
     return str(caught.value)

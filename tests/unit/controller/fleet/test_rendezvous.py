@@ -42,7 +42,7 @@ def test_only_the_shards_of_a_member_that_leaves_move(members: set[str]) -> None
 
 
 def test_twenty_members_share_all_shards() -> None:
-    """More than the chart allows. Some may own none: then they only forward."""
+    """More than the chart allows. Members without a shard only forward requests."""
     members = fleet(1, 20)
     owned = [shards_of(member, members) for member in members]
     assert sorted(shard for shards in owned for shard in shards) == list(range(SHARDS))

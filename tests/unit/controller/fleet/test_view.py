@@ -1,4 +1,4 @@
-"""What a member knows of its fleet, and when it may decide. Times are seconds of a monotonic clock."""
+"""A member's view of its fleet, and when it is active. Times are seconds of a monotonic clock."""
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_the_shards_of_a_silent_member_are_taken_over_when_its_lease_has_expired
 
 
 def test_a_member_that_renewed_just_before_does_not_count_as_expired() -> None:
-    """The list was sent too early to tell, although its response is late."""
+    """The list was sent too early to prove an expiration, although its response is late."""
     view = joined(lease("b", 1, "a", "b"))
     view.listed([lease("b", 1, "a", "b")], 5.9, 7)
     assert view.members == {"a", "b"}

@@ -71,7 +71,7 @@ def test_a_run_waits_until_its_workflow_is_fixed(namespace: Cluster) -> None:
     ],
     ids=[
         "a step that fails",
-        "a field that is not there",
+        "a missing field",
         "an expression that does not compile",
         "a name that cannot exist",
     ],

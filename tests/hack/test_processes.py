@@ -23,9 +23,9 @@ MARKER = "/cache/docker/daemon.json"
     ids=[
         "the process it was written for",
         "with a line end",
-        "a process of somebody else's that got the number",
+        "another process with the same ID",
         "a zombie, whose command line is empty",
-        "nobody",
+        "no process",
         "an empty file of a killed daemon",
         "no number",
     ],

@@ -23,12 +23,12 @@ STOCK = "kindest/node:v1.37.0"
         ("", set(), False, NodeImage.OWN),
     ],
     ids=[
-        "what the user names comes first",
-        "the stock image that was pulled before needs no registry",
-        "our image that is there is not thrown away because a registry came back",
-        "our image of other sources is built anew",
-        "a registry gives the stock image",
-        "no registry, so our own",
+        "an image chosen by the user comes first",
+        "a stock image pulled earlier needs no registry",
+        "an existing local image is used even if a registry is reachable",
+        "a local image of other sources is built again",
+        "a reachable registry provides the stock image",
+        "without a registry, the image is built",
     ],
 )
 def test_the_node_image_is_chosen(chosen: str, local: set[str], reachable: bool, want: NodeImage) -> None:

@@ -94,37 +94,52 @@ def stored(kubectl: Cluster, namespace: str) -> str:
 
 
 CHANGES = [
-    pytest.param("WorkflowRun", {"ttlSecondsAfterFinished": 60}, None, id="a run may be kept for another time"),
-    pytest.param("WorkflowRun", {"ttlSecondsAfterFailure": 60}, None, id="also if it fails"),
-    pytest.param("WorkflowRun", {"runTimeout": "1h"}, "`spec` must not change", id="a run gets no new field"),
-    pytest.param("WorkflowRun", {"searchAttributes": None}, "`spec` must not change", id="a run loses no field"),
-    pytest.param("WorkflowRun", {"taskTimeout": "20s"}, "`spec` must not change", id="a run keeps its fields"),
-    pytest.param("WorkflowRun", {"workflow": {"name": "y"}}, "`spec` must not change", id="a run keeps its workflow"),
-    pytest.param("WorkflowRun", {"input": {"guest": "Bob"}}, "an Operation", id="a run keeps its free-form input"),
-    pytest.param("WorkflowRun", {"input": {"more": 1}}, "`spec` must not change", id="a run's input does not grow"),
-    pytest.param("WorkflowRun", {"input": None}, "`spec` must not change", id="a run's input does not go"),
-    pytest.param("Operation", {"signal": {"name": "refused"}}, "`spec` must not change", id="an operation is fixed"),
-    pytest.param("Operation", {"signal": {"input": 1}}, "create another one", id="an operation's input is fixed"),
-    pytest.param("Operation", {"ttlSecondsAfterFinished": 1}, "`spec` must not change", id="so is its time to live"),
-    pytest.param("HistorySegment", {"index": 1}, "the record of what happened", id="a segment is fixed"),
-    pytest.param("HistorySegment", {"events": [{"eventId": 2}]}, "the record of", id="a segment's events are fixed"),
-    pytest.param("Payload", {"data": "YWJk"}, "histories refer to it", id="a payload is fixed"),
-    pytest.param("DeadLetter", {"input": {"a": 2}}, "the record of what failed", id="a dead letter is fixed"),
-    pytest.param("Schedule", {"paused": False, "overlapPolicy": "AllowAll"}, None, id="a schedule may change"),
+    pytest.param("WorkflowRun", {"ttlSecondsAfterFinished": 60}, None, id="the TTL of a run can change"),
+    pytest.param("WorkflowRun", {"ttlSecondsAfterFailure": 60}, None, id="the TTL of a failed run can change"),
+    pytest.param("WorkflowRun", {"runTimeout": "1h"}, "`spec` must not change", id="a field cannot be added to a run"),
     pytest.param(
-        "Schedule", {"overlapPolicy": "Never"}, "spec.overlapPolicy", id="a schedule may not change to nonsense"
+        "WorkflowRun", {"searchAttributes": None}, "`spec` must not change", id="a field cannot be removed from a run"
     ),
+    pytest.param("WorkflowRun", {"taskTimeout": "20s"}, "`spec` must not change", id="a field of a run is immutable"),
+    pytest.param(
+        "WorkflowRun", {"workflow": {"name": "y"}}, "`spec` must not change", id="the workflow of a run is immutable"
+    ),
+    pytest.param("WorkflowRun", {"input": {"guest": "Bob"}}, "an Operation", id="the input of a run is immutable"),
+    pytest.param(
+        "WorkflowRun", {"input": {"more": 1}}, "`spec` must not change", id="the input of a run cannot be extended"
+    ),
+    pytest.param("WorkflowRun", {"input": None}, "`spec` must not change", id="the input of a run cannot be removed"),
+    pytest.param(
+        "Operation", {"signal": {"name": "refused"}}, "`spec` must not change", id="an operation is immutable"
+    ),
+    pytest.param(
+        "Operation", {"signal": {"input": 1}}, "create another one", id="the input of an operation is immutable"
+    ),
+    pytest.param(
+        "Operation",
+        {"ttlSecondsAfterFinished": 1},
+        "`spec` must not change",
+        id="the TTL of an operation cannot change",
+    ),
+    pytest.param("HistorySegment", {"index": 1}, "the record of what happened", id="a segment is immutable"),
+    pytest.param(
+        "HistorySegment", {"events": [{"eventId": 2}]}, "the record of", id="the events of a segment are immutable"
+    ),
+    pytest.param("Payload", {"data": "YWJk"}, "histories refer to it", id="a payload is immutable"),
+    pytest.param("DeadLetter", {"input": {"a": 2}}, "the record of what failed", id="a dead letter is immutable"),
+    pytest.param("Schedule", {"paused": False, "overlapPolicy": "AllowAll"}, None, id="a schedule can change"),
+    pytest.param("Schedule", {"overlapPolicy": "Never"}, "spec.overlapPolicy", id="a schedule cannot become invalid"),
     pytest.param(
         "RetryPolicy",
         {"cloudScheduler": {}},
         "must have exactly one of `exponential` and `cloudScheduler`",
-        id="a policy does not become two",
+        id="a policy cannot have two kinds of backoff",
     ),
     pytest.param(
         "RetryPolicy",
         {"exponential": None, "cloudScheduler": {}},
         None,
-        id="a policy may become one of the other family",
+        id="a policy can change its kind of backoff",
     ),
 ]
 

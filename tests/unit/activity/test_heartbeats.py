@@ -92,8 +92,8 @@ def test_no_exception_handler_swallows_a_cancellation() -> None:
 @pytest.mark.parametrize(
     "answers",
     [
-        pytest.param([404, 404], id="a Lease that is not there yet"),
-        pytest.param([403, 403], id="rights that are not there yet"),
+        pytest.param([404, 404], id="a Lease that does not exist yet"),
+        pytest.param([403, 403], id="permissions that do not exist yet"),
         pytest.param([500], id="an error of the API server"),
         pytest.param([429, 503], id="an API server that is busy"),
         pytest.param([401, 401], id="a token that is renewed just now"),

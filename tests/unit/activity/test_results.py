@@ -132,7 +132,7 @@ class Unprintable(Exception):  # noqa: N818
         pytest.param(
             ApplicationError("m", type="T", details=[1], non_retryable=True, next_retry_delay=timedelta(seconds=3.5)),
             {"type": "T", "message": "m", "details": [1], "nonRetryable": True, "nextRetryDelay": "3.500000s"},
-            id="an application error says everything",
+            id="an application error has all fields",
         ),
         pytest.param(
             ApplicationError("m", next_retry_delay=2),

@@ -52,7 +52,7 @@ def test_an_event_of_a_newer_version_is_shown() -> None:
     assert plain(view.table([event], Flow().page())).endswith("WorkflowExecutionTransmuted  of v2  n 3")
 
 
-@pytest.mark.parametrize("ids", [[2, 3], [1, 3], [1, 2, 2]], ids=["the beginning", "one between", "one is there twice"])
+@pytest.mark.parametrize("ids", [[2, 3], [1, 3], [1, 2, 2]], ids=["the beginning", "one between", "a duplicate event"])
 def test_a_history_with_a_gap_is_an_error(ids: list[int]) -> None:
     with pytest.raises(view.GapError, match="is missing"):
         view.check([{"eventId": number} for number in ids])

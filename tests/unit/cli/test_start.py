@@ -20,7 +20,7 @@ from unit.cli.flow import Flow
         (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; its runs wait until it exists\n"),
         ((403, {"message": "no"}), ""),
     ],
-    ids=["there", "not there", "not to be seen"],
+    ids=["existing", "missing", "unreadable"],
 )
 def test_start_warns_if_the_workflow_does_not_exist(server: ApiServer, workflow: Any, warning: str) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow

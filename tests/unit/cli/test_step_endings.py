@@ -76,7 +76,7 @@ ENDINGS: dict[str, tuple[str, DO, str]] = {
     "signal does not come": (WAIT, time_passes, "Failed"),
     "signal does not come within the step's timeout": ("timeout: 5m\nwaitForSignal: {name: go}", time_passes, "Failed"),
     "signal is waited for when all is cancelled": ("waitForSignal: {name: go, timeout: 1h}", cancelled, "Cancelled"),
-    "condition holds at once": ('waitUntil: {condition: "${true}"}', nothing, "Succeeded"),
+    "condition is true immediately": ('waitUntil: {condition: "${true}"}', nothing, "Succeeded"),
     "condition holds": ('waitUntil: {condition: "${size(signals.x) > 0}", timeout: 1h}', signalled("x"), "Succeeded"),
     "condition does not hold": ('waitUntil: {condition: "${false}", timeout: 5m}', time_passes, "Failed"),
     "condition is cancelled": ('waitUntil: {condition: "${false}", timeout: 5m}', cancelled, "Cancelled"),

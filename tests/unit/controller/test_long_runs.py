@@ -99,7 +99,7 @@ class Long:
         ({"items": "${lists.range(input)}"}, 10_000, 25, {"ok": True}),
         ({"items": "${lists.range(input)}", "maxConcurrency": 20}, 3_000, 10, "x" * 1024),
     ],
-    ids=["as wide as it gets", "with outputs that nobody asks for"],
+    ids=["as wide as it gets", "with outputs that no expression reads"],
 )
 def test_a_loop_over_thousands_of_items_keeps_only_open_ones(
     loop: dict[str, Any], items: int, at_once: int, output: Any

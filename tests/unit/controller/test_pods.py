@@ -45,7 +45,7 @@ def ended(code: int) -> dict[str, Any]:
         "it runs",
         "one of two runs",
         "all containers have ended",
-        "its phase says so",
+        "a terminal phase",
         "an init container has succeeded",
         "an init container has failed",
     ],
@@ -92,10 +92,10 @@ KEEP, DELETE, EXPIRE = Retention.KEEP, Retention.DELETE, Retention.EXPIRE
     ids=[
         "its own sidecar still runs",
         "its own sidecar is being stopped already",
-        "its activity does not want it kept",
+        "the activity has no retention",
         "the activity still runs",
         "everything has ended",
-        "a policy refuses to have it stopped",
+        "a policy prevents the stop",
     ],
 )
 async def test_a_pod_to_keep_is_stopped_but_not_deleted(

@@ -143,7 +143,7 @@ async def test_an_open_circuit_survives_a_restart_and_closes_after_its_trials(st
         ({"activities": {"2": {"attempt": 3}}}, False),
         ({"activities": {}, "reports": {"2/3": {}}}, False),
     ],
-    ids=["its run is gone", "its activity has closed", "another attempt runs", "it runs", "it is about to tell"],
+    ids=["its run was deleted", "its activity has closed", "another attempt runs", "it runs", "its report is pending"],
 )
 async def test_a_trial_that_can_no_longer_report_is_replaced(store: Store, state: Json | None, *, freed: bool) -> None:
     circuit = {"state": "HalfOpen", "trial": "run-a/workflowruns-run-a/2/3"}

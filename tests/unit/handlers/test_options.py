@@ -73,7 +73,7 @@ def test_empty_variables_count_as_unset() -> None:
         (" ", ()),
         (",", ()),
     ],
-    ids=["one", "with spaces, as people write lists", "a space", "a comma"],
+    ids=["one", "with spaces", "a space", "a comma"],
 )
 def test_namespaces_are_separated_by_commas(text: str, want: tuple[str, ...]) -> None:
     assert OperatorOptions.from_environment({"PERDURE_WATCH_NAMESPACES": text}).namespaces == want

@@ -251,7 +251,7 @@ def test_already_exists_is_not_a_conflict_and_api_errors_are_not_transient() -> 
 @pytest.mark.parametrize(
     ("raw", "want"),
     [(b"upstream is away", "upstream is away"), (b"", ""), (b"[1]", "[1]"), (b"x" * 10_000, "x" * 500), (b"{}", "{}")],
-    ids=["a proxy's words", "nothing", "other JSON", "a long page", "an empty object"],
+    ids=["text of a proxy", "nothing", "other JSON", "a long page", "an empty object"],
 )
 async def test_an_error_response_that_is_not_from_kubernetes_keeps_its_text(
     server: Server, client: Client, raw: bytes, want: str
@@ -272,7 +272,7 @@ async def test_an_error_response_that_is_not_from_kubernetes_keeps_its_text(
         ({"uid": "u-1"}, {"propagationPolicy": "Background", "preconditions": {"uid": "u-1"}}),
         ({"grace_seconds": 0}, {"propagationPolicy": "Background", "gracePeriodSeconds": 0}),
     ],
-    ids=["whatever is there", "only that one", "at once"],
+    ids=["without preconditions", "with a UID", "immediately"],
 )
 async def test_a_delete_has_preconditions_and_propagation_policy(
     server: Server, client: Client, options: dict[str, Any], want: dict[str, Any]
@@ -282,7 +282,7 @@ async def test_a_delete_has_preconditions_and_propagation_policy(
     assert server.bodies == [want]
 
 
-@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")], ids=["gone", "another one by now"])
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")], ids=["deleted", "recreated"])
 async def test_deleting_a_missing_object_succeeds(server: Server, client: Client, code: int, reason: str) -> None:
     server.refuse(code, reason)
     await client.delete(WEB, uid="u-1")

@@ -53,8 +53,8 @@ def test_the_result_of_an_activity_is_the_output_of_its_step() -> None:
     ids=[
         "the activity's",
         "the step's over the activity's",
-        "each timeout by itself",
-        "none of the step's",
+        "each timeout separately",
+        "no timeouts of the step",
     ],
 )
 def test_timeouts_of_a_step_override_those_of_the_activity(definition: Json, call: Json, want: tuple[Any, ...]) -> None:
@@ -93,7 +93,7 @@ ONE = {"exponential": {"maximumAttempts": 1, "backoffCoefficient": "1.5", "maxim
         "Temporal's default",
         "the activity's",
         "the step's over the activity's",
-        "the default, asked for by the step",
+        "the default, selected by the step",
     ],
 )
 def test_the_retry_policy_of_a_step_overrides_that_of_the_activity_and_the_default(
@@ -195,7 +195,7 @@ def test_a_sleep_takes_the_given_time(sleep: Json, want: float) -> None:
         "a word for a time",
         "a number for a time",
         "a time before the first year",
-        "an input that is not there",
+        "a missing input",
     ],
 )
 def test_an_invalid_sleep_fails_the_run_with_its_value(sleep: Json, want: str) -> None:
@@ -309,7 +309,7 @@ def test_the_message_of_a_fail_is_converted_to_text(given_input: Any, want: str)
         ([{"name": "a", "set": {"x": 1}}], {"output": "${steps.a.status}"}, "Succeeded"),
         ([{"name": "a", "set": {"x": 1}}], {"output": "${steps.a.endTime == run.startTime}"}, True),
     ],
-    ids=["the last step's", "the one that is asked for", "a constant", "the status of a step", "the time of a step"],
+    ids=["the last step's", "an explicit output", "a constant", "the status of a step", "the time of a step"],
 )
 def test_the_output_of_a_run_defaults_to_that_of_its_last_step(steps: list[Json], spec: Json, want: Any) -> None:
     assert run(make(*steps, **spec)).result == want

@@ -317,7 +317,13 @@ def test_the_error_as_text_is_complete() -> None:
         ([DO, {"name": "last", "return": {"output": "${steps.do.status}"}}], {"output": 1}, {"do"}),
         ([DO, {"name": "last", "set": {"x": "${steps}"}}], {"output": 1}, {"do", "last"}),
     ],
-    ids=["the last, for the run's output", "none", "what is asked for", "also where only its status is", "all of them"],
+    ids=[
+        "the last, for the run's output",
+        "none",
+        "a step that is read",
+        "also where only its status is",
+        "all of them",
+    ],
 )
 def test_only_outputs_of_steps_that_expressions_read_are_kept(steps: list[Json], spec: Json, want: set[str]) -> None:
     parsed = WorkflowSpec.parse({"activities": [WORK], "steps": steps, **spec})

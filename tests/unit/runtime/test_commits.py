@@ -175,7 +175,7 @@ def test_an_administrator_can_accept_exactly_the_current_status(
 
 @pytest.mark.parametrize(("kind", "fields"), [(WorkflowRun, OF_RUNS), (Schedule, OF_SCHEDULES)])
 def test_covered_fields_have_no_defaults(kind: type[Resource], fields: tuple[str, ...]) -> None:
-    """The API server fills in defaults when it reads an object; a default that a commit does not contain would invalidate its digest."""
+    """The API server adds defaults when it reads an object, which would invalidate the digest of a commit without them."""
     schema = custom_resource_definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     status = schema["properties"]["status"]["properties"]
     assert set(fields) <= set(status)

@@ -41,7 +41,7 @@ from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of
             "StartError",
             "container activity could not be started (StartError, exit code 128); check that the image contains its `command`:\n"
             'exec: "chrage": executable file not found',
-            id="a command that is not there",
+            id="a missing command",
         ),
         pytest.param(
             {"exit_code": 64}, "InvalidInput", "container activity failed (exit code 64)", id="a declared code"
@@ -50,7 +50,7 @@ from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of
             {"exit_code": 137, "reason": "OOMKilled", "mapped": 137},
             "InvalidInput",
             TOO_MUCH_MEMORY,
-            id="a declared code says more than Kubernetes",
+            id="a declared exit code overrides the reason of Kubernetes",
         ),
         pytest.param(
             {"exit_code": 1, "message": "a\nb\n"},
@@ -113,7 +113,7 @@ def test_a_failure_counts_while_a_sidecar_runs(make: Any) -> None:
                 "non_retryable": True,
                 "next_retry_delay": timedelta(seconds=3.5),
             },
-            id="everything is taken over",
+            id="all fields are used",
         ),
         pytest.param(
             document(type="A"), {"type": "A", "message": "container activity failed with A"}, id="only a type"
@@ -129,12 +129,12 @@ def test_a_failure_counts_while_a_sidecar_runs(make: Any) -> None:
         pytest.param(
             document(type="A", message="m", nextRetryDelay="soon"),
             {"type": "A", "message": "m (nextRetryDelay 'soon' is not a valid duration and was ignored)"},
-            id="a delay that is none does not hide the failure",
+            id="an invalid delay is ignored",
         ),
         pytest.param(
             document(type="A", message="m", nextRetryDelay=[1]),
             {"type": "A", "message": "m (nextRetryDelay '[1]' is not a valid duration and was ignored)"},
-            id="nor does one that is no text",
+            id="a delay that is not a string is ignored",
         ),
         pytest.param(
             document(type="A", message="m", nonRetryable="yes", stackTrace="t"),
@@ -142,7 +142,9 @@ def test_a_failure_counts_while_a_sidecar_runs(make: Any) -> None:
             id="only true is true",
         ),
         pytest.param(
-            document(type=5, message="m"), {"type": "Declared", "message": "m", "non_retryable": True}, id="5 is none"
+            document(type=5, message="m"),
+            {"type": "Declared", "message": "m", "non_retryable": True},
+            id="a type that is a number is ignored",
         ),
         pytest.param(
             document(type="T" * 999, message="m"), {"type": "T" * 256, "message": "m"}, id="a type has limits"

@@ -57,7 +57,7 @@ def test_the_lease_belongs_to_the_pod_and_has_not_been_renewed(make: Any) -> Non
         pytest.param(None, None, id="none without a heartbeat timeout"),
         pytest.param(timedelta(milliseconds=1), 1, id="at least a second"),
         pytest.param(timedelta(seconds=1.2), 2, id="rounded up"),
-        pytest.param(timedelta(days=99_999), 2**31 - 1, id="at most what Kubernetes can count"),
+        pytest.param(timedelta(days=99_999), 2**31 - 1, id="at most the maximum of Kubernetes"),
     ],
 )
 def test_the_duration_is_the_heartbeat_timeout(make: Any, timeout: timedelta | None, want: int | None) -> None:
@@ -188,7 +188,7 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
             {"ownerReferences": []},
             "Pod order-42-5-2 exists and belongs to nobody, not to this attempt of WorkflowRun order-42",
             False,
-            id="of nobody",
+            id="without an owner",
         ),
         pytest.param(
             {
@@ -198,7 +198,7 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
             "Pod order-42-5-2 exists and belongs to WorkflowRun order-42 (uid run-uid), not to this attempt of "
             "WorkflowRun order-42, and was not made by Perdure (it has no label perdure.dev/run-id)",
             False,
-            id="made by somebody who pretends to be the operator",
+            id="created by a client that imitates the operator",
         ),
     ],
 )

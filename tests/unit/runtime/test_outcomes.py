@@ -22,7 +22,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
     [
         pytest.param(lambda m: m.pod(phase="Pending", node=None), id="a pod without a node"),
         pytest.param(lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending"), id="a container being created"),
-        pytest.param(lambda m: m.pod(m.waiting("ImagePullBackOff"), phase="Pending"), id="an image that is not there"),
+        pytest.param(lambda m: m.pod(m.waiting("ImagePullBackOff"), phase="Pending"), id="a missing image"),
         pytest.param(
             lambda m: m.pod(m.waiting("PodInitializing"), init=(m.running("i"),)), id="an init container that runs"
         ),
@@ -32,7 +32,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
         ),
         pytest.param(
             lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending", deleted_at=AFTER),
-            id="a pod being deleted whose node has not answered yet",
+            id="a terminating pod whose node has not responded yet",
         ),
     ],
 )
@@ -45,9 +45,9 @@ def test_a_pending_pod_has_no_outcome(make: Any, pod: Callable[[Any], dict[str, 
     [
         pytest.param(lambda m: m.pod(m.running()), id="runs"),
         pytest.param(lambda m: m.pod(m.running("istio-proxy"), m.running()), id="runs behind an injected container"),
-        pytest.param(lambda m: m.pod(m.running(), deleted_at=AFTER), id="runs on while being deleted"),
+        pytest.param(lambda m: m.pod(m.running(), deleted_at=AFTER), id="runs while terminating"),
         pytest.param(
-            lambda m: m.pod(m.running(), conditions=[m.disruption("X")]), id="runs on though it is to be evicted"
+            lambda m: m.pod(m.running(), conditions=[m.disruption("X")]), id="runs despite a pending eviction"
         ),
     ],
 )
@@ -83,9 +83,9 @@ def test_a_pod_of_another_attempt_is_ignored(make: Any) -> None:
             id="the pod was evicted meanwhile",
         ),
         pytest.param(
-            lambda m: m.pod(m.terminated(0), phase="Failed", reason="DeadlineExceeded"), id="the deadline struck"
+            lambda m: m.pod(m.terminated(0), phase="Failed", reason="DeadlineExceeded"), id="the deadline has passed"
         ),
-        pytest.param(lambda m: m.pod(m.terminated(0), phase="Unknown"), id="the node is silent since"),
+        pytest.param(lambda m: m.pod(m.terminated(0), phase="Unknown"), id="the node no longer responds"),
     ],
 )
 def test_exit_code_0_of_the_activity_container_is_success(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
@@ -158,7 +158,7 @@ def test_a_small_result_of_a_large_activity_is_read_from_the_message(make: Any) 
 @pytest.mark.parametrize(
     "lease",
     [
-        pytest.param(lambda _m, _a: None, id="the Lease is gone"),
+        pytest.param(lambda _m, _a: None, id="the Lease does not exist"),
         pytest.param(lambda m, a: m.lease(a), id="the Lease holds none"),
         pytest.param(lambda m, _a: m.lease(m.with_attempt(attempt=1), result="1"), id="the Lease is another attempt's"),
         pytest.param(

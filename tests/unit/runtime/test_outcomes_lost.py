@@ -15,7 +15,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
 @pytest.mark.parametrize(
     ("pod", "want_reason"),
     [
-        pytest.param(lambda _m: None, "PodGone", id="the pod is gone"),
+        pytest.param(lambda _m: None, "PodGone", id="the pod does not exist"),
         pytest.param(
             lambda m: m.pod(m.terminated(143), phase="Failed", deleted_at=BEFORE), "PodDeleted", id="someone deleted it"
         ),
@@ -43,7 +43,9 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
             lambda m: m.pod(phase="Pending", node=None, deleted_at=BEFORE), "PodDeleted", id="deleted without a node"
         ),
         pytest.param(
-            lambda m: m.pod(m.running(), deleted_at="2026-01-31T12:01:00Z"), "NodeLost", id="deleted, and no word since"
+            lambda m: m.pod(m.running(), deleted_at="2026-01-31T12:01:00Z"),
+            "NodeLost",
+            id="deleted, without a further status",
         ),
         *(
             pytest.param(
@@ -80,7 +82,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
                 conditions=[m.disruption("EvictionByEvictionAPI", at=BEFORE)],
             ),
             "EvictionByEvictionAPI",
-            id="the activity answered to the drain of its node",
+            id="the activity stopped when its node was drained",
         ),
         *(
             pytest.param(
@@ -92,7 +94,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
             pytest.param(lambda m, r=reason: m.pod(phase="Failed", reason=r), reason, id=f"refused: {reason}")
             for reason in ("UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfpods", "NodeName", "Later")
         ),
-        pytest.param(lambda m: m.pod(phase="Failed"), "PodFailed", id="failed without a word"),
+        pytest.param(lambda m: m.pod(phase="Failed"), "PodFailed", id="failed without a message"),
         pytest.param(
             lambda m: m.pod(m.terminated(137, reason="ContainerStatusUnknown", finishedAt=None), phase="Failed"),
             "ContainerStatusUnknown",
@@ -111,7 +113,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
             id="the node was restarted while an init container ran",
         ),
         pytest.param(lambda m: m.pod(phase="Succeeded"), "NoProof", id="a phase without containers proves nothing"),
-        pytest.param(lambda m: m.pod(m.running(), phase="Unknown"), "NodeLost", id="the node does not answer"),
+        pytest.param(lambda m: m.pod(m.running(), phase="Unknown"), "NodeLost", id="the node does not respond"),
     ],
 )
 def test_disruptions_lose_the_attempt(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:

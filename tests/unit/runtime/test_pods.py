@@ -227,21 +227,25 @@ def test_a_pod_is_restricted_by_default(make: Any) -> None:
             {},
             {"runAsUser": 1000, "runAsNonRoot": True},
             {},
-            id="a user for the pod is everybody's",
+            id="the user of the pod applies to all containers",
         ),
         pytest.param(
-            {}, {"runAsUser": 1000}, {"runAsNonRoot": True}, {"runAsUser": 1000}, id="a container's user stays"
+            {}, {"runAsUser": 1000}, {"runAsNonRoot": True}, {"runAsUser": 1000}, id="the user of a container is kept"
         ),
         pytest.param(
             {},
             {"runAsUser": 0},
             {"runAsNonRoot": True},
             {"runAsUser": 0, "runAsNonRoot": False},
-            id="a container that asks for root gets it",
+            id="a container that requests root gets it",
         ),
         pytest.param({"runAsUser": 0}, {}, {"runAsUser": 0}, {}, id="so does a pod"),
         pytest.param(
-            {"runAsNonRoot": False}, {}, {"runAsNonRoot": False}, {}, id="whoever allows root means the image's"
+            {"runAsNonRoot": False},
+            {},
+            {"runAsNonRoot": False},
+            {},
+            id="runAsNonRoot: false keeps the user of the image",
         ),
         pytest.param(
             {},
@@ -255,7 +259,7 @@ def test_a_pod_is_restricted_by_default(make: Any) -> None:
             {"runAsUser": 0},
             {"runAsNonRoot": True},
             {"runAsUser": 0},
-            id="a contradiction is the user's to solve",
+            id="a contradiction of the user is kept",
         ),
     ],
 )
@@ -284,9 +288,9 @@ def test_run_as_user_settings_are_kept(
         pytest.param(
             {"capabilities": {"drop": ["NET_RAW"]}},
             {"capabilities": {"drop": ["NET_RAW"]}, "allowPrivilegeEscalation": False},
-            id="whoever drops some decided about all",
+            id="dropped capabilities are not extended",
         ),
-        pytest.param({"privileged": True}, {"privileged": True}, id="a privileged container cannot be held back"),
+        pytest.param({"privileged": True}, {"privileged": True}, id="a privileged container cannot be restricted"),
         pytest.param(
             {"capabilities": {"add": ["SYS_ADMIN"], "drop": []}},
             {"capabilities": {"add": ["SYS_ADMIN"], "drop": []}},
@@ -333,12 +337,12 @@ def test_the_user_can_be_left_to_the_image(make: Any) -> None:
             id="the user's own account, as Kubernetes mounts it",
         ),
         pytest.param({"serviceAccountName": "mine"}, {}, ("mine", None), id="also without a Lease"),
-        pytest.param({"automountServiceAccountToken": True}, {}, (None, True), id="a token that the user asks for"),
+        pytest.param({"automountServiceAccountToken": True}, {}, (None, True), id="a token requested by the user"),
         pytest.param(
             {"automountServiceAccountToken": False},
             {"large_result": True},
             ("perdure-activity", False),
-            id="a token that the user refuses",
+            id="a token disabled by the user",
         ),
     ],
 )
@@ -360,7 +364,7 @@ def test_a_service_account_token_is_mounted_only_for_a_lease(
         pytest.param(timedelta(seconds=0.5), None, 301, id="rounded up"),
         pytest.param(None, None, None, id="none without start-to-close"),
         pytest.param(timedelta(days=30_000), None, None, id="none where Kubernetes could not count that far"),
-        pytest.param(timedelta(minutes=5), 7, 7, id="the user's own stays"),
+        pytest.param(timedelta(minutes=5), 7, 7, id="the deadline of the user is kept"),
     ],
 )
 def test_the_active_deadline_is_slightly_after_the_timeout(

@@ -12,7 +12,7 @@ from perdure.runtime.pod_waiting import hinders
 @pytest.mark.parametrize(
     ("pod", "want"),
     [
-        pytest.param(lambda m: m.pod(phase="Pending", node=None), "waiting for a node", id="nobody looked at it yet"),
+        pytest.param(lambda m: m.pod(phase="Pending", node=None), "waiting for a node", id="not scheduled yet"),
         pytest.param(
             lambda m: m.pod(
                 phase="Pending",
@@ -46,7 +46,7 @@ from perdure.runtime.pod_waiting import hinders
             "ContainerCreating",
             id="the ordinary wait",
         ),
-        pytest.param(lambda m: m.pod(phase="Pending"), "ContainerCreating", id="the kubelet has not said a word"),
+        pytest.param(lambda m: m.pod(phase="Pending"), "ContainerCreating", id="no status of the kubelet"),
         pytest.param(lambda m: m.pod(m.running()), None, id="it runs"),
         pytest.param(lambda m: m.pod(m.terminated(1)), None, id="it ended"),
         pytest.param(lambda m: m.pod(phase="Failed"), None, id="the pod ended"),

@@ -236,7 +236,7 @@ def test_a_task_without_a_worker_shows_its_age_and_task_queue() -> None:
     """) in shown(run)
     assert golden("""
         What next
-          no worker has answered; see which ones poll task queue `orders`:
+          no worker has answered; see which workers poll task queue `orders`:
             temporal task-queue describe --namespace shop --task-queue orders
     """) in shown(run)
     assert as_data(seen(run), page(run))["code"] == {

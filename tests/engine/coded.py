@@ -22,7 +22,7 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 STICKY = "sticky-of-worker"
 
 
-class Nobody:
+class NoDecider:
     """A decider that is never called."""
 
     def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Decision:  # noqa: ARG002
@@ -54,7 +54,7 @@ class Coded:
             successor="next",
             **attributes,
         )
-        begun = start(first, Nobody())
+        begun = start(first, NoDecider())
         coded = cls(begun.state, list(begun.events))
         coded.check()
         return coded
@@ -63,7 +63,7 @@ class Coded:
 
     def at(self, seconds: float, *inputs: inp.RunInput) -> RunTransition:
         self.now = max(self.now, T0 + timedelta(seconds=seconds))
-        done = step(self.state, inputs, self.now, Nobody())
+        done = step(self.state, inputs, self.now, NoDecider())
         self.state = done.state
         self.events += done.events
         self.writes += done.durable

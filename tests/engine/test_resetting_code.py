@@ -25,13 +25,13 @@ def reset(coded: Coded, point: int, *, signals: bool = True) -> Coded:
         first, point + 1, coded.now, base_run_id="run-1", new_run_id="run-2", successor="next", task=task
     )
     again = list(since(state, coded.events[point:], "run-1", signals=signals))
-    begun = begin(state, told, again, _Nobody(), ())
+    begun = begin(state, told, again, _NoDecider(), ())
     other = Coded(begun.state, [*coded.events[:point], *begun.events], now=coded.now)
     other.check()
     return other
 
 
-class _Nobody:
+class _NoDecider:
     def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Any:  # noqa: ARG002
         raise AssertionError("a run that workers decide asks nobody in this process")
 
@@ -119,7 +119,7 @@ def test_work_that_was_open_at_the_point_is_open_again() -> None:
     assert [a.activity_id for a in other.state.activities.values()] == ["a"]
     assert [t.timer_id for t in other.state.timers.values()] == ["t"]
     assert other.code.previous_started_event_id == 3
-    other.state = step(other.state, [], other.now, _Nobody()).state
+    other.state = step(other.state, [], other.now, _NoDecider()).state
     assert other.task.scheduled_event_id == other.state.next_event_id - 1
 
 

@@ -18,7 +18,7 @@ from perdure.simulation.cluster.kubelet import Kubelet, Script
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from threads import join
 
 NAMESPACE = "default"
@@ -96,7 +96,7 @@ async def _operate(
     if deployment.pods is not None:
         Kubelet(loop, kubernetes, deployment.pods)
     frontend = Frontend(deployment.settings)
-    operator = TroubledOperator(
+    operator = FaultyOperator(
         "perdure",
         loop,
         Random(1),

@@ -6,7 +6,7 @@ from typing import Final
 
 from perdure.controller.fleet.rendezvous import SHARDS
 from simulated.faults import Faults
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 
 _EVERY_SECONDS: Final = 0.25
 _TAKE_OVER_SECONDS: Final = 15.0
@@ -19,7 +19,7 @@ just after it has joined, and then waits for the duration of a Lease once more, 
 class FleetChecker:
     """Checks the owners of shards several times a second."""
 
-    def __init__(self, operators: Sequence[TroubledOperator], faults: Faults, fail: Callable[[str], None]) -> None:
+    def __init__(self, operators: Sequence[FaultyOperator], faults: Faults, fail: Callable[[str], None]) -> None:
         """`operators` returns the live operators; `fail` records a violation."""
         self._operators = operators
         self._faults = faults

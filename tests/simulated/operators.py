@@ -19,7 +19,7 @@ from simulated.watches import LaggingWatch
 _Result = TypeVar("_Result")
 
 
-class TroubledOperator(Operator):
+class FaultyOperator(Operator):
     """One process of the operator, from its start until it is killed."""
 
     def __init__(

@@ -11,15 +11,15 @@ from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.object_store import Refusal
 from perdure.simulation.cluster.storage import ObjectKey
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.world import World, simulate
 
 
-def named(world: World, name: str) -> TroubledOperator:
+def named(world: World, name: str) -> FaultyOperator:
     return next(each for each in world.operators if each.name == name)
 
 
-def owners_elsewhere(world: World, but: TroubledOperator) -> int:
+def owners_elsewhere(world: World, but: FaultyOperator) -> int:
     return sum(len(each.shards) for each in world.operators if each is not but)
 
 

@@ -24,7 +24,7 @@ from simulated.fleet import FleetChecker
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet
 from simulated.loop import ShuffledLoop
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.peers import address_of
 
@@ -74,7 +74,7 @@ class World:
     faults: Faults
     tracer: Trace | None
     """Takes the timeline, if anyone wants it."""
-    operators: list[TroubledOperator] = field(default_factory=list)
+    operators: list[FaultyOperator] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
@@ -146,7 +146,7 @@ class World:
         if self._checking is not None:
             self._checking.cancel()
 
-    def start(self, frontend: Frontend | None = None, *, name: str = "") -> TroubledOperator:
+    def start(self, frontend: Frontend | None = None, *, name: str = "") -> FaultyOperator:
         """Start one more operator; with a frontend if Temporal SDKs are served.
 
         With the ``name`` of one that was killed, it is the same pod, whose container is started again.
@@ -157,7 +157,7 @@ class World:
         self.names.add(name)
         if frontend is None and self.frontends is not None:
             frontend = self.frontends.make(name)
-        operator = TroubledOperator(
+        operator = FaultyOperator(
             name,
             self.loop,
             random,

@@ -23,8 +23,8 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from temporal import flows
-from temporal.byhand import ByHand, close, timer
 from temporal.conftest import Temporal
+from temporal.manual_worker import ManualWorker, close, timer
 
 
 def request(temporal: Temporal, **said: Any) -> StartWorkflowExecutionRequest:
@@ -113,9 +113,9 @@ async def test_a_lone_surrogate_reaches_the_workflow_unchanged(temporal: Tempora
     await temporal.client.workflow_service.start_workflow_execution(
         request(temporal, input=Payloads(payloads=[sent]), memo={"fields": {"m": sent}})
     )
-    task = await ByHand(temporal).task()
+    task = await ManualWorker(temporal).task()
     assert task.history.events[0].workflow_execution_started_event_attributes.input.payloads == [sent]
-    await ByHand(temporal).complete(task, close())
+    await ManualWorker(temporal).complete(task, close())
 
 
 def bad_commands() -> list[tuple[Command, str]]:
@@ -140,7 +140,7 @@ def bad_commands() -> list[tuple[Command, str]]:
 async def test_41_an_invalid_command_fails_the_task_and_the_workflow_continues(
     temporal: Temporal, command: Command, cause: str
 ) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     task = await hand.task()
     await refused(hand.complete(task, command), "Attributes")
     [failed] = [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
@@ -151,7 +151,7 @@ async def test_41_an_invalid_command_fails_the_task_and_the_workflow_continues(
 
 
 async def test_a_timer_is_limited_to_a_century(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     long = timer("t", timedelta(0))
     long.start_timer_command_attributes.start_to_fire_timeout.seconds = 10**12
     await hand.decide(long)
@@ -181,7 +181,7 @@ async def test_invalid_search_attributes_and_filters_are_rejected(temporal: Temp
 
 
 async def test_a_message_that_does_not_decode_fails_the_task(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     task = await hand.task()
     asked = RespondWorkflowTaskCompletedRequest(namespace=temporal.operator.namespace, task_token=task.task_token)
     broken = asked.messages.add(id="m").body

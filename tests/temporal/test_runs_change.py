@@ -34,8 +34,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
 from temporal import child_flows, flows, registry
-from temporal.byhand import ByHand
 from temporal.conftest import Temporal, until
+from temporal.manual_worker import ManualWorker
 
 SIGNALS, EACH, UPDATES, STORM = 200, 20, 40, 40
 COMPLETED = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
@@ -206,7 +206,7 @@ async def test_every_update_with_start_reaches_a_short_workflow(temporal: Tempor
 
 
 async def test_accepting_an_unknown_update_fails_the_task(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     body = AnyMessage()
     body.Pack(Acceptance(accepted_request_message_id="nope/request", accepted_request_sequencing_event_id=2))
     command = Command(command_type=CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE)
@@ -226,7 +226,7 @@ async def test_accepting_an_unknown_update_fails_the_task(temporal: Temporal) ->
 
 
 async def test_callers_that_wait_for_a_deleted_run_get_an_error(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     await hand.decide()
     waiting = asyncio.create_task(update(temporal, handle))
     assert (await hand.task()).messages

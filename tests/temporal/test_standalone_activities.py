@@ -212,7 +212,7 @@ async def test_the_conflict_policy_applies_to_an_id_in_use(temporal: Temporal) -
 
 
 async def test_an_activity_and_a_workflow_with_the_same_id_are_listed_separately(temporal: Temporal) -> None:
-    workflow = await temporal.start("Nobody")
+    workflow = await temporal.start("NoDecider")
     handle = await start(temporal, greet, "World", id=workflow.id)
     client, query = temporal.client, f"TaskQueue = '{temporal.task_queue}'"
     assert [each.run_id async for each in client.list_workflows(query)] == [workflow.result_run_id]

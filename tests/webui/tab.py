@@ -72,7 +72,7 @@ def opened(browser: Any, **screen: Any) -> Iterator[Any]:
         assert not wrong
 
 
-def check_everyone_can_read(page: Any, name: str) -> None:
+def check_accessibility(page: Any, name: str) -> None:
     """Check a page for barriers, and that it is not wider than the window."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
     found = axe.run(page)

@@ -9,7 +9,7 @@ import pytest
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
-from webui.tab import SCREENS, check_everyone_can_read, opened
+from webui.tab import SCREENS, check_accessibility, opened
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -48,7 +48,7 @@ def test_the_pages_are_accessible(browser: Any, screen: str, tmp_path: Path) -> 
         for name, path in PAGES.items():
             page.goto(path)
             page.screenshot(path=tmp_path / f"{name}-{screen}.png", full_page=True)
-            check_everyone_can_read(page, name)
+            check_accessibility(page, name)
 
 
 def test_a_fan_out_of_200_is_drawn_partially(browser: Any, api: ApiServer) -> None:

@@ -10,7 +10,7 @@ from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
 from unit.cli.consoled import NASTY, PERDURE, fill, items, letter
-from webui.tab import SCREENS, check_everyone_can_read, opened
+from webui.tab import SCREENS, check_accessibility, opened
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -41,12 +41,12 @@ def test_forms_and_their_results_are_accessible(browser: Any, screen: str, tmp_p
         for name, path in {"letters": LETTERS, "letter": f"{LETTERS}/order-7-charge", "run": RUN}.items():
             page.goto(path)
             page.screenshot(path=tmp_path / f"{name}-{screen}.png", full_page=True)
-            check_everyone_can_read(page, name)
+            check_accessibility(page, name)
         page.goto(LETTERS)
         page.get_by_role("button", name="Re-drive order-7-charge").click()
         page.get_by_role("heading", name="Re-drive").wait_for()
         page.screenshot(path=tmp_path / f"answers-{screen}.png", full_page=True)
-        check_everyone_can_read(page, "answers")
+        check_accessibility(page, "answers")
 
 
 def test_selected_dead_letters_can_be_redriven_with_the_keyboard(browser: Any, api: ApiServer) -> None:

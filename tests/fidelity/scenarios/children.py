@@ -102,7 +102,7 @@ def child_canceled(s: Session) -> None:
 
 
 @scenario
-def others_signaled_and_canceled(s: Session) -> None:
+def external_workflows_signaled_and_canceled(s: Session) -> None:
     s.start("other", task_queue={"name": s.named("elsewhere")})
     s.start()
     s.decide(

@@ -12,7 +12,7 @@ from perdure.kube.client import Client
 
 
 @asynccontextmanager
-async def client_of_nothing() -> AsyncIterator[Client]:
+async def client_without_server() -> AsyncIterator[Client]:
     """A client of an API server that does not run."""
     async with Client.open(Access(server="http://127.0.0.1:9"), user_agent="test") as client:
         yield client

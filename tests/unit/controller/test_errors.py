@@ -9,14 +9,14 @@ import pytest
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.workflows.definitions import Definitions
 from perdure.language.program import InvalidWorkflowError, Program
-from unit.controller.managers import client_of_nothing
+from unit.controller.managers import client_without_server
 
 NAP = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 
 
 @pytest.fixture
 async def definitions() -> AsyncIterator[Definitions]:
-    async with client_of_nothing() as client:
+    async with client_without_server() as client:
         yield Definitions(client)
 
 

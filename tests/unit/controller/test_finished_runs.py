@@ -13,7 +13,7 @@ import pytest
 from perdure.controller.informers.index import Index
 from perdure.controller.manager import Manager
 from perdure.kube.clock import now
-from unit.controller.managers import client_of_nothing, manager_over
+from unit.controller.managers import client_without_server, manager_over
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
@@ -36,7 +36,7 @@ def finished(number: int, size: int) -> Json:
 
 @pytest.fixture
 async def manager() -> AsyncIterator[Manager]:
-    async with client_of_nothing() as client:
+    async with client_without_server() as client:
         yield manager_over(client)
 
 
@@ -95,7 +95,7 @@ async def test_changes_of_runs_of_other_members_skip_the_handlers() -> None:
     run = finished(1, 0)
     run["status"] = {}
     later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
-    async with client_of_nothing() as client:
+    async with client_without_server() as client:
         manager = manager_over(client, fleet="perdure")
         assert not manager.knows("workflowruns", run)  # this member may own it
         manager.on_run(run, deleted=False)

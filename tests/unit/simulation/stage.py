@@ -86,11 +86,11 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     world.play()
     for player in world.transcript.players:
         for run in player.runs if isinstance(player, SimulatedChain) else ():
-            hold_to_its_history(run)
+            check_stored_history(run)
     return Played(Report(world))
 
 
-def hold_to_its_history(run: SimulatedRun) -> None:
+def check_stored_history(run: SimulatedRun) -> None:
     """Check that the stored history of a run leads to its state, and that a new decider decides the same."""
     assert run.state is not None
     events = history.decode_events(history.encode(run.events))

@@ -458,7 +458,7 @@ def update_with_start_refused(s: Session) -> None:
 
 
 @scenario
-def chains_are_ended_by_their_first_run(s: Session) -> None:
+def requests_with_a_first_execution_run_id(s: Session) -> None:
     first = s.start()
     s.decide(command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION"))
     s.task(note="of the second run")

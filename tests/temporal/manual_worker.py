@@ -27,7 +27,7 @@ LONG = timedelta(minutes=10)
 
 
 @dataclass
-class ByHand:
+class ManualWorker:
     """The worker. It polls once for each task, so it takes no task that the test does not expect."""
 
     temporal: Temporal

@@ -20,15 +20,15 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from temporal import flows
-from temporal.byhand import LONG, ByHand, close, marker, schedule, timer
 from temporal.conftest import Temporal
+from temporal.manual_worker import LONG, ManualWorker, close, marker, schedule, timer
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def hand(temporal: Temporal) -> ByHand:
-    return ByHand(temporal)
+def hand(temporal: Temporal) -> ManualWorker:
+    return ManualWorker(temporal)
 
 
 @pytest.fixture
@@ -56,7 +56,9 @@ def types(task: PollWorkflowTaskQueueResponse) -> list[str]:
     return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in task.history.events]
 
 
-async def test_30_missing_timeouts_are_filled_and_limited_to_the_run_timeout(temporal: Temporal, hand: ByHand) -> None:
+async def test_30_missing_timeouts_are_filled_and_limited_to_the_run_timeout(
+    temporal: Temporal, hand: ManualWorker
+) -> None:
     handle = await temporal.start(flows.Box.run, run_timeout=HOUR)
     queue = temporal.task_queue
     await hand.decide(
@@ -79,7 +81,11 @@ async def test_30_missing_timeouts_are_filled_and_limited_to_the_run_timeout(tem
     ids=["no timeout", "the same id twice"],
 )
 async def test_30_41_invalid_commands_fail_the_task(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any], commands: list[dict[str, timedelta]], cause: str
+    temporal: Temporal,
+    hand: ManualWorker,
+    box: WorkflowHandle[Any, Any],
+    commands: list[dict[str, timedelta]],
+    cause: str,
 ) -> None:
     asked = hand.decide(*[schedule("same", temporal.task_queue, **timeouts) for timeouts in commands])
     assert (await refused(asked)).status is RPCStatusCode.INVALID_ARGUMENT
@@ -90,7 +96,7 @@ async def test_30_41_invalid_commands_fail_the_task(
 
 
 async def test_32_events_during_a_task_are_buffered_with_activity_completions_last(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     await hand.decide(schedule("a", temporal.task_queue, start_to_close_timeout=LONG))
     attempt = await hand.activity()
@@ -114,7 +120,7 @@ async def test_32_events_during_a_task_are_buffered_with_activity_completions_la
 
 
 async def test_33_the_task_fails_with_more_than_a_hundred_buffered_events(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
     await asyncio.gather(*[hand.signal(box, f"s{number}") for number in range(100)])
@@ -126,7 +132,7 @@ async def test_33_the_task_fails_with_more_than_a_hundred_buffered_events(
 
 
 async def test_34_closing_with_unprocessed_events_fails_the_task_and_then_rejects_signals(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
     await hand.signal(box, "unheard")
@@ -141,7 +147,7 @@ async def test_34_closing_with_unprocessed_events_fails_the_task_and_then_reject
 
 
 async def test_35_36_further_attempts_follow_immediately_and_leave_no_events_until_one_succeeds(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     for attempt in (1, 2, 3):
         task = await hand.task()
@@ -161,14 +167,16 @@ async def test_35_36_further_attempts_follow_immediately_and_leave_no_events_unt
     ]
 
 
-async def test_35_a_new_event_makes_the_next_attempt_a_first_one(hand: ByHand, box: WorkflowHandle[Any, Any]) -> None:
+async def test_35_a_new_event_makes_the_next_attempt_a_first_one(
+    hand: ManualWorker, box: WorkflowHandle[Any, Any]
+) -> None:
     await hand.fail(await hand.task())
     await hand.signal(box, "new")
     assert (await hand.task()).attempt == 1
 
 
 async def test_40_no_command_can_follow_one_that_closes_the_run(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     error = await refused(hand.decide(close(), timer("t", LONG)))
     assert error.status is RPCStatusCode.INVALID_ARGUMENT
@@ -178,7 +186,7 @@ async def test_40_no_command_can_follow_one_that_closes_the_run(
 
 
 async def test_40_termination_during_a_task_fails_it(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
     await hand.signal(box, "unheard")
@@ -202,7 +210,7 @@ def query(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
 
 
 async def test_42_at_most_ten_queries_wait_for_a_task(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     asked = [asyncio.create_task(query(temporal, box)) for _ in range(11)]
     done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
@@ -215,7 +223,7 @@ async def test_42_at_most_ten_queries_wait_for_a_task(
 
 
 async def test_42_a_workflow_whose_task_keeps_failing_cannot_be_queried(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     await hand.fail(await hand.task())
     await hand.fail(await hand.task())
@@ -254,14 +262,14 @@ async def test_43_at_most_ten_updates_are_in_flight(temporal: Temporal, box: Wor
 
 
 async def test_44_a_repeated_signal_request_is_recorded_once(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     for request_id in ("one", "one", "two"):
         await hand.signal(box, "put", request_id)
     assert (await temporal.names(box)).count("WorkflowExecutionSignaled") == 2
 
 
-async def test_44_a_signal_does_not_end_the_start_delay(temporal: Temporal, hand: ByHand) -> None:
+async def test_44_a_signal_does_not_end_the_start_delay(temporal: Temporal, hand: ManualWorker) -> None:
     handle = await temporal.start(flows.Box.run, start_delay=HOUR)
     await hand.signal(handle, "put")
     await handle.cancel()
@@ -275,7 +283,7 @@ async def test_44_a_signal_does_not_end_the_start_delay(temporal: Temporal, hand
 
 
 async def test_52_the_task_fails_with_more_than_two_thousand_open_activities(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     def commands(count: int) -> list[Command]:
         return [schedule(str(number), "nobody", start_to_close_timeout=LONG) for number in range(count)]
@@ -286,7 +294,7 @@ async def test_52_the_task_fails_with_more_than_two_thousand_open_activities(
 
 
 async def test_52_continue_as_new_is_suggested_from_4096_events(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     taken = [(await hand.decide(*[marker("m")] * 500, prolong=True)).started_event_id for _ in range(10)]
     assert taken[-2] < 4_096 < taken[-1]

@@ -331,7 +331,7 @@ def progress(namespace: Cluster, name: str) -> str:
     return str(run["status"].get("progress"))
 
 
-def test_a_lease_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
+def test_a_lease_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/leases.coordination.k8s.io", 0)
     beats = shell("sleep 1000", name="beats", heartbeatTimeout="10m")
     steps = [
@@ -349,7 +349,7 @@ def test_a_lease_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespac
     namespace.delete("workflowrun", "leased")
 
 
-def test_a_child_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
+def test_a_child_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/workflowruns.perdure.dev", 1)
     steps = [
         {"name": "child", "needs": [], "childWorkflow": {"workflow": {"name": "small"}}},

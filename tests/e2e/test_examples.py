@@ -149,7 +149,7 @@ def test_order_flow_survives_the_loss_of_a_pod(example: Use, namespace: Cluster)
 
 
 @pytest.mark.slow
-def test_a_subscription_bills_changes_and_survives_a_restart(example: Use) -> None:
+def test_a_subscription_ends_as_simulated(example: Use) -> None:
     subscription = example("subscription")
     short = {"trial": "1s", "period": "1s", "periods": 2}
     slow = {"trial": "1s", "period": "1h"}

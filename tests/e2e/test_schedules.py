@@ -284,7 +284,7 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     counted(namespace, "begun", "actions", before["counts"]["actions"] + 2)
 
 
-def test_a_backfill_of_too_many_times_is_refused_and_blocks_nothing(namespace: Cluster) -> None:
+def test_a_backfill_of_too_many_times_is_rejected_and_blocks_nothing(namespace: Cluster) -> None:
     namespace.apply(schedule("goes-on", QUICK, intervals=[{"every": "2s"}]))
     counted(namespace, "goes-on", "actions", 1)
     namespace.apply(

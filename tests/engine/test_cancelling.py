@@ -69,7 +69,7 @@ def test_a_second_request_or_one_for_a_closed_activity_changes_nothing() -> None
     drive.check_replay()
 
 
-def test_an_activity_may_complete_after_a_cancellation_request() -> None:
+def test_an_activity_can_complete_after_a_cancellation_request() -> None:
     drive = requested_cancellation()
     drive.completed(3, "done")
     assert drive.types()[-1] == "ActivityTaskCompleted"

@@ -216,7 +216,7 @@ def test_no_decision_happens_before_the_first_one_is_due() -> None:
     drive.check_replay()
 
 
-def test_a_run_starts_with_carried_signals_and_may_start_paused() -> None:
+def test_a_run_starts_with_carried_signals_and_can_start_paused() -> None:
     carried = [CarriedSignal(signal_name="a", input=1, identity="who"), CarriedSignal(signal_name="b")]
     drive = Drive.by(Reacting(), signals=carried, paused=True)
     assert drive.types() == [

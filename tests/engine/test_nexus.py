@@ -265,7 +265,7 @@ def test_a_cancellation_is_sent_once_the_operation_has_started() -> None:
     assert "NexusOperationCanceled" in run.names
 
 
-def test_a_refused_cancellation_is_recorded() -> None:
+def test_a_rejected_cancellation_is_recorded() -> None:
     run = started(scheduled())
     run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5))
     refusal = Failure(kind=FailureKind.NEXUS_HANDLER, type="NOT_IMPLEMENTED", message="no")

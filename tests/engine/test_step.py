@@ -148,7 +148,7 @@ def beat(drive: Drive, offset: float | None, details: object = None) -> Heartbea
     return HeartbeatRead(scheduled_event_id=a.scheduled_event_id, attempt=a.attempt, time=time, details=details)
 
 
-def test_25_a_heartbeat_timeout_fires_only_after_a_fresh_reading() -> None:
+def test_25_a_heartbeat_timeout_fires_only_after_the_lease_was_read_again() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(5)))
     drive.started(0)
     drive.at(6)

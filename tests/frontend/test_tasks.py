@@ -61,7 +61,7 @@ async def test_a_child_that_closes_while_a_task_is_extended_is_in_the_next_one(h
 
 
 @served
-async def test_the_response_carries_a_task_only_if_one_is_due_and_the_worker_asks(here: Served) -> None:
+async def test_the_response_contains_a_task_only_if_one_is_due_and_the_worker_requests_it(here: Served) -> None:
     await here.start()
     first = await here.complete(await here.task(), return_new_workflow_task=True)
     assert not first.HasField("workflow_task")

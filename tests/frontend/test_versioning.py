@@ -82,7 +82,7 @@ async def test_without_a_current_version_unversioned_workers_get_new_workflows(h
 
 
 @served
-async def test_without_a_current_version_a_versioned_client_gets_the_task_of_the_workflow_that_it_starts(
+async def test_without_a_current_version_a_versioned_client_gets_the_task_of_its_own_workflow(
     here: Served,
 ) -> None:
     await register(here, "1")

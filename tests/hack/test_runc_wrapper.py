@@ -29,7 +29,7 @@ def test_a_process_without_such_settings_is_unchanged() -> None:
     assert runc_wrapper.without_privilege({"args": ["true"]}, oom_score=0) == {"args": ["true"]}
 
 
-def test_an_oom_score_may_still_be_raised() -> None:
+def test_an_oom_score_can_still_be_raised() -> None:
     assert runc_wrapper.without_privilege({"oomScoreAdj": 900}, oom_score=100) == {"oomScoreAdj": 900}
 
 

@@ -69,7 +69,7 @@ def test_leftovers_of_a_killed_build_are_removed_and_reported(tmp_path: Path) ->
     assert clear_work(tmp_path / "absent") == []
 
 
-def test_only_the_last_user_of_a_lock_is_the_last(tmp_path: Path) -> None:
+def test_a_shared_lock_is_free_only_after_its_last_user(tmp_path: Path) -> None:
     lock = tmp_path / "locks" / "daemon-in-use"
     with locked(lock, shared=True), locked(lock, shared=True), locked_if_free(lock) as free:
         assert not free

@@ -85,7 +85,7 @@ def test_a_signal_is_recorded_and_its_answer_is_in_the_status(namespace: Cluster
     assert (event["note"], event["related"]["name"]) == ("Operation tell: signal", "tell")
 
 
-def test_a_run_that_was_created_paused_starts_when_it_is_unpaused_and_may_be_paused_again(namespace: Cluster) -> None:
+def test_a_run_created_paused_starts_when_it_is_unpaused_and_can_be_paused_again(namespace: Cluster) -> None:
     namespace.start("order", {"startPaused": True, **inline(APPROVAL, TOLD)})
     namespace.condition("workflowrun", "order", "Paused")
     assert ask(namespace, "early", "order", signal={"name": "approved", "input": 1})[0] == "Done"

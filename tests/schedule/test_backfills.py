@@ -83,7 +83,7 @@ def test_a_backfill_never_includes_the_future() -> None:
     assert len(drive.made) == 3
 
 
-def test_a_backfill_of_too_many_times_is_refused() -> None:
+def test_a_backfill_of_too_many_times_is_rejected() -> None:
     drive = Drive(rules())
     asked = inp.BackfillRequested(request_id="b", start=datetime(1, 1, 1, tzinfo=UTC), end=T0)
     answer = drive.advance(asked)["b"]

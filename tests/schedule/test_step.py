@@ -344,7 +344,7 @@ def test_a_run_whose_name_is_taken_gets_another_name() -> None:
     assert drive.state.recent[0].status == "Completed"
 
 
-def test_a_run_without_a_free_name_is_refused() -> None:
+def test_a_run_without_a_free_name_is_rejected() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     names = []

@@ -224,7 +224,7 @@ def test_the_hash_of_jitter_never_changes() -> None:
 
 
 @pytest.mark.parametrize("year", [1, 1969, 9999])
-def test_a_search_may_begin_at_any_instant(year: int) -> None:
+def test_a_search_can_start_at_any_instant(year: int) -> None:
     noon = times(cron=["0 12 * * *"], timeZone="America/New_York")
     found = next(noon.nominal(datetime(year, 1, 1, tzinfo=UTC)), None)
     assert found == (None if year == 9999 else utc(2000, 1, 1, 17))

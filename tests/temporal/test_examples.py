@@ -35,7 +35,7 @@ async def test_the_hello_workflow_answers_a_query_and_a_signal(temporal: Tempora
         assert await hello.run(temporal.client) == "hello Ada, approved by Grace"
 
 
-async def test_an_order_is_paid_and_shipped_or_refused_with_its_reason(temporal: Temporal, app: Any) -> None:
+async def test_an_order_is_paid_and_shipped_or_rejected_with_its_reason(temporal: Temporal, app: Any) -> None:
     async with serving(temporal, app):
         run = app.OrderWorkflow.run
         order = importlib.import_module("orders").Order

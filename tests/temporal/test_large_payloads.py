@@ -69,7 +69,7 @@ async def test_results_beyond_two_megabytes_fail_the_activity(temporal: Temporal
     assert "limit" in str(caught.value.cause.cause)
 
 
-async def test_inputs_and_signals_beyond_two_megabytes_are_refused(temporal: Temporal) -> None:
+async def test_inputs_and_signals_beyond_two_megabytes_are_rejected(temporal: Temporal) -> None:
     async with temporal.worker():
         too_much = b"x" * 2_200_000
         with pytest.raises(RPCError, match="Blob data size exceeds limit"):

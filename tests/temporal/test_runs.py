@@ -172,7 +172,7 @@ async def closed(temporal: Temporal, run: WorkflowHandle[Any, Any]) -> tuple[Any
     return found
 
 
-async def test_49_an_invalid_cron_schedule_is_refused(temporal: Temporal) -> None:
+async def test_49_an_invalid_cron_schedule_is_rejected(temporal: Temporal) -> None:
     with pytest.raises(RPCError, match="invalid CronSchedule") as caught:
         await temporal.start(flows.Sleeper.run, 600, cron_schedule="often")
     assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT

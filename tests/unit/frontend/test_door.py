@@ -203,7 +203,7 @@ async def test_calls_without_messages_of_one_namespace_do_not_block_others() -> 
             each.cancel()
 
 
-async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
+async def test_a_caller_with_too_many_concurrent_calls_gets_a_retryable_error() -> None:
     async with serving(long_polls=Places("long polls", each=2, total=8)) as frontend, calling(frontend) as channel:
         polls = [asyncio.ensure_future(poll(channel)) for _ in range(2)]
         for _ in polls:

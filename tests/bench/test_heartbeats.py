@@ -57,14 +57,14 @@ def read(found: subprocess.Popen[str], key: str, enough: Callable[[Any], bool]) 
     raise AssertionError("the process has ended")
 
 
-def report(found: subprocess.Popen[str], text: str) -> None:
+def send(found: subprocess.Popen[str], text: str) -> None:
     assert found.stdin is not None
     found.stdin.write(f"{text}\n")
     found.stdin.flush()
 
 
 def figures(found: subprocess.Popen[str]) -> dict[str, Any]:
-    report(found, "")
+    send(found, "")
     assert found.stdout is not None
     told: dict[str, Any] = json.loads(found.stdout.readline())
     return told
@@ -107,7 +107,7 @@ def test_cost_of_heartbeats_and_delay_of_heartbeat_timeouts(namespace: Cluster) 
             number = after["requests"][kind] - before["requests"].get(kind, 0)
             if number:
                 print(f"  {number / seconds:8.2f}/s  {kind}")
-        report(nodes, str(SILENT))
+        send(nodes, str(SILENT))
         delays = sorted(read(nodes, "detected", lambda told: len(told) >= SILENT))
         bound = 1.2 * TIMEOUT + 1
         print(

@@ -116,11 +116,11 @@ def essence(failure: Json) -> Json:
 
 @pytest.fixture
 def example(namespace: Cluster, request: pytest.FixtureRequest, *, record: bool) -> Iterator[Callable[[str], Example]]:
-    """Takes an example into the namespace; afterwards the histories are kept, where that is asked for."""
+    """Runs examples in the namespace, and stores their histories with `--record`."""
     yield lambda name: Example(namespace, name)
     if record:
         runs = namespace.list("workflowruns")
-        assert all(run["status"].get("completionTime") for run in runs), "a run that is open is not kept"
+        assert all(run["status"].get("completionTime") for run in runs), "open runs are not recorded"
         name = request.node.name.removeprefix("test_").replace("_", "-")
         histories.write(GOLDEN / "cluster" / f"{name}.json", histories.exported(runs))
 
@@ -138,7 +138,7 @@ def test_order_flow_survives_the_loss_of_a_pod(example: Use, namespace: Cluster)
         lease = namespace.get("lease", "order-2-1") or {"metadata": {}}
         return '"lamp-1"' in lease["metadata"].get("annotations", {}).get("perdure.dev/heartbeat-details", "")
 
-    namespace.wait("the heartbeat to signal of two items", picked_two)
+    namespace.wait("the heartbeat to report two items", picked_two)
     namespace("delete", "pod", "order-2-1", "--grace-period=1", "--wait=false")
     status = orders.ends_like("order", "ordered", many)
     assert status["progress"] == "4/4"
@@ -207,7 +207,7 @@ def test_a_cancelled_subscription_refunds_the_payment(example: Use, namespace: C
     assert activities_of(run) == [
         event["activityType"] for event in simulated_child["events"] if event["eventType"] == "ActivityTaskScheduled"
     ]
-    assert activities_of(run)[-2:] == ["refund", "signal"]
+    assert activities_of(run)[-2:] == ["refund", "tell"]
 
 
 def activities_of(run: Json) -> list[str]:

@@ -23,7 +23,7 @@ def requested_cancellation(*, started: bool = True, **options: Any) -> Drive:
     return drive
 
 
-def activity_id(drive: Drive) -> dict[str, int]:
+def ids_of(drive: Drive) -> dict[str, int]:
     return {"scheduled_event_id": drive.open.scheduled_event_id, "attempt": drive.open.attempt}
 
 
@@ -50,7 +50,7 @@ def test_a_running_activity_gets_a_cancellation_request_and_answers_later() -> N
     drive = requested_cancellation()
     assert drive.types()[-1] == "ActivityTaskCancelRequested"
     assert drive.open.cancel_requested
-    drive.at(3, inp.AttemptCancelled(details="tidied up", **activity_id(drive)))
+    drive.at(3, inp.AttemptCancelled(details="tidied up", **ids_of(drive)))
     closed = drive.history[-1]
     assert isinstance(closed, ev.ActivityTaskCanceled)
     assert (closed.details, closed.started_event_id) == ("tidied up", 5)
@@ -85,7 +85,7 @@ def test_29_a_failure_after_a_cancellation_request_is_not_retried() -> None:
 
 def test_a_pod_lost_after_a_cancellation_request_cancels_the_activity() -> None:
     drive = requested_cancellation()
-    drive.at(3, inp.AttemptLost(failure=GONE, **activity_id(drive)))
+    drive.at(3, inp.AttemptLost(failure=GONE, **ids_of(drive)))
     assert drive.types()[-1] == "ActivityTaskCanceled"
 
 
@@ -98,7 +98,7 @@ def test_a_pod_lost_after_a_cancellation_request_cancels_the_activity() -> None:
 )
 def test_a_timeout_after_a_cancellation_request_is_not_retried(options: Any, want: TimeoutType) -> None:
     drive = requested_cancellation(**options)
-    drive.at(20, inp.HeartbeatRead(time=T0 + seconds(1), **activity_id(drive)))
+    drive.at(20, inp.HeartbeatRead(time=T0 + seconds(1), **ids_of(drive)))
     closed = drive.history[-1]
     assert isinstance(closed, ev.ActivityTaskTimedOut)
     assert (closed.retry_state, closed.failure.timeout_type) == (RetryState.CANCEL_REQUESTED, want)
@@ -107,7 +107,7 @@ def test_a_timeout_after_a_cancellation_request_is_not_retried(options: Any, wan
 def test_an_activity_that_cancels_itself_without_a_request_fails_permanently() -> None:
     drive = Drive.of(activity())
     drive.started(1)
-    drive.at(2, inp.AttemptCancelled(details=[1], **activity_id(drive)))
+    drive.at(2, inp.AttemptCancelled(details=[1], **ids_of(drive)))
     closed = drive.history[-2]
     assert isinstance(closed, ev.ActivityTaskFailed)
     assert (closed.failure.kind, closed.failure.details) == (FailureKind.CANCELLED, [1])

@@ -62,8 +62,8 @@ def simulate(scenario: Path, **changes: Any) -> Play:
 
 def play(manifests: list[Manifest], scenario: Json, source: str) -> Play:
     """Play a scenario with the given manifests."""
-    told = read_scenario(scenario, source)
-    world = Play(read_cast(manifests, told, source), told)
+    reported = read_scenario(scenario, source)
+    world = Play(read_cast(manifests, reported, source), reported)
     world.play()
     return world
 

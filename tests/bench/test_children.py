@@ -80,8 +80,10 @@ def test_cost_of_children() -> None:
 
 def play(count: int) -> tuple[Play, int]:
     """Simulate, and return the simulation and the bytes of the largest state of the parent after a step."""
-    told = read_scenario({**SCENARIO, "input": count}, "scenario")
-    played = Play(read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], told, "scenario"), told)
+    reported = read_scenario({**SCENARIO, "input": count}, "scenario")
+    played = Play(
+        read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], reported, "scenario"), reported
+    )
     sizes: list[int] = []
     commits = count_from(1)
 

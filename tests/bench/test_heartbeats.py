@@ -49,9 +49,9 @@ def read(found: subprocess.Popen[str], key: str, enough: Callable[[Any], bool]) 
     assert found.stdout is not None
     values = []
     for line in found.stdout:
-        told = json.loads(line)
-        if key in told:
-            values.append(told[key])
+        reported = json.loads(line)
+        if key in reported:
+            values.append(reported[key])
             if enough(values):
                 return values
     raise AssertionError("the process has ended")
@@ -66,8 +66,8 @@ def send(found: subprocess.Popen[str], text: str) -> None:
 def figures(found: subprocess.Popen[str]) -> dict[str, Any]:
     send(found, "")
     assert found.stdout is not None
-    told: dict[str, Any] = json.loads(found.stdout.readline())
-    return told
+    reported: dict[str, Any] = json.loads(found.stdout.readline())
+    return reported
 
 
 def manifest(count: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_cost_of_heartbeats_and_delay_of_heartbeat_timeouts(namespace: Cluster) 
         begun = time.monotonic()
         for number in range(0, ACTIVITIES, PER_RUN):
             namespace.start(f"beating-{number // PER_RUN}", manifest(min(PER_RUN, ACTIVITIES - number)))
-        read(nodes, "beating", lambda told: max(told) >= ACTIVITIES)
+        read(nodes, "beating", lambda reported: max(reported) >= ACTIVITIES)
         print(f"\n{ACTIVITIES:,} activities beat after {time.monotonic() - begun:,.0f} s")
         before, start = figures(operator), time.monotonic()
         time.sleep(MEASURED)
@@ -108,7 +108,7 @@ def test_cost_of_heartbeats_and_delay_of_heartbeat_timeouts(namespace: Cluster) 
             if number:
                 print(f"  {number / seconds:8.2f}/s  {kind}")
         send(nodes, str(SILENT))
-        delays = sorted(read(nodes, "detected", lambda told: len(told) >= SILENT))
+        delays = sorted(read(nodes, "detected", lambda reported: len(reported) >= SILENT))
         bound = 1.2 * TIMEOUT + 1
         print(
             f"{SILENT} fell silent: told {delays[0]:.1f} to {delays[-1]:.1f} s after their last heartbeats, "

@@ -168,7 +168,7 @@ async def test_duration_of_a_small_run_next_to_noisy_neighbors(
         while time.monotonic() - begun < MEASURED or not noise.done():
             taken.append(await mine.time(f"small-{len(taken)}"))
         await noise
-        ended, told = await theirs.closed_or_reported()
+        ended, reported = await theirs.closed_or_reported()
         runs = 0 if make is failing_pod else count
         while (await theirs.closed_or_reported())[1] < runs:  # the operator reports each of them in some way
             assert time.monotonic() - begun < PATIENCE + MEASURED
@@ -179,5 +179,5 @@ async def test_duration_of_a_small_run_next_to_noisy_neighbors(
     print(
         f"  beside {count:,} of {case}: {len(taken)} small runs, p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms,"
         f" largest {taken[-1] * 1e3:.0f} ms; before: p50 {before[5] * 1e3:.0f} ms, largest {before[-1] * 1e3:.0f} ms;"
-        f" of theirs {told} had a condition then, {ended} had ended, all had one after {settled:.0f} s"
+        f" of theirs {reported} had a condition then, {ended} had ended, all had one after {settled:.0f} s"
     )

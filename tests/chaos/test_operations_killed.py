@@ -88,9 +88,9 @@ def test_each_signal_arrives_once_and_in_order_when_operator_and_pods_are_killed
         namespace.wait("every answer", lambda: all(map(answered, namespace.list("operations"))), seconds=120)
     print(f"{KILLS} kills; Operations that waited after each: {waiting}")
     assert run["status"]["output"] == list(range(OPERATIONS))
-    told = [each["status"]["conditions"][0] for each in namespace.list("operations")]
-    assert {condition["type"] for condition in told} == {"Complete"}, told
-    assert len(told) == OPERATIONS
+    reported = [each["status"]["conditions"][0] for each in namespace.list("operations")]
+    assert {condition["type"] for condition in reported} == {"Complete"}, reported
+    assert len(reported) == OPERATIONS
     signals = [e for each in namespace.list("workflowruns") for e in recorded(each) if is_signal(e)]
     carried = sum(len(e.signals) for each in namespace.list("workflowruns") for e in recorded(each) if is_next(e))
     assert len(signals) == OPERATIONS + carried

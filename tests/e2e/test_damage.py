@@ -43,9 +43,9 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     undigested = {"status": {"commit": None, "output": "forged"}}
     assert "`status.commit` must not be removed" in refused(namespace, "resting", undigested)
     put_back = {"status": {**dict.fromkeys(good), **old}}
-    told = refused(namespace, "resting", put_back)
-    assert "`status.commit` must not be removed or replaced with an older one" in told
-    assert "`status.history.nextEventId` must not decrease" in told
+    described = refused(namespace, "resting", put_back)
+    assert "`status.commit` must not be removed or replaced with an older one" in described
+    assert "`status.history.nextEventId` must not decrease" in described
     run = namespace.get("workflowrun", "resting")
     assert run is not None
     assert run["status"] == good

@@ -371,7 +371,7 @@ def test_a_child_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespa
 
 
 def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
-    stranger = {
+    other = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "taken-2-1"},
@@ -388,7 +388,7 @@ def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
             ],
         },
     }
-    namespace.apply(stranger)
+    namespace.apply(other)
     namespace.pod("taken-2-1", "Succeeded")
     work = shell("echo true > /dev/termination-log", retryPolicy=ONCE, scheduleToCloseTimeout="5m")
     namespace.start("taken", one_step(work))

@@ -106,9 +106,9 @@ def simulated(report: Report) -> Json:
 
 def essence(failure: Json) -> Json:
     """A failure without what only a container can say: the exit code, the pod."""
-    told = {key: failure.get(key) for key in ("kind", "type", "message", "nonRetryable", "retryState", "activity")}
+    reported = {key: failure.get(key) for key in ("kind", "type", "message", "nonRetryable", "retryState", "activity")}
     cause = failure.get("cause")
-    return told | {
+    return reported | {
         "cause": essence(cause) if cause else None,
         "suppressed": [essence(other) for other in failure.get("suppressed") or []],
     }
@@ -408,8 +408,8 @@ def test_an_open_run_keeps_the_definition_with_which_it_started(namespace: Clust
 
     (history,) = histories.exported(approvals.chain("old"))
     assert history.difference() is None
-    told = history.difference(changed["spec"])
-    assert told is not None
-    assert told.startswith("does not replay: event 2 differs")
-    assert '"person":"bob"' in told
-    assert '"person":"eve"' in told
+    reported = history.difference(changed["spec"])
+    assert reported is not None
+    assert reported.startswith("does not replay: event 2 differs")
+    assert '"person":"bob"' in reported
+    assert '"person":"eve"' in reported

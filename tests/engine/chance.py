@@ -358,8 +358,8 @@ class World:
         closings = [event for event in self.history if isinstance(event, ev.CLOSING)]
         assert len(closings) == self.state.closed
         assert not closings or self.history[-1] is closings[0]
-        told = [e.identity for e in self.history if isinstance(e, ev.WorkflowExecutionSignaled)]
-        assert len(told) == len(set(told)), "no request is recorded twice"
+        reported = [e.identity for e in self.history if isinstance(e, ev.WorkflowExecutionSignaled)]
+        assert len(reported) == len(set(reported)), "no request is recorded twice"
         assert sum(isinstance(e, ev.WorkflowExecutionCancelRequested) for e in self.history) <= 1
         assert not {(a.scheduled_event_id, a.attempt) for a in self.state.activities.values()} & set(self.retired)
         asked = [e.activity_id for e in self.history if isinstance(e, ev.ActivityTaskCancelRequested)]
@@ -436,10 +436,10 @@ class World:
         other.offset = max((event.event_time - T0).total_seconds() for event in other.history)
         first = self.history[0]
         assert isinstance(first, ev.WorkflowExecutionStarted)
-        told = reset_event(first, point + 1, other.now, base_run_id="r", new_run_id="s", successor="next")
+        reported = reset_event(first, point + 1, other.now, base_run_id="r", new_run_id="s", successor="next")
         again = list(since(state, self.history[point:], "r", signals=True))
-        other.take(begin(state, told, again, other.decider, self.state.requests))
-        assert other.history[point] == told
+        other.take(begin(state, reported, again, other.decider, self.state.requests))
+        assert other.history[point] == reported
         assert other.state.requests == self.state.requests
         other.check_replay()
 

@@ -30,10 +30,10 @@ def report(number: int, what: str, time: float) -> Any:
 
 @settings(max_examples=1000)
 @given(st.lists(reports, min_size=1, max_size=12), st.booleans())
-def test_a_late_report_of_an_earlier_attempt_changes_nothing(told: list[tuple[int, str]], at_once: bool) -> None:
+def test_a_late_report_of_an_earlier_attempt_changes_nothing(reported: list[tuple[int, str]], at_once: bool) -> None:
     """1,000 races: an activity is closed once, by the attempt that is due, with that attempt's own result."""
     drive = Drive.of(activity(retry_policy=RetryPolicy(initial_interval=seconds(0.001))))
-    for step, (back, what) in enumerate(told):
+    for step, (back, what) in enumerate(reported):
         pending = drive.state.activities.get("2")
         due = pending.attempt if pending else 5
         late = report(max(due - back, 1), what, step)

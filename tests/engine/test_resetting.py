@@ -22,9 +22,11 @@ def reset(
     now = T0 + seconds(at)
     first: Any = drive.history[0]
     state = history.fork(drive.history, point, decider)
-    told = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next", reason="why")
+    reported = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next", reason="why")
     other = Drive(decider, now=now, history=list(drive.history[:point]))
-    other.take(begin(state, told, list(since(state, drive.history[point:], "r", signals=signals)), decider, requests))
+    other.take(
+        begin(state, reported, list(since(state, drive.history[point:], "r", signals=signals)), decider, requests)
+    )
     return other
 
 
@@ -33,8 +35,13 @@ def test_events_after_the_point_are_decided_again_and_recorded_as_temporal_does(
     drive.completed(1, "done")
     other = reset(drive, 4, 60, Reacting((activity("a"),), ActivityTaskCompleted=[(activity("right"),)]))
     assert other.types()[4:] == ["WorkflowTaskFailed", "ActivityTaskScheduled"]
-    told: Any = other.history[4]
-    assert (told.cause, told.reason, told.base_run_id, told.new_run_id) == ("ResetWorkflow", "why", "r", "s")
+    reported: Any = other.history[4]
+    assert (reported.cause, reported.reason, reported.base_run_id, reported.new_run_id) == (
+        "ResetWorkflow",
+        "why",
+        "r",
+        "s",
+    )
     assert other.open.activity_id == "right"
     assert other.state.successor == "next"
     other.check_replay()

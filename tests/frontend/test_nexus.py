@@ -89,8 +89,8 @@ async def test_a_handler_error_is_retried_unless_it_is_non_retryable(here: Serve
     task = await caller(here)
     busy = HandlerError(error_type="UNAVAILABLE", failure=NexusFailure(message="busy"))
     await here.call("RespondNexusTaskFailed", namespace=BILLS, task_token=task.task_token, error=busy)
-    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
-    pending = told.pending_nexus_operations[0]
+    reported = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    pending = reported.pending_nexus_operations[0]
     assert pending.state == PendingNexusOperationState.PENDING_NEXUS_OPERATION_STATE_BACKING_OFF
     assert (pending.attempt, pending.last_attempt_failure.cause.message) == (1, "busy")
     again = await handle(here)
@@ -179,8 +179,8 @@ async def test_the_end_of_a_workflow_completes_the_operation_in_the_other_namesp
     assert events[5] == "NexusOperationStarted"
     assert (await here.history())[5].nexus_operation_started_event_attributes.operation_token == "charge"
     execution = WorkflowExecution(workflow_id="charge", run_id=started.run_id)
-    told = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
-    assert told.callbacks[0].state == CallbackState.CALLBACK_STATE_SUCCEEDED
+    reported = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
+    assert reported.callbacks[0].state == CallbackState.CALLBACK_STATE_SUCCEEDED
 
 
 @served
@@ -254,8 +254,8 @@ async def test_a_cancellation_reaches_the_handler(here: Served) -> None:
     await here.decide(cancel(5))
     call = await handle(here)
     assert call.request.cancel_operation.operation_token == "charge"
-    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
-    pending = told.pending_nexus_operations[0]
+    reported = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    pending = reported.pending_nexus_operations[0]
     state = NexusOperationCancellationState.NEXUS_OPERATION_CANCELLATION_STATE_SCHEDULED
     assert (pending.state, pending.cancellation_info.state) == (
         PendingNexusOperationState.PENDING_NEXUS_OPERATION_STATE_STARTED,

@@ -233,9 +233,9 @@ async def test_the_end_of_a_standalone_activity_completes_the_operations_that_wa
         here, await handle(here), on_conflict_options=options, id_conflict_policy=policy, links=[link]
     )
     assert (attached.run_id, attached.started) == (started.run_id, False)
-    told = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
-    assert [each.info.state for each in told.callbacks] == [CallbackState.CALLBACK_STATE_STANDBY] * 2
-    assert list(told.info.links) == [link]
+    reported = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
+    assert [each.info.state for each in reported.callbacks] == [CallbackState.CALLBACK_STATE_STANDBY] * 2
+    assert list(reported.info.links) == [link]
     task = await here.call("PollActivityTaskQueue", namespace=BILLS)
     await here.call(
         "RespondActivityTaskCompleted", namespace=BILLS, task_token=task.task_token, result=Payloads(payloads=[FIVE])
@@ -271,8 +271,8 @@ async def test_a_standalone_activity_shows_each_link_once(here: Served) -> None:
     callback = _callback_of(task, "charge")
     callback.links.append(link)
     await _activity_for(here, task, completion_callbacks=[callback], links=[link])
-    told = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
-    assert list(told.info.links) == [link]
+    reported = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
+    assert list(reported.info.links) == [link]
 
 
 @served

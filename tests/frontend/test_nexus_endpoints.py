@@ -245,8 +245,8 @@ async def test_a_worker_of_another_namespace_cannot_respond(here: Served) -> Non
 @served
 async def test_a_forged_callback_completes_no_operation(here: Served) -> None:
     task = await caller(here)
-    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
-    run_id = told.workflow_execution_info.execution.run_id
+    reported = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    run_id = reported.workflow_execution_info.execution.run_id
     token = CallbackToken(
         namespace="default", name="w", workflow_id="w", run_id=run_id, scheduled_event_id=5, request_id="guessed"
     )
@@ -256,11 +256,11 @@ async def test_a_forged_callback_completes_no_operation(here: Served) -> None:
     execution = WorkflowExecution(workflow_id="charge")
     async with asyncio.timeout(60):
         while True:
-            told = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
-            if told.callbacks[0].state == CallbackState.CALLBACK_STATE_FAILED:
+            reported = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
+            if reported.callbacks[0].state == CallbackState.CALLBACK_STATE_FAILED:
                 break
             await asyncio.sleep(0.1)
-    assert told.callbacks[0].last_attempt_failure.message == "operation not found"
+    assert reported.callbacks[0].last_attempt_failure.message == "operation not found"
     assert "NexusOperationCompleted" not in names(await here.history())
 
 

@@ -123,10 +123,10 @@ def test_callers_other_than_operators_of_the_release_are_rejected(tmp_path: Path
             (tmp_path / "token").write_text(token(aud=["perdure.dev/temporal"]))
             with pytest.raises(PeerLostError, match=r"the token is not for the audience 'perdure\.dev/fleet'"):
                 await call(client)
-            stranger = PeerClient(PeerIdentity(name="stranger", served=certificate()), client.addresses)
+            foreign = PeerClient(PeerIdentity(name="stranger", served=certificate()), client.addresses)
             with pytest.raises(PeerLostError):  # it does not trust the certificate
-                await call(stranger)
-            await stranger.close()
+                await call(foreign)
+            await foreign.close()
             assert not called
 
     with in_memory_fleet(1) as fleet:

@@ -59,15 +59,15 @@ async def restart(here: Served) -> None:
 
 
 async def describe(here: Served, **fields: Any) -> DescribeActivityExecutionResponse:
-    told: DescribeActivityExecutionResponse = await here.call(
+    reported: DescribeActivityExecutionResponse = await here.call(
         "DescribeActivityExecution", **{"activity_id": "a", **fields}
     )
-    return told
+    return reported
 
 
 async def outcome(here: Served, **fields: Any) -> PollActivityExecutionResponse:
-    told: PollActivityExecutionResponse = await here.call("PollActivityExecution", **{"activity_id": "a", **fields})
-    return told
+    reported: PollActivityExecutionResponse = await here.call("PollActivityExecution", **{"activity_id": "a", **fields})
+    return reported
 
 
 @served
@@ -87,13 +87,13 @@ async def test_a_poll_for_the_outcome_waits_a_minute_each_time(here: Served) -> 
 @served
 async def test_a_long_poll_of_a_description_returns_when_it_changes(here: Served) -> None:
     run_id = (await begin(here)).run_id
-    told = await describe(here)
+    reported = await describe(here)
     again = await describe(here)
-    assert again.long_poll_token == told.long_poll_token
-    assert await describe(here, run_id=run_id, long_poll_token=told.long_poll_token) == (
+    assert again.long_poll_token == reported.long_poll_token
+    assert await describe(here, run_id=run_id, long_poll_token=reported.long_poll_token) == (
         DescribeActivityExecutionResponse()
     )
-    waiting = asyncio.ensure_future(describe(here, run_id=run_id, long_poll_token=told.long_poll_token))
+    waiting = asyncio.ensure_future(describe(here, run_id=run_id, long_poll_token=reported.long_poll_token))
     await asyncio.sleep(1)
     assert not waiting.done()
     await attempt(here)
@@ -104,7 +104,7 @@ async def test_a_long_poll_of_a_description_returns_when_it_changes(here: Served
             here,
             activity_id="b",
             run_id=(await describe(here, activity_id="b")).run_id,
-            long_poll_token=told.long_poll_token,
+            long_poll_token=reported.long_poll_token,
         )
 
 

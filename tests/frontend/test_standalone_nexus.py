@@ -67,13 +67,13 @@ async def test_a_workflow_of_another_namespace_completes_an_operation_after_a_re
     await endpoint(here)
     await begin(here)
     await start_for(here, await handle(here))
-    told = await outcome(here, wait_stage=STARTED)
-    assert (told.wait_stage, told.operation_token) == (STARTED, "charge")
+    reported = await outcome(here, wait_stage=STARTED)
+    assert (reported.wait_stage, reported.operation_token) == (STARTED, "charge")
     await replace(here)
     assert (await describe(here)).info.status == RUNNING
     await charge(here, complete_workflow())
-    told = await outcome(here)
-    assert (told.wait_stage, told.HasField("failure")) == (CLOSED, False)
+    reported = await outcome(here)
+    assert (reported.wait_stage, reported.HasField("failure")) == (CLOSED, False)
 
 
 @served

@@ -37,8 +37,8 @@ async def test_workers_that_poll_register_their_version(here: Served) -> None:
     await register(here, "1")
     described = await here.call("DescribeWorkerDeployment", deployment_name=NAME)
     assert statuses(described) == {"1": "INACTIVE"}
-    told = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
-    assert [each.name for each in told.version_task_queues] == ["orders", "orders"]
+    reported = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
+    assert [each.name for each in reported.version_task_queues] == ["orders", "orders"]
     listed = await here.call("ListWorkerDeployments")
     assert [each.name for each in listed.worker_deployments] == [NAME]
     assert listed.worker_deployments[0].routing_config.current_version == "__unversioned__"
@@ -233,8 +233,8 @@ async def test_metadata_of_a_version_is_kept(here: Served) -> None:
     )
     assert answer.metadata.entries["commit"] == payload
     here.restart()
-    told = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
-    assert told.worker_deployment_version_info.metadata.entries["commit"] == payload
+    reported = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
+    assert reported.worker_deployment_version_info.metadata.entries["commit"] == payload
 
 
 @served
@@ -267,8 +267,10 @@ async def test_routing_changes_are_recorded_as_events_of_the_config_map(here: Se
     await set_current(here, "2")
     await set_current(here, "2")
     await asyncio.sleep(5)
-    told = [event for event in here.world.server.posted if event["regarding"]["name"] == WORKER_DEPLOYMENTS.config_map]
-    notes = [(event["reason"], event["note"]) for event in told]
+    reported = [
+        event for event in here.world.server.posted if event["regarding"]["name"] == WORKER_DEPLOYMENTS.config_map
+    ]
+    notes = [(event["reason"], event["note"]) for event in reported]
     assert notes == [
         ("CurrentVersionChanged", "Worker deployment `shop`: the current version is `1`, was unversioned"),
         ("RampingVersionChanged", "Worker deployment `shop`: 12.5% go to `2`, was: no version is ramping"),

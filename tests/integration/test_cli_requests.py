@@ -45,9 +45,11 @@ def test_a_run_started_paused_receives_signals_and_is_followed(
     started = perdure("start", "flow", "--name", "order", "-w", "A/1", "--input", "7", "--paused")
     assert (started.exit_code, started.stdout) == (0, "workflowrun.perdure.dev/order created\n")
     namespace.condition("workflowrun", "order", "Paused")
-    told = perdure("signal", "-w", "A/1", "--name", "approved", "--input", f"@{tmp_path}/approval.json", "-o", "json")
-    assert told.exit_code == 0, told.stderr
-    operation = json.loads(told.stdout)
+    reported = perdure(
+        "signal", "-w", "A/1", "--name", "approved", "--input", f"@{tmp_path}/approval.json", "-o", "json"
+    )
+    assert reported.exit_code == 0, reported.stderr
+    operation = json.loads(reported.stdout)
     assert operation["spec"]["signal"] == {"name": "approved", "input": {"by": "ada"}}
     assert operation["status"]["result"]["workflowRun"] == "order"
     gone_on = perdure("unpause", "order", "--reason", "all is well")
@@ -117,8 +119,8 @@ def test_an_awaited_signal_is_shown_and_a_misspelled_one_causes_a_warning(namesp
     done = perdure("signal", "order-1", "--name", "aproved")
     assert done.exit_code == 0
     assert "Warning: `order-1` keeps the signal, but the workflow never waits for signal `aproved`" in done.stderr
-    (told,) = namespace.list("operations")
-    assert told["status"]["conditions"][0]["reason"] == "SignalNotAwaited"
+    (reported,) = namespace.list("operations")
+    assert reported["status"]["conditions"][0]["reason"] == "SignalNotAwaited"
     assert perdure("signal", "order-1", "--name", "approved").stderr == ""
     namespace.closed("order-1")
 

@@ -59,9 +59,9 @@ def test_the_condition_of_a_workflow_follows_its_changes(namespace: Cluster) -> 
     assert sentence in warned(namespace, "InvalidSpec")
 
     namespace.apply(workflow())
-    mended = condition_of(namespace)
-    assert (mended["status"], mended["reason"]) == ("True", "Accepted")
-    assert mended["lastTransitionTime"] >= wrong["lastTransitionTime"]
+    fixed = condition_of(namespace)
+    assert (fixed["status"], fixed["reason"]) == ("True", "Accepted")
+    assert fixed["lastTransitionTime"] >= wrong["lastTransitionTime"]
     assert namespace("get", "workflow", "order", "--no-headers").split()[1] == "True"
 
 

@@ -99,10 +99,10 @@ async def test_a_failed_run_is_reset_and_continues_with_the_fixed_workflow(names
     check_history(run)
     old, new = (namespace.whole(name)["status"]["history"]["events"] for name in ("fails", made.name))
     assert new[: made.event_id] == old[: made.event_id]
-    told = new[made.event_id]
-    assert (told["eventType"], told["reason"], told["identity"]) == ("WorkflowTaskFailed", "mended", "ada")
-    assert told["cause"] == "ResetWorkflow"
-    assert (told["baseRunId"], told["newRunId"]) == (before["runId"], made.run_id)
+    reported = new[made.event_id]
+    assert (reported["eventType"], reported["reason"], reported["identity"]) == ("WorkflowTaskFailed", "mended", "ada")
+    assert reported["cause"] == "ResetWorkflow"
+    assert (reported["baseRunId"], reported["newRunId"]) == (before["runId"], made.run_id)
     assert namespace.closed("fails") == before
     # The newest decision of the steps is meant, not one of `finally`.
     assert (await ask("fails", "op-3", to=ResetPoint.LAST_WORKFLOW_TASK)).event_id == made.event_id

@@ -350,14 +350,14 @@ async def differences(seed: int, requests: int, namespace: str, *servers: Send) 
     for number in range(requests):
         asked = draw(random, namespace, memories[0])
         lines.append(f"{asked.method} {asked.path} {asked.query} {orjson.dumps(asked.body, default=str).decode()}")
-        told = []
+        reported = []
         for send, memory in zip(servers, memories, strict=True):
             status, answer = await send(asked._replace(body=memory.fill(asked.body)))
-            told.append(compared(asked, status, answer, memory))
-        if told[0] != told[1]:
+            reported.append(compared(asked, status, answer, memory))
+        if reported[0] != reported[1]:
             before = "\n".join(
                 [line for line in lines if asked.path.partition("?")[0].removesuffix("/status") in line][-SHOWN:]
             )
-            found.append(f"seed {seed}, request {number}:\n{before}\n  {told[0]}\n  {told[1]}")
+            found.append(f"seed {seed}, request {number}:\n{before}\n  {reported[0]}\n  {reported[1]}")
             break  # from here on they have other states
     return iter(found)

@@ -103,11 +103,13 @@ async def sagas(world: World) -> None:
         counts = history.count("ActivityTaskCompleted"), history.count("ActivityTaskFailed")
         if counts != (10, 1):
             world.checker.fail(f"saga{i}: (completed, failed) are {counts}")
-        told = [obj for obj in world.server.of("operations") if obj["metadata"]["name"].startswith(f"tell{i}-")]
-        taken = [obj for obj in told if obj["status"]["phase"] == "Complete"]
-        late = [obj for obj in told if obj["status"]["conditions"][0]["reason"] == "WorkflowExecutionCompleted"]
-        if history.count("WorkflowExecutionSignaled") != len(taken) or len(taken) + len(late) != len(told):
-            world.checker.fail(f"saga{i}: of {len(told)} signals {len(taken)} were taken, {len(late)} came too late")
+        reported = [obj for obj in world.server.of("operations") if obj["metadata"]["name"].startswith(f"tell{i}-")]
+        taken = [obj for obj in reported if obj["status"]["phase"] == "Complete"]
+        late = [obj for obj in reported if obj["status"]["conditions"][0]["reason"] == "WorkflowExecutionCompleted"]
+        if history.count("WorkflowExecutionSignaled") != len(taken) or len(taken) + len(late) != len(reported):
+            world.checker.fail(
+                f"saga{i}: of {len(reported)} signals {len(taken)} were taken, {len(late)} came too late"
+            )
 
 
 async def mixed(world: World) -> None:

@@ -198,10 +198,10 @@ def test_observed_versions_are_immutable(server: ApiServer) -> None:
 
 
 def test_observers_are_called_in_the_order_of_their_registration(server: ApiServer) -> None:
-    heard: list[str] = []
+    observed: list[str] = []
 
     def listen(name: str) -> Callable[[Write], None]:
-        return lambda write: heard.append(f"{name}: {write.key.name}")
+        return lambda write: observed.append(f"{name}: {write.key.name}")
 
     leaves = listen("leaves")
     server.observers.append(listen("runs"), "workflowruns")
@@ -211,4 +211,4 @@ def test_observers_are_called_in_the_order_of_their_registration(server: ApiServ
     server.observers.remove(leaves)
     server.create("workflowruns", run("two"))
     server.create("configmaps", {"metadata": {"name": "other"}})
-    assert heard == ["runs: one", "leaves: one", "all: one", "runs: two", "all: two", "all: other"]
+    assert observed == ["runs: one", "leaves: one", "all: one", "runs: two", "all: two", "all: other"]

@@ -238,8 +238,8 @@ class World:
             for obj in self.server.of(plural):
                 status = obj.get("status") or {}
                 if not status.get("completionTime"):
-                    told = [each["message"] for each in status.get("conditions") or () if each.get("message")]
-                    found.append(f"{plural} {obj['metadata']['name']} {status.get('phase')} {told[:1]}")
+                    reported = [each["message"] for each in status.get("conditions") or () if each.get("message")]
+                    found.append(f"{plural} {obj['metadata']['name']} {status.get('phase')} {reported[:1]}")
         return found
 
     def _written(self) -> int:
@@ -271,9 +271,9 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         digest.update(f"{write.time:.6f} {write.actor} {write.type} {write.key}\n".encode())
         digest.update(orjson.dumps(write.after, option=orjson.OPT_SORT_KEYS))
         if trace is not None:
-            told = " terminating" if "deletionTimestamp" in meta else ""
+            reported = " terminating" if "deletionTimestamp" in meta else ""
             held = " held" if "finalizers" in meta else ""
-            what = f"{write.type} {write.key.plural} {write.key.name}{told}{held} v{meta['resourceVersion']}"
+            what = f"{write.type} {write.key.plural} {write.key.name}{reported}{held} v{meta['resourceVersion']}"
             trace(loop.time(), f"{write.actor:4} stored: {what}", f"{meta}")
 
     def fail(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -19,8 +19,8 @@ async def missing_worker_message(temporal: Temporal, handle: Any) -> str:
         for run in cluster.list("workflowruns")
         if run["metadata"]["uid"] == handle.first_execution_run_id
     ]
-    told = await asyncio.to_thread(cluster.condition, "workflowrun", name, "NoWorker")
-    return str(told["message"])
+    reported = await asyncio.to_thread(cluster.condition, "workflowrun", name, "NoWorker")
+    return str(reported["message"])
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ async def test_a_missing_worker_of_a_step_is_reported(temporal: Temporal) -> Non
     steps = [{"name": "hello", "activity": {"name": "greet", "input": "ada"}}]
     steps.append({"name": "end", "return": {"output": "${steps.hello.output}"}})
     await asyncio.to_thread(cluster.start, "by-steps", {"inline": {"activities": [work], "steps": steps}})
-    told = await asyncio.to_thread(cluster.condition, "workflowrun", "by-steps", "NoWorker")
-    assert told["message"] == f"step `hello`: no worker polls the task queue `{queue}` for activities"
+    reported = await asyncio.to_thread(cluster.condition, "workflowrun", "by-steps", "NoWorker")
+    assert reported["message"] == f"step `hello`: no worker polls the task queue `{queue}` for activities"
     async with temporal.worker(task_queue=queue, workflows=[]):
         assert (await asyncio.to_thread(cluster.closed, "by-steps"))["output"] == "Hello, ada"

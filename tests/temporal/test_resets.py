@@ -59,8 +59,8 @@ async def test_54_a_reset_continues_from_the_point_with_later_signals(temporal: 
         await newest.signal(flows.Box.close)
         assert await again.result() == ["one"]
         events = await temporal.history(again)
-        [(_, told)] = [(name, said) for name, said in events if name == "WorkflowTaskFailed"]
-        assert (told.base_run_id, told.new_run_id) == (handle.result_run_id, again.run_id)
+        [(_, reported)] = [(name, said) for name, said in events if name == "WorkflowTaskFailed"]
+        assert (reported.base_run_id, reported.new_run_id) == (handle.result_run_id, again.run_id)
         await Replayer(workflows=registry.WORKFLOWS).replay_workflow(await again.fetch_history())
 
 

@@ -90,30 +90,30 @@ async def test_an_activity_is_executed_without_a_workflow(temporal: Temporal) ->
         greet, "World", id=temporal.task_queue, task_queue=temporal.task_queue, start_to_close_timeout=MINUTE
     )
     assert said == "Hello, World, from attempt 1"
-    told = await temporal.client.get_activity_handle(temporal.task_queue).describe(
+    reported = await temporal.client.get_activity_handle(temporal.task_queue).describe(
         include_input=True, include_outcome=True
     )
-    assert told.status is ActivityExecutionStatus.COMPLETED
-    assert told.activity_type == "greet"
-    assert told.attempt == 1
-    assert told.run_state is None
-    assert await told.input() == ["World"]
-    assert await told.result() == said
-    assert told.close_time is not None
-    assert told.execution_duration == told.close_time - told.schedule_time
-    assert told.last_worker_identity
-    assert told.retry_policy == RetryPolicy(maximum_interval=timedelta(seconds=100))
+    assert reported.status is ActivityExecutionStatus.COMPLETED
+    assert reported.activity_type == "greet"
+    assert reported.attempt == 1
+    assert reported.run_state is None
+    assert await reported.input() == ["World"]
+    assert await reported.result() == said
+    assert reported.close_time is not None
+    assert reported.execution_duration == reported.close_time - reported.schedule_time
+    assert reported.last_worker_identity
+    assert reported.retry_policy == RetryPolicy(maximum_interval=timedelta(seconds=100))
 
 
 @pytest.mark.usefixtures("worker")
 async def test_an_activity_that_fails_is_retried_with_its_heartbeat_details(temporal: Temporal) -> None:
     handle = await start(temporal, fail_until, 3, retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=50)))
     assert await handle.result() == 3
-    told = await handle.describe(include_heartbeat_details=True, include_last_failure=True)
-    assert told.attempt == 3
-    assert await told.heartbeat_details() == ["at", 3]
-    assert told.total_heartbeat_count >= 3
-    last = await told.last_failure()
+    reported = await handle.describe(include_heartbeat_details=True, include_last_failure=True)
+    assert reported.attempt == 3
+    assert await reported.heartbeat_details() == ["at", 3]
+    assert reported.total_heartbeat_count >= 3
+    last = await reported.last_failure()
     assert isinstance(last, ApplicationError)
     assert last.type == "NotYet"
 
@@ -124,9 +124,9 @@ async def test_a_non_retryable_failure_fails_the_activity(temporal: Temporal) ->
     error = await failure(handle)
     assert isinstance(error, ApplicationError)
     assert error.type == "NotYet"
-    told = await handle.describe(include_outcome=True)
-    assert told.status is ActivityExecutionStatus.FAILED
-    assert isinstance(await told.outcome_failure(), ApplicationError)
+    reported = await handle.describe(include_outcome=True)
+    assert reported.status is ActivityExecutionStatus.FAILED
+    assert isinstance(await reported.outcome_failure(), ApplicationError)
 
 
 async def test_an_activity_without_a_worker_times_out(temporal: Temporal) -> None:
@@ -149,9 +149,9 @@ async def test_a_running_activity_gets_a_cancellation_request(temporal: Temporal
     error = await failure(handle)
     assert isinstance(error, CancelledError)
     assert error.message == "Activity canceled"
-    told = await handle.describe()
-    assert told.status is ActivityExecutionStatus.CANCELED
-    assert told.canceled_reason == "enough"
+    reported = await handle.describe()
+    assert reported.status is ActivityExecutionStatus.CANCELED
+    assert reported.canceled_reason == "enough"
 
 
 async def test_a_pending_activity_is_canceled_immediately(temporal: Temporal) -> None:
@@ -236,12 +236,12 @@ async def test_an_activity_waits_for_its_start_delay(temporal: Temporal) -> None
     handle = await start(
         temporal, greet, "World", start_delay=timedelta(hours=1), priority=Priority(priority_key=1), summary="in short"
     )
-    told = await handle.describe()
-    assert told.start_delay == timedelta(hours=1)
-    assert told.execution_time == told.schedule_time + timedelta(hours=1)
-    assert told.next_attempt_schedule_time == told.execution_time
-    assert told.priority == Priority(priority_key=1)
-    assert told.raw_info.user_metadata.summary.data == b'"in short"'
+    reported = await handle.describe()
+    assert reported.start_delay == timedelta(hours=1)
+    assert reported.execution_time == reported.schedule_time + timedelta(hours=1)
+    assert reported.next_attempt_schedule_time == reported.execution_time
+    assert reported.priority == Priority(priority_key=1)
+    assert reported.raw_info.user_metadata.summary.data == b'"in short"'
 
 
 async def test_a_deleted_activity_is_not_found(temporal: Temporal) -> None:
@@ -282,8 +282,8 @@ async def test_simultaneous_starts_create_one_activity(temporal: Temporal, polic
 async def test_a_client_can_pause_an_activity_and_change_its_task_queue(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World", task_queue="nobody")
     await handle.pause(reason="maintenance")
-    told = await handle.describe()
-    assert (told.status, told.run_state) == (ActivityExecutionStatus.PAUSED, PendingActivityState.PAUSED)
+    reported = await handle.describe()
+    assert (reported.status, reported.run_state) == (ActivityExecutionStatus.PAUSED, PendingActivityState.PAUSED)
     await handle.update_options([ActivityOptionsKeys.task_queue.value_set(temporal.task_queue)])
     await handle.unpause()
     assert await handle.result() == "Hello, World, from attempt 1"

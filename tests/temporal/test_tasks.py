@@ -162,12 +162,12 @@ async def test_histories_replay_with_the_sdks_own_replayer(temporal: Temporal) -
 async def test_a_client_of_another_namespace_sees_no_workflows(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
-        stranger = await temporal.operator.connect(namespace="default")
+        other = await temporal.operator.connect(namespace="default")
         with pytest.raises(RPCError) as caught:
-            await stranger.get_workflow_handle(box.id).describe()
+            await other.get_workflow_handle(box.id).describe()
         assert caught.value.status is RPCStatusCode.NOT_FOUND
         with pytest.raises(RPCError):
-            await stranger.get_workflow_handle(box.id, run_id=box.result_run_id).signal(flows.Box.close)
+            await other.get_workflow_handle(box.id, run_id=box.result_run_id).signal(flows.Box.close)
         await box.terminate()
 
 
@@ -189,14 +189,14 @@ async def test_task_queues_and_workers_are_described(temporal: Temporal) -> None
         report_stats=True,
         report_pollers=True,
     )
-    told = (await service.describe_task_queue(asked)).versions_info[""].types_info
-    assert told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.approximate_backlog_count == 1
-    assert not told[TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY].stats.approximate_backlog_count
+    reported = (await service.describe_task_queue(asked)).versions_info[""].types_info
+    assert reported[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.approximate_backlog_count == 1
+    assert not reported[TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY].stats.approximate_backlog_count
     async with temporal.worker(identity="the-worker"):
         assert await waiting.result() == "Hello, you"
-        told = (await service.describe_task_queue(asked)).versions_info[""].types_info
-        assert [each.identity for each in told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].pollers] == ["the-worker"]
-        assert told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.tasks_dispatch_rate > 0
+        reported = (await service.describe_task_queue(asked)).versions_info[""].types_info
+        assert [each.identity for each in reported[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].pollers] == ["the-worker"]
+        assert reported[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.tasks_dispatch_rate > 0
     # A worker reports its shutdown, even within its first minute.
     query = f"TaskQueue = '{temporal.task_queue}' AND Status = 'ShuttingDown'"
     [worker] = (await service.list_workers(ListWorkersRequest(namespace=namespace, query=query))).workers

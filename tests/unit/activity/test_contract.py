@@ -102,9 +102,11 @@ def test_the_operator_accepts_the_largest_result_of_the_helper(tmp_path: Path, c
     context = Context(inside(pod, tmp_path))
     result = "x" * (context.message_limit - 2)
     assert _run(lambda: result, context) == 0
-    told = outcome(make_attempt(), definition, ended(pod, 0, (tmp_path / "termination-log").read_text()), now=make_now)
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == result
+    reported = outcome(
+        make_attempt(), definition, ended(pod, 0, (tmp_path / "termination-log").read_text()), now=make_now
+    )
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == result
 
 
 @pytest.mark.parametrize(
@@ -139,9 +141,9 @@ def test_the_operator_reads_the_failure_that_was_raised(
     error: BaseException, want: dict[str, Any], make_now: Any
 ) -> None:
     pod = ended(build_pod(RUN, make_attempt(), DEFINITION, PodSettings()), 1, error_document(error, 4095))
-    told = outcome(make_attempt(), DEFINITION, pod, now=make_now)
-    assert isinstance(told, AttemptFailed)
-    assert {name: getattr(told.failure, name) for name in want} == want
+    reported = outcome(make_attempt(), DEFINITION, pod, now=make_now)
+    assert isinstance(reported, AttemptFailed)
+    assert {name: getattr(reported.failure, name) for name in want} == want
 
 
 def test_an_error_document_is_json() -> None:

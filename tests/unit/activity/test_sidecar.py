@@ -86,15 +86,17 @@ def test_a_cancellation_request_becomes_a_file(api: Any, beside: Callable[..., B
     assert it.stop() == 0
 
 
-@pytest.mark.parametrize(("written", "told"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain\n"), ("", None), ("7", 7)])
+@pytest.mark.parametrize(
+    ("written", "reported"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain\n"), ("", None), ("7", 7)]
+)
 def test_the_result_is_reported_at_the_end(
-    api: Any, pod: Any, beside: Callable[..., Beside], written: str, told: Any
+    api: Any, pod: Any, beside: Callable[..., Beside], written: str, reported: Any
 ) -> None:
     it = beside()
     ready(api, it)
     it.write("result", written)
     assert it.stop() == 0
-    assert pod.message == told
+    assert pod.message == reported
 
 
 def test_a_large_result_is_written_to_the_lease(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:

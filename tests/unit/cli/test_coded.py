@@ -123,9 +123,9 @@ def test_the_history_shows_task_queue_and_worker_of_an_activity() -> None:
     run = Coded.begin()
     run.decide(activity("1"), seconds=1)
     run.ask(inp.ActivityReported, 3, **take(run, "1", 2), result=1)
-    told = plain(table(object_of(run)["status"]["history"]["events"], page(run)))
-    assert "ActivityTaskScheduled     1 (work)  task queue orders\n" in told
-    assert "ActivityTaskStarted       attempt 1  by 77@worker\n" in told
+    reported = plain(table(object_of(run)["status"]["history"]["events"], page(run)))
+    assert "ActivityTaskScheduled     1 (work)  task queue orders\n" in reported
+    assert "ActivityTaskStarted       attempt 1  by 77@worker\n" in reported
 
 
 # Ids
@@ -328,9 +328,9 @@ def test_a_yaml_run_shows_no_task_queue() -> None:
 def test_the_history_shows_the_complete_failure_of_a_task(width: int) -> None:
     run = Coded.begin()
     fail_task(run, 22)
-    told = plain(table(object_of(run)["status"]["history"]["events"], page(run, width)))
+    reported = plain(table(object_of(run)["status"]["history"]["events"], page(run, width)))
     below = "\n    " if width == 80 else "        "
-    assert f"WorkflowTaskFailed{below}WorkflowWorkerUnhandledFailure: no such  by 77@worker" in told
+    assert f"WorkflowTaskFailed{below}WorkflowWorkerUnhandledFailure: no such  by 77@worker" in reported
 
 
 # Failures
@@ -343,14 +343,14 @@ def test_a_run_failed_by_an_activity_shows_its_innermost_cause() -> None:
         kind=FailureKind.APPLICATION, type="NotFoundError", message="Activity function upper is not there"
     )
     run.ask(inp.ActivityReported, 3, **take(run, "1", 2), failure=missing)
-    told = Failure(
+    reported = Failure(
         kind=FailureKind.ACTIVITY,
         message="Activity task failed",
         activity_id="1",
         retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
         cause=missing,
     )
-    run.decide(cmd.FailWorkflowExecution(failure=told), seconds=4)
+    run.decide(cmd.FailWorkflowExecution(failure=reported), seconds=4)
     want = "Activity task failed: NotFoundError: Activity function upper is not there"
     assert plain(listed([seen(run)], page(run), wide=True)).endswith(want)
     assert "caused by NotFoundError: Activity function upper is not there\n" in shown(run)

@@ -157,9 +157,9 @@ async def test_the_form_switches_the_namespace() -> None:
 
 
 async def test_lists_are_read_only_and_require_the_cookie_of_the_browser(api: ApiServer) -> None:
-    async with opened() as browser, aiohttp.ClientSession() as stranger:
+    async with opened() as browser, aiohttp.ClientSession() as other:
         for path in (*PAGES, "/static/console.js"):
-            async with stranger.get(browser.origin + path) as answer:
+            async with other.get(browser.origin + path) as answer:
                 assert answer.status == 403
                 assert await answer.text() == "Open the address that `perdure console` printed.\n"
             for method in ("POST", "PUT", "PATCH", "DELETE"):

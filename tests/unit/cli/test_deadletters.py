@@ -67,7 +67,7 @@ def test_one_dead_letter_is_described_with_the_next_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["redrive"], "set either NAME or --all"),
         (["redrive", "x", "--all"], "set either NAME or --all"),
@@ -75,10 +75,10 @@ def test_one_dead_letter_is_described_with_the_next_commands() -> None:
         (["delete", "--older-than", "soon"], "--older-than: 'soon'"),
     ],
 )
-def test_incomplete_usage_is_rejected(arguments: list[str], told: str) -> None:
+def test_incomplete_usage_is_rejected(arguments: list[str], reported: str) -> None:
     done = CliRunner().invoke(build("perdure", ["deadletters"]), ["deadletters", *arguments])
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 LETTERS = "/apis/perdure.dev/v1alpha1/namespaces/shop/deadletters"
@@ -89,8 +89,8 @@ def answered(**phases: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
     def status(operation: dict[str, Any]) -> dict[str, Any]:
         phase = phases.get(operation["spec"]["target"]["name"])
-        told = {"type": phase, "status": "True", "reason": "RedriveSucceeded", "message": "told"}
-        return {"phase": phase, "completionTime": "2026-01-31T12:00:00Z", "conditions": [told]} if phase else {}
+        reported = {"type": phase, "status": "True", "reason": "RedriveSucceeded", "message": "told"}
+        return {"phase": phase, "completionTime": "2026-01-31T12:00:00Z", "conditions": [reported]} if phase else {}
 
     return status
 

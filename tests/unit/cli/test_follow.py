@@ -8,12 +8,12 @@ from unit.cli.flow import Flow, charged_after_two_refusals, declined, golden, pl
 
 def test_each_change_is_a_line() -> None:
     flow, before = Flow(), None
-    told: list[str] = []
+    reported: list[str] = []
 
     def look(offset: float) -> None:
         nonlocal before
         after = flow.run(offset)
-        told.extend(changes(before, after, flow.page(offset)))
+        reported.extend(changes(before, after, flow.page(offset)))
         before = after
 
     look(0)
@@ -26,7 +26,7 @@ def test_each_change_is_a_line() -> None:
     look(12)
     flow.failed(16, declined(non_retryable=True))
     look(16)
-    assert "\n".join(told) == golden("""
+    assert "\n".join(reported) == golden("""
         +0s ◔ reserve Scheduled: attempt 1 waits for its pod
         +0s ● order-42 Running
         +1s ● reserve Running

@@ -220,7 +220,7 @@ def test_findings_of_a_schedule_match_its_ready_condition(
         if each.subject == "Schedule/nightly"
     ]
     assert [each[:2] for each in found] == [each[:2] for each in want]
-    assert all(part in told for (_, _, told), (_, _, part) in zip(found, want, strict=True)), found
+    assert all(part in reported for (_, _, reported), (_, _, part) in zip(found, want, strict=True)), found
 
 
 def test_search_attributes_of_runs_and_schedules_are_checked() -> None:
@@ -319,8 +319,8 @@ def test_an_invalid_cron_line_is_not_also_reported_as_missing() -> None:
     given = (
         f"apiVersion: perdure.dev/v1alpha1\nkind: Schedule\nmetadata: {{name: a}}\nspec: {{cron: [soon], {template}}}\n"
     )
-    told = json.loads(call("-f", "-", "-o", "json", given=given).stdout)["findings"]
-    assert [(each["path"], each["severity"]) for each in told] == [("spec.cron[0]", "Error")]
+    reported = json.loads(call("-f", "-", "-o", "json", given=given).stdout)["findings"]
+    assert [(each["path"], each["severity"]) for each in reported] == [("spec.cron[0]", "Error")]
 
 
 @pytest.mark.parametrize(
@@ -398,8 +398,8 @@ def test_labels_of_a_template_are_checked() -> None:
         f"spec: {{cron: ['@daily'], workflowRunTemplate: {template}}}\n"
     )
     done = call("-f", "-", "-o", "json", given=given)
-    told = [(each["path"], each["message"].split(" must")[0]) for each in json.loads(done.stdout)["findings"]]
-    assert sorted(told) == [
+    reported = [(each["path"], each["message"].split(" must")[0]) for each in json.loads(done.stdout)["findings"]]
+    assert sorted(reported) == [
         ("spec.workflowRunTemplate.metadata.annotations", "`-bad`"),
         ("spec.workflowRunTemplate.metadata.labels", "`x y`"),
         ("spec.workflowRunTemplate.metadata.labels", 'the value of `team`, "a b",'),

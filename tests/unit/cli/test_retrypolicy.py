@@ -60,7 +60,7 @@ def test_a_fraction_of_a_second_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "told"),
+    ("text", "options", "reported"),
     [
         ("kind: Workflow", (), "has no RetryPolicy"),
         ("kind: RetryPolicy\nspec: {cloudScheduler: {retryCount: 6}}", (), "spec.cloudScheduler.retryCount"),
@@ -69,7 +69,7 @@ def test_a_fraction_of_a_second_is_kept(tmp_path: Path) -> None:
         (POLICY, ("standard",), "set either NAME or --file"),
     ],
 )
-def test_an_error_is_one_sentence(tmp_path: Path, text: str, options: tuple[str, ...], told: str) -> None:
+def test_an_error_is_one_sentence(tmp_path: Path, text: str, options: tuple[str, ...], reported: str) -> None:
     code, _, err = preview(tmp_path, text, *options)
     assert code == 2
-    assert told.removeprefix("spec.") in err
+    assert reported.removeprefix("spec.") in err

@@ -309,13 +309,13 @@ def test_an_empty_range_field_is_rejected_because_it_matches_nothing_in_temporal
 
 
 def test_a_string_calendar_has_the_defaults_of_temporal() -> None:
-    told = {"second": "0", "minute": "0", "hour": "0", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*"}
+    reported = {"second": "0", "minute": "0", "hour": "0", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*"}
     manifest = changed(TEMPORAL, "schedule.spec.structuredCalendar", [])
     manifest = changed(manifest, "schedule.spec.calendar", [{"hour": "6", "minute": ""}, {}])
     manifest = changed(manifest, "schedule.spec.excludeCalendar", [{"month": "12", "year": "2026", "comment": "c"}])
     _, (schedule,), error = run(manifest)
-    assert schedule["spec"]["calendars"] == [told | {"hour": "6"}, told], error
-    assert schedule["spec"]["exclude"] == [told | {"month": "12", "year": "2026", "comment": "c"}]
+    assert schedule["spec"]["calendars"] == [reported | {"hour": "6"}, reported], error
+    assert schedule["spec"]["exclude"] == [reported | {"month": "12", "year": "2026", "comment": "c"}]
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -341,12 +341,12 @@ def test_a_damaged_manifest_is_rejected_with_one_sentence(data: st.DataObject) -
         *parents, last = data.draw(st.sampled_from(list(places(manifest))[1:]))
         at = functools.reduce(operator.getitem, parents, manifest)
         at[last] = data.draw(ODD)
-    told, made = "", []
+    reported, made = "", []
     try:
         made = convert(manifest, "f.json")
     except CliError as error:
-        told = str(error)
-    assert told.startswith("f.json: ") if told else list(yaml.safe_load_all(yaml.safe_dump_all(made)))
+        reported = str(error)
+    assert reported.startswith("f.json: ") if reported else list(yaml.safe_load_all(yaml.safe_dump_all(made)))
 
 
 def test_each_object_of_a_list_is_imported(tmp_path: Path) -> None:

@@ -143,6 +143,6 @@ def test_next_without_arguments_names_the_required_options() -> None:
 
 @pytest.mark.parametrize("after", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "1969-12-31"])
 def test_next_rejects_times_before_the_supported_range(file: str, after: str) -> None:
-    code, _, told = run("-f", file, "--after", after)
+    code, _, reported = run("-f", file, "--after", after)
     assert code == 2
-    assert f"`{after}`" in told
+    assert f"`{after}`" in reported

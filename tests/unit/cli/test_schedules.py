@@ -39,15 +39,15 @@ PENDING: dict[str, Any] = {
 
 
 def test_an_invalid_spec_is_shown_unchanged() -> None:
-    told = "spec.cron[0]: `0 25 * * *`: `hour` is `25`: must be hours 0 to 23"
+    reported = "spec.cron[0]: `0 25 * * *`: `hour` is `25`: must be hours 0 to 23"
     broken = schedule(
         {"cron": ["0 25 * * *"], "calendars": [{"hour": "6"}], "timeZone": "Asia/Tokyo"},
-        conditions=[condition("Ready", "False", "InvalidSpec", told)],
+        conditions=[condition("Ready", "False", "InvalidSpec", reported)],
     )
     lines = shown(broken).splitlines()
     assert lines[0] == "nightly  InvalidSpec"
     assert lines[1] == '  when      0 25 * * *; {"hour": "6"}  (Asia/Tokyo)'
-    assert f"  ready     {told}" in lines
+    assert f"  ready     {reported}" in lines
     assert not {"Next", "Last"} & set(lines)
 
 
@@ -144,8 +144,8 @@ def test_create_notes_that_a_schedule_without_times_starts_nothing() -> None:
 
 
 def test_the_quarterly_example_fires_four_times_a_year() -> None:
-    told = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", "-h"]).stdout
-    calendar = told.partition("quarters")[2].partition("--calendar '")[2].partition("'")[0]
+    reported = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", "-h"]).stdout
+    calendar = reported.partition("quarters")[2].partition("--calendar '")[2].partition("'")[0]
     done = create("quarters", "--workflow", "bill", "--calendar", calendar)
     assert done.exit_code == 0, done.stderr
     assert yaml.safe_load(done.stdout)["spec"]["calendars"] == [

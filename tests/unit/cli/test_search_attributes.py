@@ -110,7 +110,7 @@ def test_a_concurrent_change_is_kept(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["create", "CustomerId"], "--type"),
         (["create", "CustomerId", "--type", "Keywrd"], "did you mean Keyword?"),
@@ -120,9 +120,9 @@ def test_a_concurrent_change_is_kept(server: ApiServer) -> None:
     ],
 )
 def test_an_invalid_search_attribute_is_rejected_before_any_request(
-    server: ApiServer, arguments: list[str], told: str
+    server: ApiServer, arguments: list[str], reported: str
 ) -> None:
     done = run(*arguments)
     assert done.exit_code == 2
-    assert told in " ".join(done.stderr.split())
+    assert reported in " ".join(done.stderr.split())
     assert not server.asked

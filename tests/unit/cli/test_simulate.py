@@ -103,15 +103,15 @@ def test_a_simulation_as_json_has_everything(folder: Path) -> None:
     assert folder.exists()
     done = call("simulate", "-f", "order.yaml", "--scenario", "scenarios/happy.yaml", "-o", "json")
     assert done.exit_code == 0
-    told = json.loads(done.stdout)
-    assert (told["phase"], told["output"], told["failure"]) == ("Completed", ["shipped"], None)
-    assert (told["elapsed"], told["runs"], told["startTime"]) == (31 * 86400 + 3, 1, "2026-03-01T00:00:00Z")
-    assert [attempt["outcome"] for attempt in told["attempts"]["charge"]] == ["Failed", "Completed"]
-    assert told["attempts"]["charge"][1] | {"start": 1, "end": 3, "attempt": 2} == told["attempts"]["charge"][1]
-    assert [step["name"] for step in told["steps"]] == ["charge", "change-of-mind", "ship"]
-    fired = next(event for event in told["events"] if event["eventType"] == "TimerFired")
+    reported = json.loads(done.stdout)
+    assert (reported["phase"], reported["output"], reported["failure"]) == ("Completed", ["shipped"], None)
+    assert (reported["elapsed"], reported["runs"], reported["startTime"]) == (31 * 86400 + 3, 1, "2026-03-01T00:00:00Z")
+    assert [attempt["outcome"] for attempt in reported["attempts"]["charge"]] == ["Failed", "Completed"]
+    assert reported["attempts"]["charge"][1] | {"start": 1, "end": 3, "attempt": 2} == reported["attempts"]["charge"][1]
+    assert [step["name"] for step in reported["steps"]] == ["charge", "change-of-mind", "ship"]
+    fired = next(event for event in reported["events"] if event["eventType"] == "TimerFired")
     assert (fired["time"], fired["eventTime"]) == (30 * 86400 + 3, "2026-03-31T00:00:03Z")
-    assert told["unmet"] == []
+    assert reported["unmet"] == []
 
 
 def test_a_simulation_requires_only_a_manifest(folder: Path) -> None:
@@ -185,9 +185,9 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
     (scenarios / "a-typo.yaml").write_text("inptu: 1")
     done = call("test", "scenarios", "-o", "json")
     assert done.exit_code == 2
-    told = json.loads(done.stdout)
-    assert (told["met"], told["unmet"], told["bad"]) == (1, 1, 1)
-    assert told["scenarios"][0]["errors"] == ["scenarios/a-typo.yaml: inptu: unknown field; did you mean `input`?"]
+    reported = json.loads(done.stdout)
+    assert (reported["met"], reported["unmet"], reported["bad"]) == (1, 1, 1)
+    assert reported["scenarios"][0]["errors"] == ["scenarios/a-typo.yaml: inptu: unknown field; did you mean `input`?"]
 
 
 def test_a_folder_without_scenarios_is_an_error(folder: Path) -> None:

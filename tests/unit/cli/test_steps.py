@@ -283,10 +283,10 @@ blocks:
         elif answers == "with success":
             flow.completed(21)
         flow.at(4_000)
-    told = states(flow)
-    assert told["a:compensate/late"] == ("Succeeded" if handled else "Failed")
+    reported = states(flow)
+    assert reported["a:compensate/late"] == ("Succeeded" if handled else "Failed")
     if handled:
-        assert (told["a:compensate"], told["a"]) == ("Succeeded", "Compensated")
+        assert (reported["a:compensate"], reported["a"]) == ("Succeeded", "Compensated")
         assert "caught: step `a:compensate/late` has taken longer than its timeout of 10s" in " ".join(
             steps(flow).split()
         )

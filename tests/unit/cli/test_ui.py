@@ -80,10 +80,10 @@ async def test_the_address_authenticates_the_browser_with_the_token_of_the_user(
 
 
 async def test_requests_without_the_key_are_not_forwarded() -> None:
-    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, _), aiohttp.ClientSession() as stranger:
+    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, _), aiohttp.ClientSession() as other:
         own = proxy.url().partition("/?")[0]
         for path in ("/", "/?key=", "/?key=wrong", "/api/v1/settings"):
-            async with stranger.get(own + path) as answer:
+            async with other.get(own + path) as answer:
                 assert answer.status == 403
                 assert "Open the address that `perdure ui` printed" in await answer.text()
         assert not seen

@@ -67,7 +67,7 @@ def state_of(*numbers: int, stuck: bool = False) -> RunState:
 
 @asynccontextmanager
 async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
-    told: list[str] = []
+    reported: list[str] = []
     async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
         recorder = Recorder(client, instance="test")
         tools = Tools(
@@ -87,12 +87,12 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             RunRecord(client, {"metadata": meta}, RUN, tools.blobs),
             None,
             lambda _note, _pod: None,
-            lambda note, pod: told.append(f"{pod}: {note}"),
-            told.append,
+            lambda note, pod: reported.append(f"{pod}: {note}"),
+            reported.append,
             wake=wake,
         )
         found.define(DEFINITION)
-        yield found, told
+        yield found, reported
 
 
 _uids: Iterator[int] = count()
@@ -109,26 +109,26 @@ def waiting_pod(number: int, reason: str, message: str = "") -> dict[str, Any]:
 
 
 async def test_a_lasting_obstacle_is_reported_once() -> None:
-    async with attempts() as (found, told):
+    async with attempts() as (found, reported):
         state = state_of(2)
         found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
         (first,) = await found.gather(state, at(0))
         assert first == AttemptWaiting(scheduled_event_id=2, attempt=1, reason=NO_IMAGE)
         assert found.next_wake(state, at(0)) == at(5)
-        assert told == []
+        assert reported == []
         (second,) = await found.gather(state, at(5))
         assert second == AttemptWaiting(scheduled_event_id=2, attempt=1, reason=NO_IMAGE, stuck=True)
-        assert told == [f"order-2-1: Step step2: attempt 1 does not start: {NO_IMAGE}"]
+        assert reported == [f"order-2-1: Step step2: attempt 1 does not start: {NO_IMAGE}"]
         assert await found.gather(state_of(2, stuck=True), at(6)) == []
         assert found.next_wake(state_of(2, stuck=True), at(6)) is None
         found.observe(waiting_pod(2, "ImagePullBackOff"))
         await found.gather(state_of(2, stuck=True), at(60))
         await found.gather(state, at(61))  # the commit has failed
-        assert len(told) == 1
+        assert len(reported) == 1
 
 
 async def test_a_short_obstacle_is_not_reported() -> None:
-    async with attempts() as (found, told):
+    async with attempts() as (found, reported):
         state = state_of(2)
         found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
         await found.gather(state, at(0))
@@ -136,11 +136,11 @@ async def test_a_short_obstacle_is_not_reported() -> None:
         (passed,) = await found.gather(state, at(3))
         assert passed == AttemptWaiting(scheduled_event_id=2, attempt=1, reason="ContainerCreating")
         assert await found.gather(state, at(9)) == [passed]
-        assert told == []
+        assert reported == []
 
 
 async def test_one_of_several_equal_obstacles_is_reported() -> None:
-    async with attempts() as (found, told):
+    async with attempts() as (found, reported):
         state = state_of(2, 3)
         for number in (2, 3):
             found.observe(waiting_pod(number, "ErrImagePull", "no such image"))
@@ -149,7 +149,7 @@ async def test_one_of_several_equal_obstacles_is_reported() -> None:
             True,
             True,
         ]
-        assert len(told) == 1
+        assert len(reported) == 1
 
 
 # Failures and their logs
@@ -199,20 +199,20 @@ async def test_a_failure_waits_for_its_log_without_blocking_others(monkeypatch: 
         await node.answer("it has failed")
         assert woken == ["woken"]
         assert found.next_wake(state_of(2), at(3)) == at(3)
-        (told,) = await found.gather(state_of(2), at(3))
-        assert isinstance(told, AttemptFailed)
-        assert told.failure.log == "it has failed"
+        (reported,) = await found.gather(state_of(2), at(3))
+        assert isinstance(reported, AttemptFailed)
+        assert reported.failure.log == "it has failed"
         found.look_again()  # the commit has failed
-        assert await found.gather(state_of(2), at(4)) == [told]
+        assert await found.gather(state_of(2), at(4)) == [reported]
         assert node.asked == 1
 
 
 async def test_a_failure_is_reported_without_a_log_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, woken):
         assert await found.gather(state_of(2), at(11)) == []
-        (told,) = await found.gather(state_of(2), at(2) + PATIENCE)
-        assert isinstance(told, AttemptFailed)
-        assert told.failure.log is None
+        (reported,) = await found.gather(state_of(2), at(2) + PATIENCE)
+        assert isinstance(reported, AttemptFailed)
+        assert reported.failure.log is None
         assert woken == []
 
 
@@ -222,8 +222,8 @@ async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
         found.observe(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
         await woken.wait()
-        (told,) = await found.gather(state_of(2), at(3))
-        assert isinstance(told, AttemptFailed)
+        (reported,) = await found.gather(state_of(2), at(3))
+        assert isinstance(reported, AttemptFailed)
 
 
 async def test_a_failure_precedes_a_deadline_that_passes_while_its_log_is_read(
@@ -241,8 +241,8 @@ async def test_a_failure_precedes_a_deadline_that_passes_while_its_log_is_read(
             return failed_pod(2)
 
         monkeypatch.setattr(Pods, "read_pod", same)
-        (told,) = await found.gather(state, at(4))
-        assert isinstance(told, AttemptFailed)
+        (reported,) = await found.gather(state, at(4))
+        assert isinstance(reported, AttemptFailed)
 
 
 async def test_a_pod_of_a_closed_attempt_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:

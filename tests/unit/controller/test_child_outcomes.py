@@ -79,10 +79,10 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
         effects = Effects(client, PARENT, None, peers, policies, pending, lambda: None, refused.append)
         outcomes = ChildOutcomes(effects, pending)
         outcomes.observe_child("uid-2")
-        (heard,) = await outcomes.gather(parent.state)
-    assert isinstance(heard, inp.ChildClosed)
+        (observed,) = await outcomes.gather(parent.state)
+    assert isinstance(observed, inp.ChildClosed)
     assert refused == []
-    assert (heard.outcome, heard.retry_state) == (outcome, want)
-    parent.at(9, heard)
+    assert (observed.outcome, observed.retry_state) == (outcome, want)
+    parent.at(9, observed)
     closed: Any = parent.events[-2]
     assert closed.retry_state is want

@@ -112,15 +112,15 @@ def foreign_run(store: Store, name: str) -> None:
 async def test_a_name_conflict_does_not_prevent_a_redrive() -> None:
     store = stored()
     foreign_run(store, "pay-redrive-1")
-    async with letters(store) as told:
-        assert await told.redrive("shop", "pay", "op-1") == "pay-redrive-2"
+    async with letters(store) as reported:
+        assert await reported.redrive("shop", "pay", "op-1") == "pay-redrive-2"
         assert store.objects["deadletters/pay"]["status"]["redrives"] == 2
-        assert await told.redrive("shop", "pay", "op-1") == "pay-redrive-2"
+        assert await reported.redrive("shop", "pay", "op-1") == "pay-redrive-2"
         with pytest.raises(RefusedError) as refused:
-            await told.redrive("shop", "pay", "op-2")
+            await reported.redrive("shop", "pay", "op-2")
         assert refused.value.reason is ConditionReason.REDRIVE_RUNNING
         del store.objects["workflowruns/pay-redrive-2"]
-        assert await told.redrive("shop", "pay", "op-2") == "pay-redrive-3"
+        assert await reported.redrive("shop", "pay", "op-2") == "pay-redrive-3"
     assert store.runs() == ["pay-redrive-1", "pay-redrive-3"]
 
 
@@ -128,9 +128,9 @@ async def test_a_redrive_without_a_free_name_is_reported() -> None:
     store = stored()
     for number in range(1, 11):
         foreign_run(store, f"pay-redrive-{number}")
-    async with letters(store) as told:
+    async with letters(store) as reported:
         with pytest.raises(RefusedError, match="other WorkflowRuns") as refused:
-            await told.redrive("shop", "pay", "op-1")
+            await reported.redrive("shop", "pay", "op-1")
     assert refused.value.reason is ConditionReason.WORKFLOW_ID_IN_USE
 
 

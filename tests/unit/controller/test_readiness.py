@@ -124,9 +124,9 @@ async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted
                 await readiness.reconcile("shop", "order", T0)
             await asyncio.wait([compiling.value.awaited])
             await readiness.reconcile("shop", "order", T0)
-            told = str(written[-1])
-            assert "RetryPolicyNotFound" in told
-            assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in told
+            reported = str(written[-1])
+            assert "RetryPolicyNotFound" in reported
+            assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in reported
             assert readiness.stale("shop") == []
             known.append(policy)
             policies.observe(policy)

@@ -268,8 +268,8 @@ def test_the_history_is_appended_and_its_size_recorded() -> None:
     status = composed(drive, status)
     drive.at(5)
     status = composed(drive, status)
-    told = history.decode_events(status["history"]["events"])
-    assert list(told) == drive.history
+    reported = history.decode_events(status["history"]["events"])
+    assert list(reported) == drive.history
     assert status["history"]["nextEventId"] == len(drive.history) + 1
     assert status["history"]["segments"] == 0
     assert status["history"]["sizeBytes"] == sum(
@@ -352,15 +352,15 @@ def test_every_node_of_a_failure_has_a_type() -> None:
     for kind in FailureKind:
         tree = Failure(kind=kind, timeout_type=TimeoutType.HEARTBEAT, message=f"{kind} above", cause=tree)
     tree = Failure(kind=FailureKind.APPLICATION, type="Declined", cause=tree, next_retry_delay=seconds(5))
-    told: dict[str, Any] | None = json.loads(json.dumps(as_json(tree)))
+    reported: dict[str, Any] | None = json.loads(json.dumps(as_json(tree)))
     types = []
     for node in tree.chain():
-        assert told is not None
-        types.append(told["type"])
-        assert told["kind"] == node.kind
-        assert told["type"] in node.type_names()
-        told = told.get("cause")
-    assert told is None
+        assert reported is not None
+        types.append(reported["type"])
+        assert reported["kind"] == node.kind
+        assert reported["type"] in node.type_names()
+        reported = reported.get("cause")
+    assert reported is None
     assert types == [
         *("Declined", "NexusHandler", "NexusOperation"),
         *("Server", "Terminated", "Cancelled", "TemporalTimeout:Heartbeat", "ChildWorkflow", "Activity"),
@@ -385,20 +385,20 @@ def of_code(*, unserved: str = "", failed: bool = False) -> dict[str, Any]:
 
 def test_a_run_without_a_worker_shows_it() -> None:
     assert of_code()["message"] == ""
-    told = of_code(unserved="no worker polls the task queue `orders`")
-    assert (told["reason"], told["message"]) == ("NoWorker", "no worker polls the task queue `orders`")
+    reported = of_code(unserved="no worker polls the task queue `orders`")
+    assert (reported["reason"], reported["message"]) == ("NoWorker", "no worker polls the task queue `orders`")
 
 
 def test_a_run_with_a_failing_workflow_task_shows_the_failure() -> None:
-    told = of_code(failed=True)
-    assert told["reason"] == "WorkflowTaskFailed"
-    assert told["message"] == "the workflow task is retried: WorkflowWorkerUnhandledFailure: no class Order"
+    reported = of_code(failed=True)
+    assert reported["reason"] == "WorkflowTaskFailed"
+    assert reported["message"] == "the workflow task is retried: WorkflowWorkerUnhandledFailure: no class Order"
 
 
 def test_a_run_with_a_failed_task_and_no_worker_shows_both() -> None:
     lacking = "no worker polls the task queue `orders`"
-    told = of_code(failed=True, unserved=lacking)
-    assert (told["reason"], told["message"]) == (
+    reported = of_code(failed=True, unserved=lacking)
+    assert (reported["reason"], reported["message"]) == (
         "NoWorker",
         f"{lacking}; the last attempt of the workflow task failed: WorkflowWorkerUnhandledFailure: no class Order",
     )

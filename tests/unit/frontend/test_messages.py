@@ -102,10 +102,10 @@ def test_only_a_child_has_parent_and_root() -> None:
     assert not alone.parent_workflow_namespace
     parent = ParentReference(name="p", workflow_id="parent", run_id="pr", initiated_event_id=5)
     child = replace(start, parent=parent, root_workflow_id="top", root_run_id="tr")
-    told = historian.one(child).workflow_execution_started_event_attributes
-    assert (told.parent_workflow_namespace, told.parent_workflow_namespace_id) == ("orders", "orders")
-    assert told.parent_workflow_execution.workflow_id == "parent"
-    assert told.root_workflow_execution.workflow_id == "top"
+    reported = historian.one(child).workflow_execution_started_event_attributes
+    assert (reported.parent_workflow_namespace, reported.parent_workflow_namespace_id) == ("orders", "orders")
+    assert reported.parent_workflow_execution.workflow_id == "parent"
+    assert reported.root_workflow_execution.workflow_id == "top"
 
 
 @pytest.mark.parametrize("name", ["NonDeterministicError", "WorkflowWorkerUnhandledFailure", "UnhandledCommand"])

@@ -297,9 +297,9 @@ def test_a_run_that_does_not_exist_yet_is_not_listed() -> None:
         "recentActions": [{"scheduledTime": time, "actualTime": time, **run} for run in runs],
         "runningWorkflows": [{"workflowRun": "made"}, {"workflowRun": "to-be-made"}],
     }
-    told = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), [])
-    assert [each.start_workflow_result.run_id for each in told.recent_actions] == ["r-1", "", "r-3"]
-    assert [each.run_id for each in told.running_workflows] == ["r-3"]
+    reported = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), [])
+    assert [each.start_workflow_result.run_id for each in reported.recent_actions] == ["r-1", "", "r-3"]
+    assert [each.run_id for each in reported.running_workflows] == ["r-3"]
     assert len(obj["status"]["runningWorkflows"]) == 2
 
 
@@ -315,13 +315,13 @@ def test_20_ten_recent_and_ten_future_actions_are_described_and_five_of_each_lis
         for minute in range(12)
     ]
     obj["status"] = {"counts": {"actions": 12}, "recentActions": done}
-    for told, count in (
+    for reported, count in (
         (schedule_messages.info(obj, next_times(obj, 10)), 10),
         (schedule_messages.entry(obj, next_times(obj, 5)).info, 5),
     ):
-        recent = [action.schedule_time.ToDatetime().minute for action in told.recent_actions]
+        recent = [action.schedule_time.ToDatetime().minute for action in reported.recent_actions]
         assert recent == list(range(12 - count, 12))
-        future = [time.ToDatetime().minute for time in told.future_action_times]
+        future = [time.ToDatetime().minute for time in reported.future_action_times]
         assert future == list(range(1, count + 1))
 
 
@@ -347,8 +347,8 @@ def test_a_code_run_gets_the_fields_of_the_client() -> None:
     start = Start(nominal=NOW, actual=NOW)
     run = Running(name=start.run_name("nightly"), start=start, started=NOW)
     made = scheduled_run(made_of(said), run, ScheduleState(cursor=NOW, handled_after=NOW, result={"n": 1}))
-    told = made["metadata"]["annotations"][labels.START_ANNOTATION]
-    assert told == '{"identity":"temporal-scheduler-shop-nightly","memo":{"note":"why"}}', "as on Temporal's server"
+    reported = made["metadata"]["annotations"][labels.START_ANNOTATION]
+    assert reported == '{"identity":"temporal-scheduler-shop-nightly","memo":{"note":"why"}}', "as on Temporal's server"
 
 
 @pytest.mark.parametrize("schedule_id", ["Nightly", "a/b", "ünïcode", "x" * 300, "nightly"])

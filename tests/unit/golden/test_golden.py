@@ -114,6 +114,6 @@ def test_a_changed_definition_is_reported_at_the_first_difference(kept: str, cha
     run = histories.read(GOLDEN / "simulated" / f"{kept}.json")[0]
     changed = copy.deepcopy(run.definition)
     change(changed)  # type: ignore[operator]
-    told = run.difference(changed)
-    assert told is not None
-    assert [part for part in want if part not in told] == [], told
+    reported = run.difference(changed)
+    assert reported is not None
+    assert [part for part in want if part not in reported] == [], reported

@@ -94,16 +94,16 @@ class Kopf:
         """Types and names of events, until the stream ends or has sent a number of them."""
         query = "watch=true&timeoutSeconds=240" + ("&sendInitialEvents=true" if initial else "&resourceVersion=0")
         response = await self._feed.request("get", f"{self._server}{RUNS}?{query}")
-        told: list[tuple[str, str]] = []
+        reported: list[tuple[str, str]] = []
         async with response, aclosing(response.content.iter_chunked(1024)) as chunks:
             async for chunk in chunks:
                 assert chunk.endswith(b"\n")
                 seen = json.loads(chunk)
                 obj = seen["object"]
-                told.append((seen["type"], (obj.get("metadata") or {}).get("name", str(obj.get("code", "")))))
-                if len(told) == until:
+                reported.append((seen["type"], (obj.get("metadata") or {}).get("name", str(obj.get("code", "")))))
+                if len(reported) == until:
                     break
-        return told
+        return reported
 
 
 @dataclass
@@ -134,8 +134,8 @@ async def stage() -> AsyncIterator[Stage]:
 async def test_a_kind_is_listed_in_pages_and_watched_from_its_version(stage: Stage) -> None:
     stage.server.pages = [lambda: page(7, run("a", 1), run("b", 2), following="x"), lambda: page(7, run("c", 3))]
     stage.server.streams = [[event("MODIFIED", run("a", 8)), event("DELETED", run("b", 9))]]
-    told = await stage.kopf.watch()
-    assert told == [
+    reported = await stage.kopf.watch()
+    assert reported == [
         ("ADDED", "a"),
         ("ADDED", "b"),
         ("ADDED", "c"),

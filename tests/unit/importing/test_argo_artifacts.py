@@ -176,11 +176,11 @@ def test_fields_without_a_counterpart_are_reported(tmp_path: Path) -> None:
   container: {image: a, command: [ls]}"""
     made = argo(tmp_path, workflow(template, "entrypoint: main"))
     assert not made.complete
-    told = "\n".join(made.sentences)
-    assert "inputs.artifacts[0].azure: is not imported; download it in the container" in told
-    assert "inputs.artifacts[1].s3.key: is a folder; pack it into one object" in told
-    assert "outputs.artifacts[0].path: must be a folder" in told
-    assert "outputs.artifacts[1].azure: has no counterpart; artifacts go to an S3-compatible bucket" in told
+    reported = "\n".join(made.sentences)
+    assert "inputs.artifacts[0].azure: is not imported; download it in the container" in reported
+    assert "inputs.artifacts[1].s3.key: is a folder; pack it into one object" in reported
+    assert "outputs.artifacts[0].path: must be a folder" in reported
+    assert "outputs.artifacts[1].azure: has no counterpart; artifacts go to an S3-compatible bucket" in reported
 
 
 def test_an_artifact_that_is_never_passed_is_reported(tmp_path: Path) -> None:

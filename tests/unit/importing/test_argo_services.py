@@ -92,9 +92,9 @@ def test_unsupported_fields_of_a_daemon_are_reported(tmp_path: Path) -> None:
         tmp_path,
         workflow(templates.replace(' arguments: {parameters: [{name: port, value: "80"}]}', " withItems: [1]")),
     )
-    told = "\n".join(made.sentences)
-    assert "inputs.artifacts: has no counterpart; a Pod that runs on its own has no artifacts" in told
-    assert "daemons do not run in loops" in told
+    reported = "\n".join(made.sentences)
+    assert "inputs.artifacts: has no counterpart; a Pod that runs on its own has no artifacts" in reported
+    assert "daemons do not run in loops" in reported
 
 
 def test_a_daemon_cannot_mount_a_workspace(tmp_path: Path) -> None:

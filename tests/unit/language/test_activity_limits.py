@@ -67,15 +67,15 @@ def test_keys_are_evaluated_in_the_order_of_the_names_of_the_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [({}, "limits[a].key: "), ({"n": "x" * 254}, "limits[a].key: has 254 characters, but must have at most 253")],
 )
-def test_a_key_without_a_value_fails_the_activity(given: Any, told: str) -> None:
+def test_a_key_without_a_value_fails_the_activity(given: Any, reported: str) -> None:
     with pytest.raises(StepError) as caught:
         keys(given, {"name": "a", "key": "${input.n}"})
     assert caught.value.failure.type == "ExpressionError"
     assert caught.value.failure.non_retryable
-    assert told in caught.value.failure.message
+    assert reported in caught.value.failure.message
 
 
 def test_an_activity_of_a_worker_takes_no_limits() -> None:

@@ -188,8 +188,8 @@ def test_an_input_is_checked_by_its_schema() -> None:
     spec = WorkflowSpec.parse({"activities": [WORK], "steps": [DO], "input": {"schema": schema}})
     program = compile_program(spec)
     assert program.check_input({"nights": 1, "guests": ["aa"]}) == []
-    told = [str(finding) for finding in program.check_input({"guests": ["a" * 40 + "b", 5]})]
-    assert [sentence.split(":")[0] for sentence in told] == [
+    reported = [str(finding) for finding in program.check_input({"guests": ["a" * 40 + "b", 5]})]
+    assert [sentence.split(":")[0] for sentence in reported] == [
         "spec.input",
         "spec.input.guests[0]",
         "spec.input.guests[1]",

@@ -24,13 +24,13 @@ def retried(run: Run, *steps: str) -> Run:
     state = history.fork(past, found.point, run.decider)
     first: Any = past[0]
     now = T0 + seconds(run.clock + 60)
-    told = reset_event(first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next")
+    reported = reset_event(first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next")
     later = past[found.point :]
     new = Run.__new__(Run)
     new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
     new.drive = Drive(run.decider, now=now, history=list(past[: found.point]))
     again = list(since(state, later, "r", signals=True))
-    new.drive.take(begin(state, told, again, run.decider, (), kept=kept_results(state, later, found.kept)))
+    new.drive.take(begin(state, reported, again, run.decider, (), kept=kept_results(state, later, found.kept)))
     return new
 
 
@@ -94,10 +94,10 @@ def test_a_result_is_kept_only_for_the_same_input() -> None:
     changed = Run(f"[{do('b')}, {{name: x, needs: [], activity: {{name: work, input: 7}}}}]")
     state = history.fork(changed.drive.history, 1, changed.decider)
     first: Any = past[0]
-    told = reset_event(first, 2, T0 + seconds(60), base_run_id="r", new_run_id="s", successor="next")
+    reported = reset_event(first, 2, T0 + seconds(60), base_run_id="r", new_run_id="s", successor="next")
     kept = list(kept_results(state, past[1:], found.kept))
     assert len(kept) == 1
-    transition = begin(state, told, [], changed.decider, (), kept=kept)
+    transition = begin(state, reported, [], changed.decider, (), kept=kept)
     assert {each.activity_id for each in transition.state.activities.values()} == {"b", "x"}
 
 

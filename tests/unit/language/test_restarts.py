@@ -139,6 +139,6 @@ def test_a_restart_at_any_point_changes_nothing_and_every_history_replays(
         assert restarted.last.events == live.last.events
         assert history.encode(restarted.state) == history.encode(live.state)
     assert restored(live.state) == restored(restarted.state)
-    told = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
-    replayed = history.replay(told, interpreter(program, given_input))
+    reported = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
+    replayed = history.replay(reported, interpreter(program, given_input))
     assert history.encode(replayed) == history.encode(as_recorded(live.state))

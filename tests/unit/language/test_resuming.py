@@ -75,10 +75,10 @@ class Run:
         other.program, other.decider, other.clock = self.program, self.decider, self.clock + 10
         now, point = T0 + seconds(other.clock), self.point
         state = history.fork(self.drive.history, point, self.decider)
-        told = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next")
+        reported = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next")
         later = list(since(state, self.drive.history[point:], "r", signals=True))
         other.drive = Drive(self.decider, now=now, history=list(self.drive.history[:point]))
-        other.drive.take(begin(state, told, later, self.decider, ()))
+        other.drive.take(begin(state, reported, later, self.decider, ()))
         return other
 
     @property

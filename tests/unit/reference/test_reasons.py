@@ -104,13 +104,13 @@ def test_the_type_of_an_event_is_the_one_in_the_code() -> None:
     in_code: dict[EventReason, set[str]] = defaultdict(set)
     for reason, type_ in types_in_code():
         in_code[reason].add(type_)
-    told: dict[EventReason, set[str]] = defaultdict(set)
+    reported: dict[EventReason, set[str]] = defaultdict(set)
     for rows in EVENTS.values():
         for reason, types in rows.items():
-            told[reason].update(types.split(" or "))
+            reported[reason].update(types.split(" or "))
     assert len(in_code) > 25
-    assert {reason: told[reason] for reason in in_code} == in_code
-    assert {frozenset(told[reason]) for reason in waits()} == {frozenset({"Warning"})}
+    assert {reason: reported[reason] for reason in in_code} == in_code
+    assert {frozenset(reported[reason]) for reason in waits()} == {frozenset({"Warning"})}
 
 
 def test_every_kind_with_conditions_is_in_the_reference() -> None:

@@ -29,9 +29,9 @@ def outcome_of(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | No
     )
 
 
-def failure_of(told: Any) -> Failure:
-    assert isinstance(told, AttemptFailed), told
-    return told.failure
+def failure_of(reported: Any) -> Failure:
+    assert isinstance(reported, AttemptFailed), reported
+    return reported.failure
 
 
 def document(**error: Any) -> str:

@@ -211,10 +211,10 @@ def uploading(make: Any, *init: dict[str, Any], phase: str = "Running") -> Any:
 def test_an_attempt_completes_when_its_artifacts_are_stored(make: Any) -> None:
     assert uploading(make, make.running("perdure-outputs")) is None
     report = {"at": "shop/u/5-2", "files": {"report": [9, "ab", "Tar"]}}
-    told = uploading(make, make.terminated(0, name="perdure-outputs", message=json.dumps(report)))
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == 7
-    assert told.artifacts == {"report": {**_REPORT, "key": "shop/u/5-2/report.tar.gz"}}
+    reported = uploading(make, make.terminated(0, name="perdure-outputs", message=json.dumps(report)))
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == 7
+    assert reported.artifacts == {"report": {**_REPORT, "key": "shop/u/5-2/report.tar.gz"}}
 
 
 @pytest.mark.parametrize(
@@ -232,18 +232,18 @@ def test_an_attempt_completes_when_its_artifacts_are_stored(make: Any) -> None:
 )
 def test_an_attempt_whose_artifacts_are_not_stored_fails(make: Any, end: Any, type_: str, said: str) -> None:
     init = () if end is None else (make.terminated(end["exit_code"], name="perdure-outputs", message=end["message"]),)
-    told = uploading(make, *init, phase="Succeeded")
-    assert isinstance(told, AttemptFailed)
-    assert told.failure.type == type_
-    assert said in told.failure.message
+    reported = uploading(make, *init, phase="Succeeded")
+    assert isinstance(reported, AttemptFailed)
+    assert reported.failure.type == type_
+    assert said in reported.failure.message
 
 
 def test_a_failed_attempt_does_not_wait_for_the_upload(make: Any) -> None:
     definition = make.activity(artifacts=_OUTPUTS)
     pod = make.pod(make.terminated(3), init=(make.running("perdure-outputs"),), definition=definition)
-    told = outcome(make.attempt, definition, pod, now=make.now)
-    assert isinstance(told, AttemptFailed)
-    assert told.failure.type == "ExitCode3"
+    reported = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(reported, AttemptFailed)
+    assert reported.failure.type == "ExitCode3"
 
 
 @pytest.mark.parametrize("report", [None, {}, {"at": "a", "files": [1]}, {"at": "a", "files": {"x": 1}}, "text", 5])

@@ -164,13 +164,13 @@ def test_an_administrator_can_accept_exactly_the_current_status(
     damage = seen.damage(run(stored, labels=labels))
     annotations = accepting(damage)
     # The condition that reports the damage is part of the status by now.
-    told = {**(stored or {"phase": "Pending"}), "conditions": [{"type": "Succeeded", "message": damage}]}
-    assert seen.damage(run(told, labels=labels)) == damage
-    changed = {**told, "state": {"nextEventId": 99}, "runId": "another"}
+    reported = {**(stored or {"phase": "Pending"}), "conditions": [{"type": "Succeeded", "message": damage}]}
+    assert seen.damage(run(reported, labels=labels)) == damage
+    changed = {**reported, "state": {"nextEventId": 99}, "runId": "another"}
     assert seen.damage(run(changed, labels=labels, annotations=annotations))
-    assert seen.damage(run(told, labels=labels, annotations=annotations)) == ""
+    assert seen.damage(run(reported, labels=labels, annotations=annotations)) == ""
     assert seen.accepted
-    assert seen.commit(status(9), told)["commit"]["uid"] == UID
+    assert seen.commit(status(9), reported)["commit"]["uid"] == UID
 
 
 @pytest.mark.parametrize(("kind", "fields"), [(WorkflowRun, OF_RUNS), (Schedule, OF_SCHEDULES)])

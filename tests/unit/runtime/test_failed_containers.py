@@ -72,12 +72,12 @@ def test_a_failed_container_has_type_and_message(
     codes = [64, end.pop("mapped", 65)]
     definition = make.activity(failureTypes=[{"exitCodes": codes, "type": "InvalidInput", "nonRetryable": True}])
     code = end.pop("exit_code")
-    told = outcome_of(make, make.pod(make.terminated(code, **end), phase="Failed"), definition=definition)
-    failure = failure_of(told)
+    reported = outcome_of(make, make.pod(make.terminated(code, **end), phase="Failed"), definition=definition)
+    failure = failure_of(reported)
     assert (failure.type, failure.message) == (want_type, want_message)
     assert failure.kind is FailureKind.APPLICATION
     assert failure.non_retryable is (want_type == "InvalidInput")
-    assert told.started_time == STARTED
+    assert reported.started_time == STARTED
 
 
 def test_the_details_contain_the_exit_code_and_signal(make: Any) -> None:
@@ -187,11 +187,11 @@ def test_a_failed_init_container_is_named(make: Any) -> None:
     pod = make.pod(
         make.waiting("PodInitializing"), phase="Failed", init=(make.terminated(64, name="fetch", message="no route"),)
     )
-    told = outcome_of(make, pod, definition=definition)
-    failure = failure_of(told)
+    reported = outcome_of(make, pod, definition=definition)
+    failure = failure_of(reported)
     assert failure.type == "InitContainerFailed"
     assert failure.message == "init container fetch failed (exit code 64):\nno route"
-    assert told.started_time is None
+    assert reported.started_time is None
 
 
 @given(st.text(max_size=3000), st.integers(1, 4))

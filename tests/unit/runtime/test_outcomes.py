@@ -115,8 +115,8 @@ def test_exit_code_0_of_the_activity_container_is_success(make: Any, pod: Callab
     ],
 )
 def test_the_termination_message_is_the_result(make: Any, message: str, want: Any) -> None:
-    told = outcome_of(make, make.pod(make.terminated(0, message=message)))
-    assert told.result == want
+    reported = outcome_of(make, make.pod(make.terminated(0, message=message)))
+    assert reported.result == want
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_possibly_truncated_result_is_rejected(make: Any, message: str, contai
 def test_a_large_result_is_read_from_the_lease(make: Any) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0, message="ignored"), attempt=attempt)
-    told = outcome_of(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
-    assert told.result == ["x" * 10_000]
+    reported = outcome_of(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
+    assert reported.result == ["x" * 10_000]
 
 
 def test_a_small_result_of_a_large_activity_is_read_from_the_message(make: Any) -> None:
@@ -223,8 +223,8 @@ def test_the_deadline_of_the_pod_is_a_start_to_close_timeout(make: Any) -> None:
     attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
     end = make.terminated(143, finishedAt="2026-01-31T12:10:01Z", message=document(cancelled=True, message="SIGTERM"))
     pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", attempt=attempt)
-    told = outcome_of(make, pod, make.lease(attempt, heartbeat_details='{"done": 3}'), attempt=attempt)
-    assert failure_of(told) == Failure(
+    reported = outcome_of(make, pod, make.lease(attempt, heartbeat_details='{"done": 3}'), attempt=attempt)
+    assert failure_of(reported) == Failure(
         kind=FailureKind.TIMEOUT,
         timeout_type=TimeoutType.START_TO_CLOSE,
         message="activity StartToClose timeout after 5m",
@@ -248,7 +248,7 @@ NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt"
 
 
 @pytest.mark.parametrize(
-    ("reason", "want", "told"),
+    ("reason", "want", "reported"),
     [
         ("container activity: ImagePullBackOff: not found", "ImagePullBackOff", "check that the image exists"),
         ("container activity: ErrImagePull: not found", "ImagePullBackOff", "imagePullSecrets"),
@@ -258,21 +258,21 @@ NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt"
     ],
 )
 def test_an_attempt_that_never_started_before_the_deadline_fails_with_the_waiting_reason(
-    make: Any, reason: str | None, want: str, told: str
+    make: Any, reason: str | None, want: str, reported: str
 ) -> None:
     for end in (make.terminated(137, **NEVER_RAN), make.waiting("ContainerCreating")):
         pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", message="on the node longer than allowed")
         failure = failure_of(outcome_of(make, pod, attempt=make.with_attempt(waiting_reason=reason)))
         assert failure.type == want
-        assert told in failure.message
+        assert reported in failure.message
         assert not failure.non_retryable
 
 
 def test_a_started_attempt_without_a_known_end_is_lost_at_the_deadline(make: Any) -> None:
     pod = make.pod(make.terminated(137, **NEVER_RAN), phase="Failed", reason="DeadlineExceeded")
-    told = outcome_of(make, pod, attempt=make.with_attempt(started=True))
-    assert isinstance(told, AttemptLost)
-    assert told.failure.details["reason"] == "ContainerStatusUnknown"
+    reported = outcome_of(make, pod, attempt=make.with_attempt(started=True))
+    assert isinstance(reported, AttemptLost)
+    assert reported.failure.details["reason"] == "ContainerStatusUnknown"
 
 
 def test_an_invalid_image_name_is_not_retried(make: Any) -> None:
@@ -347,12 +347,12 @@ def test_random_pods_complete_only_with_exit_code_0_and_end_only_when_terminated
         deleted_at=deleted,
         conditions=[make.disruption("EvictionByEvictionAPI")] if condition else [],
     )
-    told = outcome_of(make, pod)
+    reported = outcome_of(make, pod)
     ended = state is not None and state.get("terminated", {}).get("exitCode") == 0
-    assert isinstance(told, AttemptCompleted) is ended
+    assert isinstance(reported, AttemptCompleted) is ended
     over = ended or phase in {"Succeeded", "Failed", "Unknown"} or deleted or "terminated" in (state or init or {})
     if not over and "terminated" not in (init or {}):
-        assert told is None or isinstance(told, AttemptStarted)
+        assert reported is None or isinstance(reported, AttemptStarted)
     if phase == "Failed" or (state is not None and "terminated" in state):
-        assert told is not None, "an attempt that is over never waits"
-        assert not isinstance(told, AttemptStarted)
+        assert reported is not None, "an attempt that is over never waits"
+        assert not isinstance(reported, AttemptStarted)

@@ -117,11 +117,11 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
     ],
 )
 def test_disruptions_lose_the_attempt(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
-    told = outcome_of(make, pod(make))
-    assert isinstance(told, AttemptLost), told
-    assert told.failure.kind is FailureKind.SERVER
-    assert told.failure.details["reason"] == want_reason
-    assert not told.failure.non_retryable
+    reported = outcome_of(make, pod(make))
+    assert isinstance(reported, AttemptLost), reported
+    assert reported.failure.kind is FailureKind.SERVER
+    assert reported.failure.details["reason"] == want_reason
+    assert not reported.failure.non_retryable
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_a_failure_before_a_disruption_is_a_failure(make: Any, pod: Callable[[An
 
 def test_a_loss_has_a_message_with_cause_and_node(make: Any) -> None:
     pod = make.pod(make.terminated(137), phase="Failed", conditions=[make.disruption("PreemptionByScheduler")])
-    told = outcome_of(make, pod)
-    assert told.failure.message == (
+    reported = outcome_of(make, pod)
+    assert reported.failure.message == (
         "pod order-42-5-2 was disrupted on node node-1: PreemptionByScheduler: told by PreemptionByScheduler"
     )
-    assert told.failure.details == {"reason": "PreemptionByScheduler", "node": "node-1"}
-    assert told.started_time == STARTED
+    assert reported.failure.details == {"reason": "PreemptionByScheduler", "node": "node-1"}
+    assert reported.started_time == STARTED
 
 
 def test_braces_in_a_message_of_the_kubelet_are_literal(make: Any) -> None:
-    told = outcome_of(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
-    assert told.failure.message.endswith("OutOfcpu: {pod} {0} {")
+    reported = outcome_of(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
+    assert reported.failure.message.endswith("OutOfcpu: {pod} {0} {")
 
 
 def test_an_unresponsive_node_gets_some_time(make: Any) -> None:

@@ -32,21 +32,21 @@ def test_an_attempt_waits_for_its_sidecar(make: Any, exit_code: int) -> None:
 
 
 def test_the_result_is_read_when_the_sidecar_ends(make: Any) -> None:
-    told = beside(make, make.terminated(0), ours(make, 0, '{"a":1}'))
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == {"a": 1}
+    reported = beside(make, make.terminated(0), ours(make, 0, '{"a":1}'))
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == {"a": 1}
 
 
 def test_a_large_result_is_read_from_the_lease(make: Any) -> None:
-    told = beside(make, make.terminated(0), ours(make, 0), lease={"result": '"large"'})
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == "large"
+    reported = beside(make, make.terminated(0), ours(make, 0), lease={"result": '"large"'})
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == "large"
 
 
 def test_without_a_result_file_the_message_of_the_activity_is_the_result(make: Any) -> None:
-    told = beside(make, make.terminated(0, message="7"), ours(make, 0))
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == 7
+    reported = beside(make, make.terminated(0, message="7"), ours(make, 0))
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == 7
 
 
 def test_a_result_that_the_sidecar_cannot_report_fails_the_attempt(make: Any) -> None:
@@ -61,6 +61,6 @@ def test_a_failed_activity_is_a_failure_whatever_the_sidecar_reports(make: Any) 
 
 
 def test_an_attempt_does_not_wait_for_a_sidecar_of_a_finished_pod(make: Any) -> None:
-    told = beside(make, make.terminated(0, message="7"), ours(make, None), phase="Succeeded")
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == 7
+    reported = beside(make, make.terminated(0, message="7"), ours(make, None), phase="Succeeded")
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == 7

@@ -105,6 +105,6 @@ def test_a_service_is_a_sidecar_that_does_not_determine_the_outcome(make: Any) -
     pod = make.pod(make.terminated(message="7"), phase="Succeeded", definition=definition, init=(stopped,))
     (found,) = pod["spec"]["initContainers"]
     assert found.items() >= service.items()
-    told = outcome(make.attempt, definition, pod, now=make.now)
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == 7
+    reported = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == 7

@@ -83,8 +83,8 @@ def test_an_operation_becomes_its_request(spec: dict[str, Any], request_: inp.Re
 
 
 def test_a_failure_given_by_an_operation_is_an_application_failure() -> None:
-    told = {"type": "Declined", "message": "no", "details": {"by": "phone"}, "nonRetryable": True}
-    failure = asked(completeActivity={"step": "charge", "failure": told}).failure
+    reported = {"type": "Declined", "message": "no", "details": {"by": "phone"}, "nonRetryable": True}
+    failure = asked(completeActivity={"step": "charge", "failure": reported}).failure
     assert (failure.kind, failure.type, failure.message) == ("Application", "Declined", "no")
     assert (failure.details, failure.non_retryable) == ({"by": "phone"}, True)
 
@@ -126,8 +126,8 @@ def nested(levels: int) -> Any:
     ids=["fits", "too large", "deep", "too deep", "very deep"],
 )
 def test_payloads_of_requests_are_limited_in_size_and_depth(payload: Any, wrong: str | None) -> None:
-    told = too_much(inp.SignalRequested(request_id="1", signal_name="go", input=payload))
-    assert told is None if wrong is None else wrong in (told or "")
+    reported = too_much(inp.SignalRequested(request_id="1", signal_name="go", input=payload))
+    assert reported is None if wrong is None else wrong in (reported or "")
 
 
 def test_a_request_without_a_payload_is_never_too_large() -> None:

@@ -60,13 +60,13 @@ def test_an_invalid_reset_annotation_is_ignored() -> None:
 def test_a_transferred_child_has_another_parent_and_owner() -> None:
     tie = {"name": "order", "workflowId": "order", "runId": "uid-order", "initiatedEventId": 5}
     child = run("child", **{PARENT_ANNOTATION: tie})
-    stranger = {"kind": "Other", "name": "o", "uid": "o"}
-    child["metadata"]["ownerReferences"] = [{"kind": "WorkflowRun", "name": "order", "uid": "uid-order"}, stranger]
+    foreign = {"kind": "Other", "name": "o", "uid": "o"}
+    child["metadata"]["ownerReferences"] = [{"kind": "WorkflowRun", "name": "order", "uid": "uid-order"}, foreign]
     parent = RunRef(namespace="shop", name="order-reset-x", uid="new", workflow_id="order")
     changed = adopted(child, parent)["metadata"]
     assert changed["resourceVersion"] == "7"
     assert changed["labels"][PARENT_RUN_ID_LABEL] == "new"
-    assert changed["ownerReferences"] == [{"kind": "WorkflowRun", "name": "order-reset-x", "uid": "new"}, stranger]
+    assert changed["ownerReferences"] == [{"kind": "WorkflowRun", "name": "order-reset-x", "uid": "new"}, foreign]
     found = parent_of({**child, "metadata": {**child["metadata"], **changed}})
     assert found is not None
     assert (found.name, found.run_id, found.initiated_event_id) == ("order-reset-x", "new", 5)

@@ -85,8 +85,8 @@ def test_a_sealed_history_is_read_completely_and_any_change_is_detected(sizes: l
     assert [(d.reason, name in d.message) for d in lost.damage] == [(ConditionReason.SEGMENT_MISSING, True)]
     tampered = copy.deepcopy(sealed)
     tampered[victim]["spec"]["events"][0]["details"] += "!"
-    (told,) = segments.gather(run, tampered).damage
-    assert (told.reason, name in told.message) == (ConditionReason.SEGMENT_CHANGED, True)
+    (reported,) = segments.gather(run, tampered).damage
+    assert (reported.reason, name in reported.message) == (ConditionReason.SEGMENT_CHANGED, True)
     # Changing the hash, too, breaks the chain after it.
     spec = tampered[victim]["spec"]
     spec["hash"] = segments.digest(spec.get("previousHash"), spec["events"])

@@ -81,8 +81,8 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     """Simulate a workflow; `others` are further manifests."""
     manifests = [Manifest("w.yaml", workflow(spec) if isinstance(spec, str) else spec)]
     manifests += [Manifest(f"other{i}.yaml", other) for i, other in enumerate(others)]
-    told = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    world = Play(read_cast(manifests, told, "s.yaml"), told)
+    reported = read_scenario(yaml.safe_load(scenario), "s.yaml")
+    world = Play(read_cast(manifests, reported, "s.yaml"), reported)
     world.play()
     for player in world.transcript.players:
         for run in player.runs if isinstance(player, SimulatedChain) else ():

@@ -21,8 +21,8 @@ output: "${steps.work.output}"
 
 
 def read(scenario: str, manifests: tuple[Any, ...]) -> None:
-    told = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    read_cast([Manifest(f"{i}.yaml", one) for i, one in enumerate(manifests or (workflow(FLOW),))], told, "s.yaml")
+    reported = read_scenario(yaml.safe_load(scenario), "s.yaml")
+    read_cast([Manifest(f"{i}.yaml", one) for i, one in enumerate(manifests or (workflow(FLOW),))], reported, "s.yaml")
 
 
 def refused(scenario: str = "{}", *manifests: Any) -> str:
@@ -171,19 +171,19 @@ def test_unmet_expectations_are_reported(expect: str, want: str) -> None:
 
 
 def unmet(expect: str, scenario: str = EXPECTED) -> list[str]:
-    told = Scenario.parse({**yaml.safe_load(scenario), "expect": yaml.safe_load(expect)})
-    assert told.expect is not None
-    return play(FLOW, scenario).report.unmet(told.expect)
+    reported = Scenario.parse({**yaml.safe_load(scenario), "expect": yaml.safe_load(expect)})
+    assert reported.expect is not None
+    return play(FLOW, scenario).report.unmet(reported.expect)
 
 
 def test_a_failure_type_matches_anywhere_in_the_chain_of_causes() -> None:
     failing = "activities: {work: [{fail: {type: Busy}}]}"
     assert unmet("{phase: Failed, failureType: Busy}", failing) == []
     assert unmet("{failureType: Activity}", failing) == []
-    (told,) = unmet("{failureType: Other}", failing)
-    assert told == "failureType: expected Other, got Activity > Busy"
-    (told,) = unmet("{output: null}", failing)
-    assert told == "output: expected null, got none, it is Failed"
+    (reported,) = unmet("{failureType: Other}", failing)
+    assert reported == "failureType: expected Other, got Activity > Busy"
+    (reported,) = unmet("{output: null}", failing)
+    assert reported == "output: expected null, got none, it is Failed"
 
 
 def test_a_null_output_can_be_expected() -> None:

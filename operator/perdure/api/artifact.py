@@ -33,7 +33,7 @@ class Archive(StrEnum):
     """How files are packed."""
 
     NONE = "None"
-    """Not at all: one file."""
+    """No archive: a single file."""
 
     TAR = "Tar"
     """A tar archive, also compressed by gzip, bzip2 or xz."""

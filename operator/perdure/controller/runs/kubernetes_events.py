@@ -101,10 +101,7 @@ class RunEventRecorder:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
-            if type(event) in _OPERATION_OUTCOMES:
-                metrics.NEXUS_OPERATIONS.labels(self._run.namespace, _OPERATION_OUTCOMES[type(event)]).inc()
-            if type(event) in _ACTIVITY_OUTCOMES:
-                metrics.ACTIVITIES.labels(_ACTIVITY_OUTCOMES[type(event)]).inc()
+            self._count(event)
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
                 self._doubt(definition, event)
         if after.closed and transition.events:
@@ -119,6 +116,13 @@ class RunEventRecorder:
         if after.task and (before is None or before.task is None):
             reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
             self.warn(reason, after.task.message, "Decide")
+
+    def _count(self, event: ev.AnyEvent) -> None:
+        """Count what an event closes."""
+        if (outcome := _OPERATION_OUTCOMES.get(type(event))) is not None:
+            metrics.NEXUS_OPERATIONS.labels(self._run.namespace, outcome).inc()
+        if (outcome := _ACTIVITY_OUTCOMES.get(type(event))) is not None:
+            metrics.ACTIVITIES.labels(outcome).inc()
 
     def _started(self) -> str:
         own = self._run.workflow_id

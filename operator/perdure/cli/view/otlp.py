@@ -75,7 +75,8 @@ class _Spans:
         for attempt, name, begin, until in step.phases(self._end):
             marks.setdefault(step.attempts.index(attempt), []).append((name, begin, until))
         for index, phases in marks.items():
-            yield self._of_attempt(step, step.attempts[index], f"{key}/{index}", self._id(key), phases)
+            attempt = step.attempts[index]
+            yield self._of_attempt(step, attempt, f"{key}/{attempt.number}", self._id(key), phases)
 
     def _of_attempt(
         self, step: StepSpan, attempt: AttemptSpan, key: str, parent: str, phases: list[tuple[str, datetime, datetime]]

@@ -124,7 +124,7 @@ class Workspace(SpecModel):
     """A PersistentVolumeClaim that exists and that all runs share."""
 
     empty_dir: JsonObject | None = None
-    """An empty folder for each attempt, as in a pod: `{}`, or with `sizeLimit` and `medium`. Its files are deleted with the pod."""
+    """An empty folder for each attempt, as in a pod: `{}`, or with `sizeLimit` and `medium`. Deleted with the pod."""
 
     retention: WorkspaceRetention | None = None
     """What happens to the claim of a run that has closed. Default: it is deleted if the run has succeeded, otherwise with the

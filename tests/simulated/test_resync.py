@@ -79,7 +79,8 @@ def test_a_run_that_was_deleted_unseen_keeps_neither_its_limits_nor_its_workflow
         await asyncio.sleep(200)
         assert world.operators[0].manager.directory.named("default", "deleted") is None
         (mutex,) = world.server.of("workflowlimits")
-        assert not mutex["status"].get("holders") and not mutex["status"].get("waiting")
+        assert not mutex["status"].get("holders")
+        assert not mutex["status"].get("waiters")
         world.create("WorkflowRun", "next", {"workflowId": "order", "inline": {**_NAP, "limits": limits}})
         await world.rest()
         assert world.run("next")["status"]["phase"] == "Completed"

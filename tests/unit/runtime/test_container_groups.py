@@ -13,7 +13,7 @@ from perdure.api import labels
 from perdure.engine.inputs import AttemptCompleted, AttemptStarted
 from perdure.runtime import InvalidDefinitionError, PodSettings, build_pod, waiting_reason
 from perdure.runtime.outcomes import failed_container
-from unit.runtime.outcomes import failure_of, tell
+from unit.runtime.outcomes import failure_of, outcome_of
 
 CONTAINERS: list[dict[str, Any]] = [
     {"name": "report", "image": "i", "command": ["join"], "args": ["$(WORDS)"], "needs": ["left", "right"]},
@@ -120,49 +120,49 @@ def pod_with(make: Any, phase: str = "Running", **states: dict[str, Any]) -> dic
     return pod
 
 
-def outcome_of(make: Any, phase: str = "Running", **states: dict[str, Any]) -> Any:
-    return tell(make, pod_with(make, phase, **states), definition=group(make))
+def group_outcome(make: Any, phase: str = "Running", **states: dict[str, Any]) -> Any:
+    return outcome_of(make, pod_with(make, phase, **states), definition=group(make))
 
 
 def test_it_has_started_when_all_its_containers_have(make: Any) -> None:
     states = {"report": RUNNING, "left": RUNNING, "right": RUNNING}
-    told = outcome_of(make, **states, fetch=ended(0), proxy=RUNNING)
-    assert isinstance(told, AttemptStarted)
-    assert told.time == datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
-    assert outcome_of(make, "Pending", **states, fetch=WAITING) is None
+    reported = group_outcome(make, **states, fetch=ended(0), proxy=RUNNING)
+    assert isinstance(reported, AttemptStarted)
+    assert reported.time == datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
+    assert group_outcome(make, "Pending", **states, fetch=WAITING) is None
     waiting = pod_with(make, "Pending", **states, fetch=WAITING)
     assert waiting_reason(waiting, group(make)) == "container fetch: ImagePullBackOff: no such image"
 
 
 def test_it_has_succeeded_when_all_its_containers_have(make: Any) -> None:
     states = {"left": ended(0), "fetch": ended(0), "proxy": RUNNING}
-    told = outcome_of(make, report=ended(0, message='"sum"'), right=ended(0), **states)
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == "sum"
-    assert isinstance(outcome_of(make, report=ended(0, message='"sum"'), right=RUNNING, **states), AttemptStarted)
+    reported = group_outcome(make, report=ended(0, message='"sum"'), right=ended(0), **states)
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == "sum"
+    assert isinstance(group_outcome(make, report=ended(0, message='"sum"'), right=RUNNING, **states), AttemptStarted)
 
 
 def test_a_failed_container_ends_the_attempt_while_others_run_or_wait(make: Any) -> None:
     killed = ended(137)
     killed["terminated"]["reason"] = "OOMKilled"
     states = {"report": RUNNING, "right": RUNNING, "fetch": ended(0), "proxy": RUNNING}
-    failure = failure_of(outcome_of(make, **states, left=killed))
+    failure = failure_of(group_outcome(make, **states, left=killed))
     assert failure.type == "OOMKilled"
     assert "container left" in failure.message
 
 
 def test_the_container_that_failed_itself_counts_and_not_those_that_wait_for_it(make: Any) -> None:
-    told = ended(1, 20, "container fetch failed, so container left did not start its command")
+    reported = ended(1, 20, "container fetch failed, so container left did not start its command")
     broken = ended(7, 30)
-    states = {"left": told, "right": told, "report": told}
-    assert isinstance(outcome_of(make, **states, fetch=RUNNING), AttemptStarted)
-    assert failure_of(outcome_of(make, "Failed", **states, fetch=broken)).type == "ExitCode7"
+    states = {"left": reported, "right": reported, "report": reported}
+    assert isinstance(group_outcome(make, **states, fetch=RUNNING), AttemptStarted)
+    assert failure_of(group_outcome(make, "Failed", **states, fetch=broken)).type == "ExitCode7"
     assert failed_container(group(make), pod_with(make, "Failed", **states, fetch=broken)) == "fetch"
 
 
 def test_the_first_of_several_failures_counts(make: Any) -> None:
     states = {"report": RUNNING, "fetch": ended(0, 20)}
-    assert failure_of(outcome_of(make, **states, left=ended(4, 40), right=ended(5, 35))).type == "ExitCode5"
+    assert failure_of(group_outcome(make, **states, left=ended(4, 40), right=ended(5, 35))).type == "ExitCode5"
 
 
 # What the shells do

@@ -27,6 +27,7 @@ GROUPED: Final = {
                         {"name": "left", "image": "i", "command": ["left"], "needs": ["fetch"]},
                         {"name": "right", "image": "i", "command": ["right"], "needs": ["fetch"]},
                         {"name": "fetch", "image": "i", "command": ["fetch"]},
+                        {"name": "notify", "image": "i", "command": ["notify"], "needs": ["main"]},
                     ]
                 }
             },
@@ -59,7 +60,7 @@ class _Ends:
 
     def _check(self, write: Write, pod: str) -> None:
         codes = self._codes[write.after["metadata"]["uid"], pod]
-        if codes != [0] * 4:
+        if codes != [0] * 5:
             self._world.checker.fail(f"{write.time:.3f} {write.actor}: {pod} is recorded as successful with {codes}")
 
 

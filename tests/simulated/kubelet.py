@@ -1,6 +1,7 @@
 """A slow kubelet."""
 
 import json
+from graphlib import TopologicalSorter
 from random import Random
 
 from perdure.api import labels
@@ -29,7 +30,7 @@ class SlowKubelet(Kubelet):
         needs = json.loads(
             (pod or {"metadata": {}})["metadata"].get("annotations", {}).get(labels.NEEDS_ANNOTATION, "{}")
         )
-        self._end_next(key, uid, ending, sorted(needs, key=lambda name: len(needs[name])))
+        self._end_next(key, uid, ending, list(TopologicalSorter(needs).static_order()))
 
     def _end_next(self, key: ObjectKey, uid: str, ending: ContainerExit, names: list[str]) -> None:
         if self.live(key, uid) is None:

@@ -1,6 +1,6 @@
 """Several containers of one pod that are an activity together, some of which wait for others.
 
-Kubernetes starts all containers of a pod at once. So a shell in each of them waits for the containers that it needs, starts the
+Kubernetes starts all containers of a pod together. So a shell in each of them waits for the containers that it needs, starts the
 command of its own, and leaves a file in a shared folder when the command has ended. If a container dies without leaving a file,
 the operator sees that and stops the others.
 """

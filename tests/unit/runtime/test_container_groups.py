@@ -169,7 +169,7 @@ def test_the_first_of_several_failures_counts(make: Any) -> None:
 
 
 def start(make: Any, folder: Path, containers: list[dict[str, Any]]) -> dict[str, subprocess.Popen[str]]:
-    """Start all containers at once, as a kubelet would."""
+    """Start all containers together, as a kubelet would."""
     started = {}
     for container in build(make, containers)["spec"]["containers"]:
         command = [word.replace("$$", "$").replace(ORDER, str(folder)) for word in container["command"]]

@@ -70,7 +70,7 @@ class Nap:
 
 @workflow.defn
 class Rounds:
-    """Calls an activity and sleeps, some times; then waits for a signal."""
+    """Calls an activity and sleeps several times, then waits for a signal."""
 
     def __init__(self) -> None:
         self.signals = 0

@@ -311,7 +311,7 @@ def limit(namespace: Cluster, what: str, count: int) -> None:
 
 
 def warned(namespace: Cluster, reason: str, words: str) -> bool:
-    """Whether a run has an Event with that reason and those words."""
+    """Whether a run has an Event with that reason and text."""
     return words in namespace(
         "get", "events", f"--field-selector=reason={reason}", "-o", "jsonpath={.items[*].message}"
     )

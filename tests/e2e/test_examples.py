@@ -105,7 +105,7 @@ def simulated(report: Report) -> Json:
 
 
 def essence(failure: Json) -> Json:
-    """A failure without what only a container can say: the exit code, the pod."""
+    """A failure without the parts that only a container has: the exit code, the pod."""
     reported = {key: failure.get(key) for key in ("kind", "type", "message", "nonRetryable", "retryState", "activity")}
     cause = failure.get("cause")
     return reported | {

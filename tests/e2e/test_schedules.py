@@ -120,7 +120,7 @@ def test_a_paused_schedule_starts_nothing_and_catches_up_on_nothing(namespace: C
     assert paused["message"] == "`spec.paused` is true: for the migration"
     before = status(namespace, "pausing")
     assert "nextScheduledTimes" not in before or before["nextScheduledTimes"] == []
-    time.sleep(5)  # times pass; nothing of that is due later
+    time.sleep(5)  # missed times are not due later
     assert status(namespace, "pausing")["counts"] == before["counts"]
     resumed = datetime.now(UTC)  # noqa: TID251 (of this machine, which is the cluster's)
     patch(namespace, "pausing", '{"paused": false}')

@@ -16,7 +16,7 @@ BUDGET = 5.0
 @pytest.mark.parametrize("heartbeat", [False, True], ids=["without a Lease", "with a Lease"])
 def test_an_activity_costs_at_most_five_writes(namespace: Cluster, *, heartbeat: bool) -> None:
     options = {"heartbeatTimeout": "1m"} if heartbeat else {}
-    # By default the same writes are made, but the pods are deleted some minutes later.
+    # By default, the writes are the same, but the pods are deleted some minutes later.
     now = {"onSuccess": "Delete"}
     work = python("activity.heartbeat(1); activity.complete('done')", podRetention=now, **options)
     steps = [{"name": f"step-{n}", "activity": {"name": "work"}} for n in range(ACTIVITIES)]

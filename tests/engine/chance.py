@@ -97,7 +97,7 @@ class Chance:
         return drawn
 
     def happening(self) -> Any:
-        """What, whom it is about, which attempt next to the open one (-1 and 1 are stale or made up), and a variant."""
+        """The kind, the subject, the attempt relative to the open one (-1 and 1 are stale or invented), and a variant."""
         shift = self.random.choice([0, 0, 0, 0, 0, 0, -1, 1])
         return self.random.choice(_KINDS), self.random.randint(0, 7), shift, self.random.randint(0, 3)
 

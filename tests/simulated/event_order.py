@@ -1,4 +1,4 @@
-"""The order of the events of a history, as SDKs demand it: they reject a workflow whose history violates it."""
+"""The order of events that SDKs require: they reject a workflow whose history violates it."""
 
 from collections.abc import Iterator, Sequence
 

@@ -80,7 +80,7 @@ class Temporal:
 
 @pytest.fixture
 async def temporal(request: pytest.FixtureRequest) -> Temporal:
-    """Of the operator over an API server in memory; where the test is marked ``cluster``, of that on a real cluster."""
+    """Use the operator with an API server in memory, or that of a real cluster if the test is marked ``cluster``."""
     on_cluster = request.node.get_closest_marker("cluster") is not None
     operator = request.getfixturevalue("operator" if on_cluster else "in_memory")
     return Temporal(await operator.connect(), operator, f"queue-{uuid.uuid4().hex[:8]}")

@@ -87,7 +87,7 @@ SMALL: Json = {
 
 @dataclass(frozen=True)
 class Space:
-    """A namespace, through a connection of its own."""
+    """A namespace, with its own connection."""
 
     client: Client
     namespace: str

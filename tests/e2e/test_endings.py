@@ -1,4 +1,4 @@
-"""The table of endings, row by row, with real pods: what is done to each, and what becomes of its attempt.
+"""The table of endings, row by row, with real pods: the cause of each ending, and the outcome of the attempt.
 
 `PERDURE_ENDINGS=file.md` writes the table that was seen.
 """
@@ -74,7 +74,7 @@ ENDINGS = {
                 "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
                 "resources": {"limits": {"memory": "48Mi"}},
             },
-            # A kubelet that is very busy does not always hear of it, and tells of a SIGKILL only: then it is tried again.
+            # A very busy kubelet does not always notice it and reports only a SIGKILL: then the test retries.
             "retryPolicy": {
                 "exponential": {"initialInterval": "1s", "maximumAttempts": 5, "nonRetryableErrorTypes": ["OOMKilled"]}
             },

@@ -1,4 +1,4 @@
-"""Bugs of earlier versions, each as the change that brings it back into today's code, for the simulation to find.
+"""Bugs of earlier versions, each as a change that reintroduces it into the current code, for the simulation to find.
 
 `python -m simulated.bugs` brings back each of them, and prints which seed finds it.
 """

@@ -87,7 +87,7 @@ def _problems_of_tasks(history: Sequence[Object]) -> Iterator[str]:
 
 
 def _repeated_signals(history: Sequence[Object]) -> Iterator[str]:
-    """A signal that a client sends again is recorded once."""
+    """A repeated signal request is recorded once."""
     known: dict[str, int] = {}
     for event in history:
         request = event.get("requestId", "")

@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import structlog
-
 from perdure.api import labels
-from perdure.controller.fleet.shards import Shards
-from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_poll
+from perdure.kube.clock import now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,24 +44,9 @@ CACHED_RESULTS: Final = ExpiringKind(
 """They are checked rarely, because there can be many, and none is used after it has expired."""
 
 
-async def delete_for_ever(client: kube.Client, kind: ExpiringKind, served: ServedNamespaces, shards: Shards) -> None:
-    """Delete objects of a kind when they expire, until cancelled.
-
-    Args:
-        client: The client of the API server.
-        kind: The kind.
-        served: The served namespaces.
-        shards: The shards, so that only one member of a fleet does it.
-    """
-    log = structlog.get_logger("perdure.kept")
-    while True:
-        for namespace in served if shards.owns("", f"expired-{kind.plural}") else ():
-            try:
-                await delete_expired(client, kind, namespace, now())
-            except (kube.ApiError, *kube.TRANSIENT) as error:
-                where = {"kind": kind.plural, "namespace": namespace}
-                log.warning("Could not delete expired objects, retrying", **where, error=repr(error))
-        await until_next_poll(kind.seconds)
+async def delete_expired_now(client: kube.Client, kind: ExpiringKind, namespace: str | None) -> None:
+    """Delete the expired objects of a kind in a namespace, or in all for None. Exceptions are those of `delete_expired`."""
+    await delete_expired(client, kind, namespace, now())
 
 
 async def delete_expired(

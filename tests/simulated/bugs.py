@@ -123,20 +123,6 @@ BUGS = (
         found="of ending-terminate is Completed",
     ),
     Bug(
-        name="child that continues during a reset belongs to the old run",
-        commit="ded1349",
-        changes=(
-            Change(
-                file="controller/runs/effects/children.py",
-                good="        found = await _adopt(context, found)\n",
-                bad="        pass\n",
-            ),
-        ),
-        scenario="families",
-        operators=2,
-        found="unfinished: workflowruns reset-requestcancel-reset",
-    ),
-    Bug(
         name="run decided from the state before a commit that was done",
         commit="bdbb9e1",
         changes=(

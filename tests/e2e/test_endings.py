@@ -1,4 +1,4 @@
-"""The table of endings, row by row, with real pods: what is done to each, and what becomes of its attempt.
+"""The table of endings, row by row, with real pods: the cause of each ending, and the outcome of the attempt.
 
 `PERDURE_ENDINGS=file.md` writes the table that was seen.
 """
@@ -74,7 +74,7 @@ ENDINGS = {
                 "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
                 "resources": {"limits": {"memory": "48Mi"}},
             },
-            # A kubelet that is very busy does not always hear of it, and tells of a SIGKILL only: then it is tried again.
+            # A very busy kubelet does not always notice it and reports only a SIGKILL: then the test retries.
             "retryPolicy": {
                 "exponential": {"initialInterval": "1s", "maximumAttempts": 5, "nonRetryableErrorTypes": ["OOMKilled"]}
             },
@@ -311,7 +311,7 @@ def limit(namespace: Cluster, what: str, count: int) -> None:
 
 
 def warned(namespace: Cluster, reason: str, words: str) -> bool:
-    """Whether a run has an Event with that reason and those words."""
+    """Whether a run has an Event with that reason and text."""
     return words in namespace(
         "get", "events", f"--field-selector=reason={reason}", "-o", "jsonpath={.items[*].message}"
     )

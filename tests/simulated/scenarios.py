@@ -224,7 +224,7 @@ def _check_children(world: World, parent: str, ends: set[str]) -> None:
 
 
 async def deletion(world: World) -> None:
-    """Runs are deleted at any moment of their lives, with requests under way; some names are used again."""
+    """Runs are deleted at any time, with requests in flight; some names are reused."""
     world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.25, "flaky")

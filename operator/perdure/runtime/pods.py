@@ -352,7 +352,7 @@ def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSetti
         if context.get("runAsUser") == 0 and non_root_is_ours:
             context.setdefault(
                 "runAsNonRoot", False
-            )  # the user asked for root here; our default for the pod would forbid it
+            )  # the user requests root here, which the default of the pod would forbid
         _restrict_rights(context)
 
 

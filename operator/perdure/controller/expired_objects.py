@@ -10,6 +10,9 @@ from datetime import datetime
 from typing import Final
 
 from perdure.api import labels
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.namespace_checks import check_for_ever
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -44,9 +47,20 @@ CACHED_RESULTS: Final = ExpiringKind(
 """They are checked rarely, because there can be many, and none is used after it has expired."""
 
 
-async def delete_expired_now(client: kube.Client, kind: ExpiringKind, namespace: str | None) -> None:
-    """Delete the expired objects of a kind in a namespace, or in all for None. Exceptions are those of `delete_expired`."""
-    await delete_expired(client, kind, namespace, now())
+async def delete_for_ever(client: kube.Client, kind: ExpiringKind, served: ServedNamespaces, shards: Shards) -> None:
+    """Delete objects of a kind when they expire, until cancelled.
+
+    Args:
+        client: The client of the API server.
+        kind: The kind.
+        served: The served namespaces.
+        shards: The shards, so that only one member of a fleet does it.
+    """
+
+    async def check(namespace: str | None) -> None:
+        await delete_expired(client, kind, namespace, now())
+
+    await check_for_ever(check, served, shards, f"expired-{kind.plural}", seconds=kind.seconds)
 
 
 async def delete_expired(

@@ -136,6 +136,41 @@ ENDINGS = {
         "InitContainerFailed",
         ["init container fetch", "exit code 7", "none there"],
     ),
+    "one of several containers": Ending(
+        template(
+            {
+                "containers": [
+                    {"name": "main", "image": IMAGE, "command": ["true"], "needs": ["fetch"]},
+                    {"name": "fetch", "image": IMAGE, "command": ["sh", "-c", "echo none there; exit 7"]},
+                ]
+            }
+        ),
+        "ExitCode7",
+        ["container fetch", "exit code 7", "none there"],
+    ),
+    "too much memory in one of several containers": Ending(
+        {
+            **template(
+                {
+                    "containers": [
+                        {"name": "main", "image": IMAGE, "command": ["true"], "needs": ["greedy", "patient"]},
+                        {"name": "patient", "image": IMAGE, "command": ["sleep", "600"]},
+                        {
+                            "name": "greedy",
+                            "image": IMAGE,
+                            "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
+                            "resources": {"limits": {"memory": "48Mi"}},
+                        },
+                    ]
+                }
+            ),
+            "retryPolicy": {
+                "exponential": {"initialInterval": "1s", "maximumAttempts": 5, "nonRetryableErrorTypes": ["OOMKilled"]}
+            },
+        },
+        "OOMKilled",
+        ["container greedy", "memory"],
+    ),
     "success with a sidecar that keeps running, and a result that is too large": Ending(
         template(
             {

@@ -17,6 +17,7 @@ from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
 from simulated.caching import caching
+from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import activity_limits, limits
 from simulated.loop import START
@@ -481,6 +482,7 @@ SCENARIOS: dict[str, Scenario] = {
         workspaces,
         artifacts,
         caching,
+        container_groups,
         code,
     )
 }

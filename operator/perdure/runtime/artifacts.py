@@ -194,7 +194,12 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
         added = [{"name": OUTPUTS, "mountPath": path, "subPath": str(i)} for i, path in enumerate(folders)]
         main["volumeMounts"] = [*list_in(main, "volumeMounts"), *added]
     wanted = [
-        {"name": each.name, "path": posixpath.normpath(each.path), **({"optional": True} if each.optional else {})}
+        {
+            "name": each.name,
+            "path": posixpath.normpath(each.path),
+            **({"key": each.key} if each.key is not None else {}),
+            **({"optional": True} if each.optional else {}),
+        }
         for each in artifacts.outputs
     ]
     return {

@@ -97,7 +97,7 @@ class ManualWorker:
         )
 
     async def signal(self, handle: WorkflowHandle[Any, Any], name: str, request_id: str = "") -> None:
-        """Signal once: the SDK's own client tries again where the operator is busy."""
+        """Signal without retries: the SDK's client retries while the operator is busy."""
         await self.temporal.client.workflow_service.signal_workflow_execution(
             SignalWorkflowExecutionRequest(
                 **self._of,

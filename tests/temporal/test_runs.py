@@ -161,7 +161,7 @@ async def test_49_a_cron_schedule_continues_after_a_failure(temporal: Temporal) 
 
 
 async def closed(temporal: Temporal, run: WorkflowHandle[Any, Any]) -> tuple[Any, Any]:
-    """The first and the last event of a run that is followed by another one, once it has closed."""
+    """The first and the last event of a run with a successor, once it has closed."""
 
     async def following() -> tuple[Any, Any] | None:
         events = await temporal.history(run)

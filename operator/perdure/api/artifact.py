@@ -121,6 +121,10 @@ class OutputArtifact(SpecModel):
     """Where the container of the activity writes it: a file, or a folder, which is stored as a tar archive compressed by gzip.
     The folder that contains it becomes an empty volume; directly below `/`, it must be a folder, which becomes one itself."""
 
+    key: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """The key of a copy in the artifact store, below its `prefix`, for those who do not get the artifact from a step; text with
+    expressions, as in `container`. A later attempt or run replaces the copy, and Perdure never deletes it. Default: no copy."""
+
     optional: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether an attempt that does not write it succeeds. Default: false."""
 

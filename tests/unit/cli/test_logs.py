@@ -224,6 +224,17 @@ def test_a_step_filter_includes_nested_steps() -> None:
     assert taken == ["rooms[3]", "rooms[13]", "a/rooms"]
 
 
+def test_each_container_of_an_activity_has_a_log() -> None:
+    several = pod("sum", 2, 1, RUNS_NOW)
+    several["spec"]["containers"].append({**several["spec"]["containers"][1], "name": "fetch"})
+    several["status"]["containerStatuses"].append({"name": "fetch", "state": BROKEN})
+    found = logs_of(Flow().run(), [several])
+    assert [(log.title(), log.container, log.ended, log.failed) for log in found] == [
+        ("sum#1/activity", "activity", False, False),
+        ("sum#1/fetch", "fetch", True, True),
+    ]
+
+
 def test_a_pod_without_attempt_annotations_is_ignored() -> None:
     assert logs_of(Flow().run(), [{"metadata": {"name": "stranger"}}, {}]) == []
 

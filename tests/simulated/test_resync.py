@@ -1,6 +1,7 @@
 """Resyncs find changes that no watch shows, even while requests fail, and in shards that change owners."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from perdure.api.labels import FINALIZER
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.object_store import Write
+from perdure.simulation.cluster.patching import copy
+from perdure.simulation.cluster.storage import ObjectKey
 from simulated.world import Setting, World, simulate
 
 _RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
@@ -57,6 +60,54 @@ def test_one_object_that_cannot_be_read_does_not_hide_the_others() -> None:
         await world.rest()
 
     assert simulate(scenario, _calm()).violations == []
+
+
+@pytest.mark.parametrize("state", ["open", "waiting"])
+def test_a_run_that_was_deleted_unseen_keeps_neither_its_limits_nor_its_workflow_id(state: str) -> None:
+    limits = [{"name": "mutex"}]
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "mutex", {"capacity": int(state == "open")})
+        nap = {"steps": [{"name": "nap", "sleep": {"duration": "1h"}}], "limits": limits}
+        world.create("WorkflowRun", "deleted", {"workflowId": "order", "inline": nap})
+        await asyncio.sleep(5)
+        world.operators[0].interrupt(600, "workflowruns")
+        world.delete("workflowruns", "deleted")
+        world.checker.named_again.add("deleted")
+        world.edit("workflowlimits", "mutex", lambda obj: obj["spec"].update(capacity=1))
+        await asyncio.sleep(200)
+        assert world.operators[0].manager.directory.named("default", "deleted") is None
+        (mutex,) = world.server.of("workflowlimits")
+        assert not mutex["status"].get("holders")
+        assert not mutex["status"].get("waiters")
+        world.create("WorkflowRun", "next", {"workflowId": "order", "inline": {**_NAP, "limits": limits}})
+        await world.rest()
+        assert world.run("next")["status"]["phase"] == "Completed"
+
+    assert simulate(scenario, _calm()).violations == []
+
+
+def test_a_watch_that_lags_does_not_bring_back_a_run_that_another_operator_has_closed() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        await asyncio.sleep(5)
+        lagging, _ = world.operators
+        nap = {"steps": [{"name": "nap", "sleep": {"duration": "20s"}}]}
+        uid = world.create("WorkflowRun", "brief", {"inline": nap})["metadata"]["uid"]
+        await asyncio.sleep(10)
+        lagging.interrupt(600, "workflowruns")
+        earlier = world.server.get(ObjectKey("workflowruns", "default", "brief"))
+        lagging.freeze(20)
+        await asyncio.sleep(25)
+        assert world.run("brief")["status"]["phase"] == "Completed"
+        manager = lagging.manager
+        assert manager.runs.get(uid) is None, "it has read that the run has closed"
+        lagging.within(partial(manager.on_run, copy(earlier), deleted=False))
+        assert manager.runs.get(uid) is None
+        await world.rest()
+
+    assert simulate(scenario, Setting(seed=1, operators=2, faults=0, kills=0)).violations == []
 
 
 @pytest.mark.parametrize("seed", range(4))

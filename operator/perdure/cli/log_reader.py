@@ -35,6 +35,8 @@ class LogReader:
     run: Object
     choice: Choice
     children: bool
+    prefix: bool = True
+    """Whether each line begins with the step and the attempt."""
     query: dict[str, str]
     lines: Callable[[], Lines]
     closed: bool = False
@@ -150,7 +152,7 @@ class LogReader:
                         text = lines.take(raw)
                         tries = 0
                         if text is not None:
-                            typer.echo(f"{title}: {text}")
+                            typer.echo(f"{title}: {text}" if self.prefix else text)
                 except GoneError:
                     _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:

@@ -310,6 +310,22 @@ def test_common_labels_are_on_every_object_and_cannot_break_the_selector(render:
     assert selector <= deployment["template"]["metadata"]["labels"].items()
 
 
+def test_extra_objects_are_templates_as_objects_or_strings(render: Render) -> None:
+    objects = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": '{{ include "perdure.fullname" . }}-extra'},
+            "data": {"replicas": "{{ .Values.replicas }}"},
+        },
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: {{ .Release.Name }}-key}\n",
+    ]
+    manifests = render(f"extraObjects={json.dumps(objects)}")
+    assert named(manifests, "ConfigMap", "perdure-extra")["data"] == {"replicas": "2"}
+    assert named(manifests, "Secret", "perdure-key")
+    assert len(manifests) == len(render()) + 2
+
+
 def test_notes_hold_three_commands_to_paste(helm: Helm) -> None:
     done = helm("install", "perdure", str(CHART), "--namespace", "perdure-system", "--dry-run=client")
     assert done.returncode == 0, done.stderr

@@ -50,6 +50,8 @@ def listed(*arguments: str) -> list[str]:
         (["--search-attribute", "Customer=C-7", "--phase", "Running"], ["open"]),
         (["--search-attribute", "Customer=C"], []),
         (["--phase", "Pending"], ["unseen"]),
+        (["--prefix", "o"], ["old", "open"]),
+        (["--prefix", "o", "--phase", "Running"], ["open"]),
     ],
 )
 @pytest.mark.usefixtures("runs")
@@ -117,6 +119,7 @@ def test_count_adds_up(runs: ApiServer) -> None:
         *("Total", "1"),
     ]
     assert [query["includeObject"] for _, query in runs.asked] == [["None"], ["Metadata"], ["Metadata"]]
+    assert call("count", "--prefix", "o").stdout.splitlines() == ["Running    1", "Completed  1", "Total      2"]
 
 
 def test_delete_waits_until_the_runs_no_longer_exist(runs: ApiServer) -> None:

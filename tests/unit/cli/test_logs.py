@@ -98,6 +98,7 @@ def test_each_line_says_step_and_attempt_and_the_oldest_attempt_comes_first(shop
         (["--step", "reserve"], ["reserve#2: picked the lamp"]),
         (["--attempt", "3", "--grep", "y[e]s"], ["charge#3: the bank: yes"]),
         (["--failed", "--grep", "no$"], ["charge#2: the bank: no"]),
+        (["--step", "reserve", "--no-prefix"], ["picked the lamp"]),
         (["--step", "reserve", "--timestamps"], ["reserve#2: 2026-01-01T12:00:01.000000000Z picked the lamp"]),
     ],
 )

@@ -210,3 +210,15 @@ def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
     done = call("wait", "order-42")
     assert done.exit_code == 2
     assert "was deleted before it ended" in done.stderr
+
+
+@pytest.mark.parametrize("existing", [[], [Flow().object]], ids=["not found", "deleted"])
+def test_a_missing_run_can_be_no_error(server: ApiServer, existing: list[dict[str, Any]]) -> None:
+    server.answers[f"{RUNS}/order-42"] = lambda: existing.pop() if existing else None
+    server.answers[RUNS] = items()
+    done = call("wait", "order-42", "--ignore-not-found")
+    assert done.exit_code == 0
+    assert "order-42" in done.stderr
+    assert "no WorkflowRun with workflow ID `A-1`" in call("wait", "-w", "A-1", "--ignore-not-found").stderr
+    server.answers[f"{RUNS}/order-42"] = (403, {"message": "workflowruns is forbidden"})
+    assert call("wait", "order-42", "--ignore-not-found").exit_code == 2

@@ -44,7 +44,7 @@ def _cpu(metrics: str) -> float:
 
 
 def cpu_of_server(address: str) -> float | None:
-    """Milliseconds of CPU time of the process that listens at an address of this machine; None if there is none."""
+    """Milliseconds of CPU time of the process that listens at an address of this machine; None without one."""
     port = int(address.rpartition(":")[2])
     sockets = {inode for file in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / file, port)}
     for process in Path("/proc").glob("[0-9]*"):

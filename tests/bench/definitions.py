@@ -1,4 +1,4 @@
-"""Runs of Workflows: without pods, and with pods beside bare pods."""
+"""Runs of Workflows: without pods, and with pods compared to bare pods."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ RESTRICTED: Json = {
 
 
 async def measure_podless(operator: Operator) -> list[Result]:
-    """Runs that only return a value, all created as fast as the API server takes them."""
+    """Runs that only return a value, all created as fast as the API server accepts them."""
     namespace = operator.cluster
     runs = [run_manifest(f"quick-{number}", {"inline": QUICK}) for number in range(RUNS)]
     api, cpu = ApiServerCosts(namespace), operator_cpu(operator)

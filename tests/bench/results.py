@@ -1,4 +1,4 @@
-"""What a benchmark has measured, as a table and as JSON."""
+"""The results of a benchmark, as a table and as JSON."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Result:
 
 
 def machine(cluster: Cluster) -> dict[str, str]:
-    """Where the figures come from. The load tells whether the machine was quiet."""
+    """Where the figures come from. The load shows whether the machine was idle."""
     model = next(
         line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line
     )

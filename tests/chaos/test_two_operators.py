@@ -1,4 +1,4 @@
-"""Two operators over the same runs, one of them killed again and again: neither stops nor repeats what the other began."""
+"""Two operators with the same runs, one of them killed repeatedly: neither stops nor repeats work of the other."""
 
 import random
 import subprocess
@@ -38,7 +38,7 @@ def watched_pods(namespace: Cluster, file: Path) -> Iterator[dict[str, set[str]]
         uids[name].add(uid)
 
 
-def test_two_operators_do_everything_once(namespace: Cluster, tmp_path: Path) -> None:
+def test_two_operators_create_each_pod_once(namespace: Cluster, tmp_path: Path) -> None:
     chance = random.Random(1)
     namespace("apply", "-k", str(REPOSITORY / "examples" / "order-flow"))
     names = [f"order-{number}" for number in range(RUNS)]

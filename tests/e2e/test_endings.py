@@ -37,7 +37,7 @@ def see(what: str, failure: Json) -> None:
 
 @dataclass
 class Ending:
-    """An activity that fails by itself, with one attempt, and what its failure has to say."""
+    """An activity that fails with one attempt, and its expected failure."""
 
     work: Json
     type: str
@@ -194,8 +194,8 @@ def failed(namespace: Cluster, name: str) -> Json:
 
 
 @pytest.mark.slow
-def test_each_way_for_an_attempt_to_end_has_its_failure(namespace: Cluster) -> None:
-    """All at once: most of them wait for their nodes."""
+def test_each_ending_of_an_attempt_has_its_failure(namespace: Cluster) -> None:
+    """Run all of them concurrently: most wait for their nodes."""
     names = {what: f"end-{number}" for number, what in enumerate(ENDINGS)}
     for what, ending in ENDINGS.items():
         work = {"retryPolicy": ONCE, **ending.work, "name": "work"}
@@ -242,7 +242,7 @@ def evict(namespace: Cluster, pod: str) -> None:
 
 def force(namespace: Cluster, pod: str) -> None:
     namespace("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
-    # The operator may have let it go by now.
+    # The operator may have released it already.
     namespace.run("patch", "pod", pod, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
 
 
@@ -254,7 +254,7 @@ def force(namespace: Cluster, pod: str) -> None:
 def test_a_lost_pod_does_not_count_as_an_attempt(
     namespace: Cluster, what: str, do: Callable[[Cluster, str], None]
 ) -> None:
-    # The first attempt waits to be told to stop and fails then; the second returns.
+    # The first attempt fails when it is stopped; the second returns.
     script = (
         'if [ "$PERDURE_ATTEMPT" = 1 ]; then trap "exit 9" TERM; sleep 600 & wait; fi; echo 2 > /dev/termination-log'
     )
@@ -318,7 +318,7 @@ def warned(namespace: Cluster, reason: str, words: str) -> bool:
 
 
 def signal(namespace: Cluster, name: str) -> None:
-    """Give a run the signal `go`."""
+    """Send the signal `go` to a run."""
     spec = {"target": {"kind": "WorkflowRun", "name": name}, "signal": {"name": "go"}}
     kind = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Operation"}
     namespace.apply({**kind, "metadata": {"name": f"{name}-go"}, "spec": spec})
@@ -331,7 +331,7 @@ def progress(namespace: Cluster, name: str) -> str:
     return str(run["status"].get("progress"))
 
 
-def test_a_lease_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
+def test_a_lease_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/leases.coordination.k8s.io", 0)
     beats = shell("sleep 1000", name="beats", heartbeatTimeout="10m")
     steps = [
@@ -349,7 +349,7 @@ def test_a_lease_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespac
     namespace.delete("workflowrun", "leased")
 
 
-def test_a_child_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
+def test_a_child_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/workflowruns.perdure.dev", 1)
     steps = [
         {"name": "child", "needs": [], "childWorkflow": {"workflow": {"name": "small"}}},
@@ -371,7 +371,7 @@ def test_a_child_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespac
 
 
 def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
-    stranger = {
+    other = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "taken-2-1"},
@@ -388,7 +388,7 @@ def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
             ],
         },
     }
-    namespace.apply(stranger)
+    namespace.apply(other)
     namespace.pod("taken-2-1", "Succeeded")
     work = shell("echo true > /dev/termination-log", retryPolicy=ONCE, scheduleToCloseTimeout="5m")
     namespace.start("taken", one_step(work))

@@ -51,7 +51,7 @@ def test_finished_runs_leave_nothing_behind(namespace: Cluster) -> None:
     def settled() -> bool:
         return counted(namespace) - before == left
 
-    # Leases go with their pods, when the cluster's garbage collector comes to it.
+    # The garbage collector of the cluster deletes Leases with their pods.
     namespace.wait("only the pods of failed attempts to be left, held by nothing", settled, seconds=600)
     print(f"{RUNS} runs: {dict(left)} are left, as the policies say")
     namespace("delete", "workflowruns", "--all", "--wait=true", "--timeout=300s")

@@ -1,4 +1,4 @@
-"""Workflows on a real cluster: definitions found and pinned, steps, failure, timeouts, and what kubectl shows."""
+"""Workflows on a real cluster: pinned definitions, steps, failures, timeouts, and the output of kubectl."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_a_run_waits_until_its_workflow_is_fixed(namespace: Cluster) -> None:
     ],
     ids=[
         "a step that fails",
-        "a field that is not there",
+        "a missing field",
         "an expression that does not compile",
         "a name that cannot exist",
     ],

@@ -1,4 +1,4 @@
-"""A kubelet that takes its time."""
+"""A slow kubelet."""
 
 from random import Random
 

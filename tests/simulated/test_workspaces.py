@@ -159,7 +159,7 @@ def test_a_retry_that_is_overtaken_by_the_deletion_of_its_run_does_not_start_wit
     assert simulate(scenario, _CALM).violations == []
 
 
-def test_a_claim_of_another_client_is_left_alone() -> None:
+def test_a_claim_of_another_client_is_not_changed() -> None:
     async def scenario(world: World) -> None:
         claims = Claims(world)
         world.begin()

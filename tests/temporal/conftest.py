@@ -1,4 +1,4 @@
-"""What tests with Temporal's SDK share: an operator, a client of it, and a worker."""
+"""Fixtures of tests with Temporal's SDK: an operator, a client of it, and a worker."""
 
 import asyncio
 import uuid

@@ -44,7 +44,7 @@ class Operator(Process):
 
     @cached_property
     def authority(self) -> str:
-        """What clients should trust: the operator publishes it in the namespace."""
+        """The authority that clients should trust; the operator publishes it in the namespace."""
 
         def published() -> str:
             found = self.cluster.get("configmap", AUTHORITY) or {}

@@ -1,4 +1,4 @@
-"""Runs of Workflows and of workflows in code, and what tests read on the pages of the Web UI."""
+"""Runs of Workflows and of workflows in code, and helpers to read the pages of the Web UI."""
 
 import asyncio
 import json

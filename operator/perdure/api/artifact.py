@@ -33,7 +33,7 @@ class Archive(StrEnum):
     """How files are packed."""
 
     NONE = "None"
-    """Not at all: one file."""
+    """No archive: a single file."""
 
     TAR = "Tar"
     """A tar archive, also compressed by gzip, bzip2 or xz."""
@@ -101,7 +101,7 @@ class InputArtifact(SpecModel):
     """Download the file from an HTTP server."""
 
     raw: RawSource | None = None
-    """Write the file from a text."""
+    """Write a text to the file."""
 
     archive: Archive = Archive.NONE
     """None: `path` is the file. Tar: `path` is a folder with the files of the archive. Not for `from`: an output artifact is

@@ -1,4 +1,4 @@
-"""What tests of the controller share."""
+"""Fixtures of controller tests."""
 
 from collections.abc import Iterator
 

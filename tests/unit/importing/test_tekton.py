@@ -67,14 +67,14 @@ def test_a_run_contains_its_pipeline_and_tasks(tmp_path: Path) -> None:
     assert inputs(report) == [{"second": "1", "first": "3"}, {"second": "5", "first": 4}]
 
 
-def test_the_old_form_of_references_to_parameters_is_the_same(tmp_path: Path) -> None:
+def test_the_old_form_of_parameter_references_is_supported(tmp_path: Path) -> None:
     old = TASK.replace("$(params.", "$(inputs.params.")
     assert "$(inputs.params.first)" in old
     made = tekton(tmp_path, old, PIPELINE, RUN)
     assert made.spec == tekton(tmp_path, TASK, PIPELINE, RUN).spec
 
 
-def test_a_pipeline_without_a_run_is_a_workflow(tmp_path: Path) -> None:
+def test_a_pipeline_without_a_run_becomes_a_workflow(tmp_path: Path) -> None:
     made = tekton(tmp_path, PIPELINE, TASK)
     assert made.complete, made.sentences
     (workflow,) = made.manifests
@@ -83,14 +83,14 @@ def test_a_pipeline_without_a_run_is_a_workflow(tmp_path: Path) -> None:
     assert workflow["spec"]["input"]["schema"]["required"] == ["start"]
 
 
-def test_a_task_is_a_workflow_with_one_step(tmp_path: Path) -> None:
+def test_a_task_becomes_a_workflow_with_one_step(tmp_path: Path) -> None:
     made = tekton(tmp_path, TASK)
     assert made.complete, made.sentences
     report = made.simulate({"add": [{"output": 3}]}, input={"first": "2"})
     assert (report["phase"], inputs(report)) == ("Completed", [{"second": "1", "first": "2"}])
 
 
-def test_steps_are_containers_that_run_in_order_and_share_folders(tmp_path: Path) -> None:
+def test_steps_become_containers_that_run_in_order_and_share_folders(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         task_run(
@@ -172,7 +172,7 @@ tasks:
 
 
 @pytest.mark.parametrize(("code", "phase", "status"), [(0, "Completed", "Succeeded"), (1, "Failed", "Failed")])
-def test_final_tasks_run_whatever_happens(tmp_path: Path, code: int, phase: str, status: str) -> None:
+def test_final_tasks_always_run(tmp_path: Path, code: int, phase: str, status: str) -> None:
     made = tekton(
         tmp_path,
         pipeline_run("""
@@ -218,7 +218,7 @@ tasks:
     assert inputs(report)[4] == {"all": ["ok"] * 4, "count": 4}
 
 
-def test_what_a_matrix_includes_adds_to_the_combinations_that_it_fits(tmp_path: Path) -> None:
+def test_included_parameters_of_a_matrix_extend_matching_combinations(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         pipeline_run("""
@@ -236,7 +236,7 @@ tasks:
     assert items == [{"os": "linux"}, {"os": "mac", "flag": "-x"}, {"os": "bsd", "flag": "-b"}]
 
 
-def test_arrays_become_words_and_pods_come_over(tmp_path: Path) -> None:
+def test_arrays_become_arguments_and_pod_templates_are_imported(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         """
@@ -276,7 +276,7 @@ spec:
         ),
     ],
 )
-def test_what_has_no_counterpart_is_reported_by_its_path(tmp_path: Path, run: str, path: str) -> None:
+def test_fields_without_a_counterpart_are_reported_by_path(tmp_path: Path, run: str, path: str) -> None:
     made = tekton(tmp_path, run)
     assert not made.complete
     assert [each for each in made.sentences if each.startswith("Not imported: ") and path in each], made.sentences
@@ -295,7 +295,7 @@ def test_streams_are_redirected(tmp_path: Path) -> None:
     assert container["args"] == ['"$@" > /data/out 2> /data/err', "perdure", "date"]
 
 
-def test_parameters_that_a_matrix_sets_for_some_have_their_default(tmp_path: Path) -> None:
+def test_parameters_set_by_a_matrix_for_some_combinations_have_their_default(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         pipeline_run("""
@@ -320,7 +320,7 @@ tasks:
     ]
 
 
-def test_embedded_tasks_see_the_workspaces_and_objects_of_their_run(tmp_path: Path) -> None:
+def test_embedded_tasks_can_use_workspaces_and_objects_of_their_run(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         """
@@ -348,7 +348,7 @@ spec:
     assert inputs(report) == [{"repo": {"commit": "b", "url": "c"}, "words": ["w", "a"]}]
 
 
-def test_claims_are_workspaces_that_all_steps_mount(tmp_path: Path) -> None:
+def test_claims_become_workspaces_that_all_steps_mount(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         """

@@ -13,7 +13,7 @@ from perdure.controller.run_entries import Standing
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.storage import Object
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.wires import Wires
 from simulated.test_fleet_frontends import start
@@ -22,7 +22,7 @@ from simulated.world import World, simulate
 _NAP = {"steps": [{"name": "nap", "sleep": {"duration": "300s"}}]}
 
 
-def _owned(by: TroubledOperator, prefix: str) -> str:
+def _owned(by: FaultyOperator, prefix: str) -> str:
     """A workflow ID whose shard an operator owns."""
     return next(f"{prefix}{n}" for n in range(1_000) if shard_of("default", f"{prefix}{n}") in by.shards)
 
@@ -59,31 +59,31 @@ async def _begin(world: World) -> Frontends:
     return frontends
 
 
-async def _take_over(world: World, lost: TroubledOperator) -> None:
+async def _take_over(world: World, lost: FaultyOperator) -> None:
     world.operators.remove(lost)
     await lost.kill()
     await until(lambda: is_covered(world))
 
 
-def _by_kubectl(world: World, _: TroubledOperator, workflow_id: str) -> Callable[[], None]:
+def _by_kubectl(world: World, _: FaultyOperator, workflow_id: str) -> Callable[[], None]:
     def create() -> None:
         world.create("WorkflowRun", "unseen", _nap(workflow_id))
 
     return create
 
 
-def _by_a_parent(world: World, second: TroubledOperator, workflow_id: str) -> Callable[[], None]:
+def _by_a_parent(world: World, second: FaultyOperator, workflow_id: str) -> Callable[[], None]:
     world.create("WorkflowRun", _owned(second, "parent"), _after(30, childWorkflow=_nap(workflow_id)))
     return lambda: None
 
 
-def _by_a_reset(world: World, _: TroubledOperator, workflow_id: str) -> Callable[[], None]:
+def _by_a_reset(world: World, _: FaultyOperator, workflow_id: str) -> Callable[[], None]:
     steps = [{"name": "nap", "sleep": {"duration": "1s"}}]
     world.create("WorkflowRun", "old", {"workflowId": workflow_id, "inline": {"steps": steps}})
     return lambda: world.operate("reset", "old", reset={"to": "FirstWorkflowTask", "reason": "again"})
 
 
-def _has_waiting(operator: TroubledOperator, workflow_id: str) -> bool:
+def _has_waiting(operator: FaultyOperator, workflow_id: str) -> bool:
     """Whether an operator knows a waiting run of a workflow ID."""
     known = operator.manager.directory.runs_of("default", workflow_id)
     return any(entry.standing is Standing.WAITING for entry in known)
@@ -99,7 +99,7 @@ def _has_waiting(operator: TroubledOperator, workflow_id: str) -> bool:
 )
 @pytest.mark.parametrize("seed", range(2))
 def test_a_new_owner_starts_no_run_that_the_previous_owner_had_not_seen(
-    seed: int, plan: Callable[[World, TroubledOperator, str], Callable[[], None]], phases: list[str]
+    seed: int, plan: Callable[[World, FaultyOperator, str], Callable[[], None]], phases: list[str]
 ) -> None:
     """The previous owner has opened a later run of a client. The watch of the new owner has not shown that one."""
 

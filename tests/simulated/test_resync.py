@@ -26,18 +26,18 @@ def _calm(seed: int = 1, operators: int = 1) -> Setting:
     return Setting(seed=seed, operators=operators, fleet=operators > 1, faults=0, kills=0)
 
 
-async def _deaf(world: World) -> None:
-    """Begin with an operator that hears nothing of runs."""
+async def _without_events(world: World) -> None:
+    """Start with an operator that receives no events of runs."""
     world.begin()
     await asyncio.sleep(5)
     world.operators[0].interrupt(600, "workflowruns")
 
 
-def test_a_resync_that_failed_is_repeated_soon() -> None:
+def test_a_failed_resync_is_retried_soon() -> None:
     async def scenario(world: World) -> None:
-        await _deaf(world)
+        await _without_events(world)
         world.create("WorkflowRun", "unseen", {"inline": _NAP})
-        world.faults.outages.append((110, 126))  # the resync after two minutes would take it
+        world.faults.outages.append((110, 126))  # the resync after two minutes would find it
         await asyncio.sleep(145 - world.loop.time())
         assert world.run("unseen")["status"]["phase"] == "Completed"
         await world.rest()
@@ -45,9 +45,9 @@ def test_a_resync_that_failed_is_repeated_soon() -> None:
     assert simulate(scenario, _calm()).violations == []
 
 
-def test_one_object_that_cannot_be_read_does_not_hide_the_others() -> None:
+def test_an_unreadable_object_does_not_hide_the_others() -> None:
     async def scenario(world: World) -> None:
-        await _deaf(world)
+        await _without_events(world)
         world.faults.broken.add(f"{_RUNS}/broken")
         world.create("WorkflowRun", "broken", {"inline": _NAP})
         world.create("WorkflowRun", "fine", {"inline": _NAP})
@@ -63,7 +63,7 @@ def test_one_object_that_cannot_be_read_does_not_hide_the_others() -> None:
 
 
 @pytest.mark.parametrize("state", ["open", "waiting"])
-def test_a_run_that_was_deleted_unseen_keeps_neither_its_limits_nor_its_workflow_id(state: str) -> None:
+def test_a_run_deleted_unseen_releases_its_limits_and_workflow_id(state: str) -> None:
     limits = [{"name": "mutex"}]
 
     async def scenario(world: World) -> None:
@@ -88,7 +88,7 @@ def test_a_run_that_was_deleted_unseen_keeps_neither_its_limits_nor_its_workflow
     assert simulate(scenario, _calm()).violations == []
 
 
-def test_a_watch_that_lags_does_not_bring_back_a_run_that_another_operator_has_closed() -> None:
+def test_a_lagging_watch_does_not_bring_back_a_run_closed_by_another_operator() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         await asyncio.sleep(5)
@@ -111,7 +111,7 @@ def test_a_watch_that_lags_does_not_bring_back_a_run_that_another_operator_has_c
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_pods_of_closed_runs_are_released_by_whoever_gets_their_shards(seed: int) -> None:
+def test_pods_of_closed_runs_are_released_by_the_new_owners_of_their_shards(seed: int) -> None:
     """The owner dies just after it has recorded the end of a run, and before it has released its pod."""
     names = [f"run-{number}" for number in range(12)]
 

@@ -99,7 +99,7 @@ OPERATIONS = Counter(
 WEBHOOK_REQUESTS = Counter(
     "perdure_webhook_requests",
     "Requests to Webhooks, by namespace and outcome: Created, Duplicate, Ignored, Unusable, Limited, Failed, or "
-    "Unauthenticated, then without a namespace.",
+    "Unauthenticated (without a namespace).",
     ["namespace", "outcome"],
     registry=REGISTRY,
 )

@@ -49,7 +49,7 @@ def trace(*options: str) -> Result:
     return CliRunner().invoke(build("perdure", ["trace", "version"]), ["trace", "order-42", *options])
 
 
-def test_an_attempt_that_used_a_cached_result_only_waited() -> None:
+def test_an_attempt_with_a_cached_result_has_only_a_wait() -> None:
     flow = Flow().at(5, AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc"))
     (first, *_) = spans(flow.object, [])
     (attempt,) = first.attempts
@@ -59,7 +59,7 @@ def test_an_attempt_that_used_a_cached_result_only_waited() -> None:
     ]
 
 
-def test_attempts_wait_start_and_run() -> None:
+def test_attempts_show_wait_start_and_run_times() -> None:
     flow = charged_after_two_refusals()
     text = shown(flow, pod(2, 2, 3, 5, 10), pod(5, 3, 22, 24, 26), pod(5, 1, 10, 11, 12), offset=30)
     assert text == golden(
@@ -74,7 +74,7 @@ def test_attempts_wait_start_and_run() -> None:
     )
 
 
-def test_without_pods_the_last_attempt_is_known() -> None:
+def test_without_pods_only_the_last_attempt_is_shown() -> None:
     text = shown(charged_after_two_refusals(), offset=30)
     assert [line.split()[:7] for line in text.splitlines()[1:3]] == [
         ["reserve", "#2", "Succeeded", "+0s", "5s", "-", "5s"],
@@ -93,11 +93,11 @@ def test_without_pods_the_last_attempt_is_known() -> None:
     ],
     ids=["no pod yet", "its pod starts", "running", "running, without its pod", "second attempt"],
 )
-def test_an_open_attempt(flow: Flow, pods: tuple[dict[str, Any], ...], want: list[str]) -> None:
+def test_an_open_attempt_is_shown(flow: Flow, pods: tuple[dict[str, Any], ...], want: list[str]) -> None:
     assert shown(flow, *pods, offset=8).splitlines()[1].split()[:7] == want
 
 
-def test_the_times_of_pods_are_whole_seconds_and_no_earlier_than_their_cause() -> None:
+def test_times_of_pods_are_adjusted_to_follow_their_cause() -> None:
     flow = charged_after_two_refusals()
     text = shown(flow, pod(2, 2, -0.4, -0.2, 10), pod(5, 3, 9, 9, 26), offset=30)
     rows = [line.split()[:7] for line in text.splitlines()[1:3]]
@@ -105,7 +105,7 @@ def test_the_times_of_pods_are_whole_seconds_and_no_earlier_than_their_cause() -
     assert (rows[1][3], rows[1][4], rows[1][5]) == ("+10s", "0s", "0s")
 
 
-def test_the_command_shows_it(server: ApiServer) -> None:
+def test_the_command_shows_the_trace(server: ApiServer) -> None:
     server.answers |= {RUN: charged_after_two_refusals().object, PODS: items(pod(5, 3, 22, 24, 26))}
     done = trace()
     assert done.exit_code == 0, done.output
@@ -122,7 +122,7 @@ def test_without_permission_for_pods_the_history_is_shown(server: ApiServer) -> 
     assert "#3" in done.stdout
 
 
-def test_a_run_without_steps(server: ApiServer) -> None:
+def test_a_run_without_steps_is_reported(server: ApiServer) -> None:
     run = charged_after_two_refusals().object
     server.answers |= {RUN: {**run, "status": {}}, PODS: items()}
     done = trace()
@@ -209,7 +209,7 @@ def test_an_export_repeats_its_ids_and_links_to_the_parent(server: ApiServer) ->
     assert second[0]["links"] == [{"traceId": "aaaaaaaabbbbccccddddeeeeeeeeeeee", "spanId": "aaaaaaaabbbbcccc"}]
 
 
-def test_what_was_open_when_the_run_ended_has_stopped(server: ApiServer) -> None:
+def test_open_work_is_stopped_when_the_run_ends(server: ApiServer) -> None:
     flow = Flow(timeout=timedelta(seconds=20)).started(5).at(20)
     whole, step, attempt = otlp(server, flow)
     assert whole["status"] == {"code": 2, "message": "TimedOut"}

@@ -325,6 +325,12 @@ ARTIFACT_DELETIONS = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
+LOG_ARCHIVES = Counter(
+    "perdure_log_archives",
+    "Logs of successful attempts of activities that archive their logs, by outcome: Stored or NotStored.",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
+)
 
 
 def show_finished(namespace: str, runs: int, size: int) -> None:

@@ -45,7 +45,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # at the end, extension modules complain of objects that are left
+    gc.unfreeze()  # at the end, extension modules report leaked objects
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,4 +1,4 @@
-"""The operator as a process of this machine, so that a kill hits at the very instant."""
+"""The operator as a process of this machine, so that a kill takes effect immediately."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections off, as a network does."""
+"""A TCP proxy that breaks connections, as a network does."""
 
 import socket
 import threading

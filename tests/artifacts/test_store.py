@@ -88,6 +88,15 @@ def test_a_folder_survives_upload_and_download(gateway: Gateway, folder: Path, t
     assert (found / "deep/run.sh").stat().st_mode & 0o777 == 0o755
 
 
+def test_a_copy_is_written_under_its_key_and_overwritten(gateway: Gateway, folder: Path) -> None:
+    for text in ("first", "second"):
+        (folder / "out/report").write_text(text)
+        send(gateway, folder, f"{AT}-{text}", key="latest/report.txt")
+        assert gateway.object(f"{AT}-{text}/report").read_text() == text
+        assert gateway.object("latest/report.txt").read_text() == text
+    assert gateway.object(f"{AT}-first/report").read_text() == "first"
+
+
 def test_a_missing_artifact_fails_unless_it_is_optional(gateway: Gateway, folder: Path) -> None:
     with pytest.raises(
         ArtifactError, match="artifact `report`: the container has ended, and `/out/report` does not exist"

@@ -1,4 +1,4 @@
-"""What servers use while something is measured: CPU time, and requests to the API server."""
+"""Costs of servers during a measurement: CPU time, and requests to the API server."""
 
 import re
 import urllib.request
@@ -17,7 +17,7 @@ def operator_cpu(operator: Operator) -> float:
 
 
 class ApiServerCosts:
-    """CPU time and requests of the API server since the beginning of a measurement."""
+    """CPU time and requests of the API server since the start of a measurement."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -40,7 +40,7 @@ async def measure_podless(operator: Operator) -> list[Result]:
         times = [run["status"]["completionTime"] for run in found if run["metadata"]["name"].startswith("quick-")]
         return list(map(datetime.fromisoformat, times)) if len(times) == RUNS else None
 
-    # Listing all of them again and again would take the CPU time that is measured.
+    # Listing all of them repeatedly would distort the measured CPU time.
     namespace.wait("the last run to close", lambda: "completionTime" in _status(namespace, f"quick-{RUNS - 1}"))
     ends: list[datetime] = namespace.wait("all runs to close", closed)
     took = (max(ends) - began).total_seconds()

@@ -13,7 +13,7 @@ from kube import Cluster
 
 @dataclass(frozen=True)
 class Result:
-    """One figure, and the figure of something else that was measured in the same way in the same run."""
+    """One figure, and a reference figure measured in the same way in the same run."""
 
     what: str
     unit: str
@@ -24,7 +24,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the other figure it is."""
+        """The ratio of the figure to the reference."""
         return self.figure / self.other_figure if self.other_figure else None
 
 

@@ -1,6 +1,6 @@
 """How many events the engine decides in a second on one core, and whether that depends on how long the history is.
 
-Pure: no cluster, no I/O. Between any two passes the state goes through JSON, as it does between two commits.
+Pure: no cluster, no I/O. Between any two steps, the state is converted through JSON, as between two commits.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""How long the operator is held up by expressions that want to cost as much as they can: compiled, checked, evaluated.
+"""How long expressions that are as expensive as possible block the operator: compiled, checked, evaluated.
 
 Prints the slowest. That each is bounded is asserted by `tests/unit/language/test_hostile.py`, in units of work.
 """

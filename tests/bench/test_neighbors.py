@@ -1,4 +1,4 @@
-"""What a namespace feels of its neighbors: how long a small run without pods takes, from its creation to its end, while others
+"""The effect of other namespaces: how long a small run without pods takes, from its creation to its end, while others
 have invalid runs, heavy definitions, failing pods or many open runs.
 
 Pods load the machine of a kind cluster whoever creates them: the case of as many pods without runs shows how much of it that is.
@@ -38,7 +38,7 @@ def invalid(_: int) -> Json:
 
 
 def heavy(number: int) -> Json:
-    """A definition that no other one equals."""
+    """A unique definition."""
     texts = [f"${{input.a{number} + {n} > 3 ? [1, 2, 3].map(x, x * {n}) : [int(input.b)]}}" for n in range(EXPRESSIONS)]
     values = [texts[n : n + 6] for n in range(0, EXPRESSIONS, 6)]
     steps: list[Json] = [{"name": f"s{n}", "needs": [], "set": {"v": value}} for n, value in enumerate(values)]
@@ -55,7 +55,7 @@ def failing(_: int) -> Json:
 
 
 def failing_pod(number: int) -> Json:
-    """A pod that fails as those of `failing` do, without a run."""
+    """A pod without a run that fails like those of `failing`."""
     container = {**failing(number)["activities"][0]["container"], "name": "main"}
     return {
         "apiVersion": "v1",
@@ -87,7 +87,7 @@ SMALL: Json = {
 
 @dataclass(frozen=True)
 class Space:
-    """A namespace, through a connection of its own."""
+    """A namespace, with its own connection."""
 
     client: Client
     namespace: str

@@ -86,7 +86,7 @@ async def test_cost_of_unauthenticated_callers(operator: Operator, tmp_path: Pat
     client = await operator.connect(api_key=account(operator, "client", CLIENT))
     queue = f"bench-{uuid.uuid4().hex[:8]}"
     async with Worker(worker, task_queue=queue, workflows=registry.WORKFLOWS, activities=registry.ACTIVITIES):
-        for callers in (0, 0, CALLERS):  # nothing is cold any more the second time
+        for callers in (0, 0, CALLERS):  # all caches are warm the second time
             print(await measured(operator, client, queue, callers=callers, authority=authority))
     for outcome in ("Valid", "Invalid", "Limited"):
         with suppress(StopIteration, RuntimeError):  # no previous value

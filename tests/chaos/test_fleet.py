@@ -70,7 +70,7 @@ class Nap:
 
 @workflow.defn
 class Rounds:
-    """Calls an activity and sleeps, some times; then waits for a signal."""
+    """Calls an activity and sleeps several times, then waits for a signal."""
 
     def __init__(self) -> None:
         self.signals = 0
@@ -149,7 +149,7 @@ class Fleet:
 
     @contextmanager
     def aimed(self, member: Member, strike: str | None) -> Iterator[Callable[[], object]]:
-        """Starts a shell on the node first, so that a strike hits at the very instant."""
+        """Starts a shell on the node first, so that a kill takes effect immediately."""
         if strike is None:
             yield lambda: self.system.objects.delete("pod", SYSTEM, member.name)
             return
@@ -306,7 +306,7 @@ async def patiently(call: Callable[[], Awaitable[object]]) -> None:
 
 
 async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, float]:
-    """Strike an operator when a sleep of its runs ends. Returns after how many seconds they continue, by who decides."""
+    """Inject a fault into an operator when its timers are due. Returns the seconds until the runs continue, by their decider."""
     cluster = fleet.cluster
     pods = await asyncio.to_thread(fleet.settled)
     victim = await asyncio.to_thread(fleet.member, random.choice(pods))
@@ -400,7 +400,7 @@ class Load:
         await patiently(lambda: self.client.workflow_service.signal_workflow_execution(request))
 
     async def check(self) -> None:
-        """All have ended well, and nothing is in their histories twice."""
+        """Check that all have completed, and no history has duplicate events."""
         for handle in self.handles:
             assert await asyncio.wait_for(handle.result(), 600) == self.rounds * (self.rounds - 1)
             events = [event async for event in handle.fetch_history_events()]

@@ -1,4 +1,4 @@
-"""kill -9 of the operator, again and again, while runs compete for WorkflowLimits: a semaphore, and a mutex for each key.
+"""Kill the operator repeatedly while runs compete for WorkflowLimits: a semaphore, and a mutex for each key.
 
 The pods record when they hold the limits. A watch shows every version of the limits, and so the order in which runs get them.
 Set PERDURE_LONGER for a longer trial (8: 200 runs, 20 keys), PERDURE_SEED to repeat one.

@@ -1,4 +1,4 @@
-"""kill -9 of the operator, again and again, while Operations arrive: each is done exactly once, in the order of arrival.
+"""Kill the operator repeatedly while Operations arrive: each is executed exactly once, in the order of arrival.
 
 Set PERDURE_LONGER for a longer trial, PERDURE_SEED to repeat one.
 """

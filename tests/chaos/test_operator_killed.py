@@ -1,6 +1,6 @@
-"""kill -9 of the operator, again and again, while runs are under way: invariant 3.
+"""Kill the operator repeatedly while runs are in progress: invariant 3.
 
-The operator runs as a process of this machine, so that a kill hits at the very instant; everything else is real: the API
+The operator runs as a process of this machine, so that a kill takes effect immediately; everything else is real: the API
 server, the pods, the Leases. Set PERDURE_LONGER for a longer trial, PERDURE_SEED to repeat one.
 """
 

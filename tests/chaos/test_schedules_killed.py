@@ -1,6 +1,6 @@
 """Kill the operator repeatedly while schedules fire: each scheduled time starts exactly one run.
 
-The operator runs as a process of this machine, so that a kill hits at the very instant; the API server is real. Every run is
+The operator runs as a process of this machine, so that a kill takes effect immediately; the API server is real. Every run is
 kept, and has its time in its name, so that what is there is all that was ever started. Set PERDURE_LONGER for a longer trial,
 PERDURE_SEED to repeat one.
 """

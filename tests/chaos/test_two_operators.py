@@ -62,7 +62,7 @@ def test_two_operators_create_each_pod_once(namespace: Cluster, tmp_path: Path) 
         assert run["status"]["phase"] == "Completed", run["status"]
         check_history(run)
         started = [event for event in recorded(run) if isinstance(event, ev.ActivityTaskStarted)]
-        # The workflow's own failure is the only reason to try again: no attempt is lost to the other operator.
+        # Only failures of the workflow cause retries: no attempt is lost to the other operator.
         assert {e.last_failure.type for e in started if e.last_failure} == {"CardNetworkUnavailable"}
         attempts |= {pod_name(name, e.scheduled_event_id, n) for e in started for n in range(1, e.attempt + 1)}
     assert {name: made for name, made in uids.items() if len(made) > 1} == {}

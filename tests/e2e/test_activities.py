@@ -79,7 +79,7 @@ def test_a_failure_is_retried_with_backoff_and_each_attempt_is_one_pod(namespace
     assert started.attempt == 3
     assert started.last_failure is not None
     assert started.last_failure.type == "NotYet"
-    # The pods stay for their logs, the one that succeeded for some minutes only.
+    # The pods are kept for their logs, the successful one only for some minutes.
     assert names(namespace) == ["flaky-2-1", "flaky-2-2", "flaky-2-3"]
 
     def expiring() -> list[str]:

@@ -1,4 +1,4 @@
-"""The API server refuses edits of a status, or the operator reports them once; the run continues when the status is restored."""
+"""The API server rejects edits of a status, or the operator reports them once; the run continues when the status is restored."""
 
 import json
 from typing import Any

@@ -28,7 +28,7 @@ def perdure(namespace: Cluster, *arguments: str, status: int = 0) -> str:
 
 
 def set_aside(namespace: Cluster, name: str, code: str = FAILS_FIRST) -> str:
-    """A run that leaves a DeadLetter, and goes on as its `catch` says; the name of the letter."""
+    """Start a run that leaves a DeadLetter and continues with its `catch`, and return the name of the DeadLetter."""
     spec = one_step(
         python(code, retryPolicy={"exponential": {"maximumAttempts": 2, "initialInterval": "1s"}}), input={"count": 7}
     )

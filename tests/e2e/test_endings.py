@@ -1,6 +1,6 @@
-"""The table of endings, row by row, with real pods: what is done to each, and what becomes of its attempt.
+"""The table of endings, row by row, with real pods: the cause of each ending, and the outcome of the attempt.
 
-`PERDURE_ENDINGS=file.md` writes the table that was seen.
+`PERDURE_ENDINGS=file.md` writes the observed table.
 """
 
 import json
@@ -74,7 +74,7 @@ ENDINGS = {
                 "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
                 "resources": {"limits": {"memory": "48Mi"}},
             },
-            # A kubelet that is very busy does not always hear of it, and tells of a SIGKILL only: then it is tried again.
+            # A very busy kubelet does not always notice it and reports only a SIGKILL: then the test retries.
             "retryPolicy": {
                 "exponential": {"initialInterval": "1s", "maximumAttempts": 5, "nonRetryableErrorTypes": ["OOMKilled"]}
             },
@@ -135,6 +135,41 @@ ENDINGS = {
         ),
         "InitContainerFailed",
         ["init container fetch", "exit code 7", "none there"],
+    ),
+    "one of several containers": Ending(
+        template(
+            {
+                "containers": [
+                    {"name": "main", "image": IMAGE, "command": ["true"], "needs": ["fetch"]},
+                    {"name": "fetch", "image": IMAGE, "command": ["sh", "-c", "echo none there; exit 7"]},
+                ]
+            }
+        ),
+        "ExitCode7",
+        ["container fetch", "exit code 7", "none there"],
+    ),
+    "too much memory in one of several containers": Ending(
+        {
+            **template(
+                {
+                    "containers": [
+                        {"name": "main", "image": IMAGE, "command": ["true"], "needs": ["greedy", "patient"]},
+                        {"name": "patient", "image": IMAGE, "command": ["sleep", "600"]},
+                        {
+                            "name": "greedy",
+                            "image": IMAGE,
+                            "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
+                            "resources": {"limits": {"memory": "48Mi"}},
+                        },
+                    ]
+                }
+            ),
+            "retryPolicy": {
+                "exponential": {"initialInterval": "1s", "maximumAttempts": 5, "nonRetryableErrorTypes": ["OOMKilled"]}
+            },
+        },
+        "OOMKilled",
+        ["container greedy", "memory"],
     ),
     "success with a sidecar that keeps running, and a result that is too large": Ending(
         template(
@@ -311,7 +346,7 @@ def limit(namespace: Cluster, what: str, count: int) -> None:
 
 
 def warned(namespace: Cluster, reason: str, words: str) -> bool:
-    """Whether a run has an Event with that reason and those words."""
+    """Whether a run has an Event with that reason and text."""
     return words in namespace(
         "get", "events", f"--field-selector=reason={reason}", "-o", "jsonpath={.items[*].message}"
     )

@@ -44,7 +44,7 @@ class Example:
         assert self.cluster.closed(f"signal-{workflow_id}")["phase"] == "Completed"
 
     def chain(self, workflow_id: str) -> list[Json]:
-        """The runs of a workflow id that have begun, the oldest first."""
+        """The started runs of a workflow ID, oldest first."""
         runs = [
             run
             for run in self.cluster.list("workflowruns")
@@ -77,7 +77,7 @@ class Example:
         return run
 
     def ends_like(self, workflow_id: str, scenario: str, given: Json | None = None, **changes: Any) -> Json:
-        """The status a run has ended with, which is that of a simulation with the same input."""
+        """The final status of a run, which must be that of a simulation with the same input."""
         file = EXAMPLES / self.name / "scenarios" / f"{scenario}.yaml"
         if given is not None:
             changes["input"] = given
@@ -105,7 +105,7 @@ def simulated(report: Report) -> Json:
 
 
 def essence(failure: Json) -> Json:
-    """A failure without what only a container can say: the exit code, the pod."""
+    """A failure without the parts that only a container has: the exit code, the pod."""
     reported = {key: failure.get(key) for key in ("kind", "type", "message", "nonRetryable", "retryState", "activity")}
     cause = failure.get("cause")
     return reported | {

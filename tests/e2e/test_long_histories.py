@@ -1,4 +1,4 @@
-"""Histories that do not fit into a status: they are sealed, read back whole, and what is done to the segments shows."""
+"""Histories that do not fit into a status are sealed and read completely, and changes of segments are detected."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_a_long_history_is_sealed_and_read_completely(namespace: Cluster, tmp_pa
         namespace, "replay", "-f", str(tmp_path / "long.json"), "--workflow", str(tmp_path / "long.yaml")
     )
     assert replayed.stdout == f"replays: {len(run['status']['history']['events'])} events\n", replayed.stderr
-    # They cannot be changed, and go with their run.
+    # They are immutable, and are deleted with their run.
     refused = namespace.run(
         "patch", "historysegment", names(segments)[0], "--type=merge", "-p", '{"spec":{"events":[{"eventId":1}]}}'
     )

@@ -120,7 +120,7 @@ def test_a_paused_schedule_starts_nothing_and_catches_up_on_nothing(namespace: C
     assert paused["message"] == "`spec.paused` is true: for the migration"
     before = status(namespace, "pausing")
     assert "nextScheduledTimes" not in before or before["nextScheduledTimes"] == []
-    time.sleep(5)  # times pass; nothing of that is due later
+    time.sleep(5)  # missed times are not due later
     assert status(namespace, "pausing")["counts"] == before["counts"]
     resumed = datetime.now(UTC)  # noqa: TID251 (of this machine, which is the cluster's)
     patch(namespace, "pausing", '{"paused": false}')
@@ -267,7 +267,7 @@ def test_the_overlap_policy_stops_a_run_that_keeps_continuing_as_new(namespace: 
     given["spec"]["workflowRunTemplate"]["spec"]["input"] = {"a": 1}
     namespace.apply(given)
     counted(namespace, "anew", "actions", 6)
-    # One that was asked may still be about to close; the one that has taken its place is open, and perhaps the one after it.
+    # A run with a request may still be closing; its successor is open, and perhaps the one after it.
     namespace.wait("all but the newest to be closed", lambda: status(namespace, "anew")["active"] <= 1)
     assert status(namespace, "anew")["counts"]["actions"] >= 6
 

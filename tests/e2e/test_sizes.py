@@ -1,4 +1,4 @@
-"""Runs that grow beyond what an object may hold: each is closed with the reason, or told of, and never tried for ever."""
+"""Runs that exceed the size limit of an object: each is closed or reported with the reason, and never retried forever."""
 
 import pytest
 import yaml
@@ -50,7 +50,7 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_keeps_its_history(name
     namespace.start("grows", {"inline": {"activities": [work, unused], "steps": steps}})
     status = namespace.closed("grows")
     assert status["phase"] == "Terminated"
-    # What it has done was sealed, and took no room; its output, which has all of it, would.
+    # Its events were sealed and take no space; its output, which contains all results, would.
     assert "return less from activities" in status["failure"]["message"]
     run = namespace.whole("grows")
     check_history(run)

@@ -1,4 +1,4 @@
-"""Chance in the tests of the engine: deciders that ask for anything, a world in which anything happens, in any order."""
+"""Random tests of the engine: deciders with random commands, in a world with random events in any order."""
 
 import json
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class Chance:
         )
 
     def program(self) -> Any:
-        """What is asked for at each event, in one go or in several; after how many events it ends, and how; what it costs."""
+        """The commands for each event, in one or several parts; the number of events until the end, and the outcome; the cost."""
         batches = [
             [self.wishes() for _ in range(self.random.choice([1, 1, 1, 2, 3]))]
             for _ in range(self.random.randint(1, 6))
@@ -97,7 +97,7 @@ class Chance:
         return drawn
 
     def happening(self) -> Any:
-        """What, whom it is about, which attempt next to the open one (-1 and 1 are stale or made up), and a variant."""
+        """The kind, the subject, the attempt relative to the open one (-1 and 1 are stale or invented), and a variant."""
         shift = self.random.choice([0, 0, 0, 0, 0, 0, -1, 1])
         return self.random.choice(_KINDS), self.random.randint(0, 7), shift, self.random.randint(0, 3)
 
@@ -125,7 +125,7 @@ _KINDS = [
 
 
 class Whim:
-    """Decides by a program of wishes, going round in it; names are made from a count that it keeps in its memory."""
+    """Decides by a cyclic program of wishes; names come from a counter in its memory."""
 
     def __init__(self, program: Any) -> None:
         self.batches, self.ending, self.work = program
@@ -215,7 +215,7 @@ class Whim:
 
 @dataclass
 class World:
-    """A run to which anything may happen; what must hold whatever happens is checked after every pass."""
+    """A run with random events; the invariants are checked after every step."""
 
     program: Any
     state: RunState = field(init=False)
@@ -350,7 +350,7 @@ class World:
             case _:
                 return []
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         ids = [event.event_id for event in self.history]

@@ -242,12 +242,12 @@ class Drive:
         return [type(event).__name__ for event in self.history]
 
     def new(self) -> list[str]:
-        """Types of the events of the last pass."""
+        """Types of the events of the last step."""
         assert self.last is not None
         return [type(event).__name__ for event in self.last.events]
 
     def check_replay(self) -> None:
-        """The history leads to the state again, with the same decider."""
+        """Check that the history replays to the state with the same decider."""
         self.script.broken = False
         replayed = history.replay(
             self.history, self.script, undecided=len(self.state.undecided), unfinished=self.state.unfinished

@@ -1,4 +1,4 @@
-"""Going through a history once more: to the end, or to a point from which another one follows."""
+"""Replays of a history: to the end, or to a point from which another one continues."""
 
 from typing import Any
 

@@ -57,7 +57,7 @@ def test_a_google_wait_is_never_longer_than_its_maximum(policy: RetryPolicy, att
 
 @given(googles, st.integers(min_value=1, max_value=1100))
 def test_a_google_wait_is_the_sum_of_its_steps(policy: RetryPolicy, attempt: int) -> None:
-    """The reference's words, step by step: it doubles `maxDoublings` times, then grows by the last doubled wait."""
+    """As in the reference, step by step: the wait doubles `maxDoublings` times, then grows by the last doubled wait."""
     given_ = policy.cloud_scheduler
     assert given_ is not None
     wait = step = given_.min_backoff_duration // timedelta(microseconds=1)

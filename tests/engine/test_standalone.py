@@ -1,4 +1,4 @@
-"""Standalone activities: runs that do one activity of workers, and close as it closes."""
+"""Standalone activities: runs of one activity of workers, which close with its outcome."""
 
 from itertools import count
 from typing import Any

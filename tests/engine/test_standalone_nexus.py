@@ -1,4 +1,4 @@
-"""Standalone Nexus operations: runs that have one operation done, and close as it closes."""
+"""Standalone Nexus operations: runs of one operation, which close with its outcome."""
 
 from itertools import count
 from typing import Any

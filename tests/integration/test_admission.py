@@ -42,7 +42,7 @@ def is_installed(kubectl: Cluster, file: Path) -> bool:
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_admission(kubectl: Cluster, namespace: str, kind: str, case: Json) -> None:
-    # Not applied, which drops every null before anything is sent.
+    # Not applied: `apply` drops every null before it sends the object.
     asked = manifest(kind, case)
     if "refused" not in case:
         assert_part(case.get("stored", {}), kubectl.objects.create(namespace, asked, dryRun="All"), kind)
@@ -158,7 +158,7 @@ def test_changes(kubectl: Cluster, stored: str, kind: str, change: Json, want_sa
 
 
 def try_status(kubectl: Cluster, namespace: str, status: Json) -> Json:
-    """The run as it were with this status."""
+    """The run with this status, in a dry run."""
     change = {"status": status}
     return kubectl.objects.patch("workflowrun", namespace, "one", change, subresource="status", dryRun="All")
 

@@ -25,7 +25,7 @@ async def test_a_successful_pod_is_kept_for_its_log_until_it_expires(
     assert (await asyncio.to_thread(namespace.closed, "well"))["phase"] == "Completed"
     pod = await asyncio.to_thread(namespace.wait, "its pod to be released", released)
     expires = datetime.fromtimestamp(int(pod["metadata"]["labels"][EXPIRES_LABEL]), UTC)
-    await asyncio.to_thread(namespace.pod, "well-2-1", "Succeeded")  # the phase follows the container a little later
+    await asyncio.to_thread(namespace.pod, "well-2-1", "Succeeded")  # the phase follows the container with a delay
     assert "all went well" in namespace("logs", "well-2-1")
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     async with Client.open(find_access(), user_agent="perdure-test") as client:

@@ -188,7 +188,7 @@ def test_concurrent_signals_with_start_create_one_run_with_both_signals(namespac
     assert {each["runId"] for each in results} == {run["metadata"]["uid"]}
     status = namespace.closed(run["metadata"]["name"])
     assert status["output"] == ["lamp", "table"]
-    # It has completed, and by default an id is used again only after a failure.
+    # It has completed, and by default, an ID is reused only after a failure.
     start = {"name": "approved", "start": {"workflow": {"name": "cart"}}}
     reason, message = ask(namespace, "late", workflow_id("Cart 7, of=ada\\"), signalWithStart=start)
     assert reason == "WorkflowExecutionCompleted"

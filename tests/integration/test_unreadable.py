@@ -1,4 +1,4 @@
-"""Objects that the API server takes and the operator cannot read: each gets a condition, and each Operation on it an answer."""
+"""Objects that the API server accepts but the operator cannot read: each gets a condition, and its Operations an answer."""
 
 import json
 from typing import Any

@@ -94,7 +94,7 @@ class Drive:
                 self.asked.append(("cancel", run.name))
 
     def advance(self, *happened: inp.ScheduleInput) -> dict[str, Answer]:
-        """One pass, and more if it wants more."""
+        """One reconciliation, and further ones if requested."""
         answers: dict[str, Answer] = {}
         while True:
             transition = self.decide(*happened)

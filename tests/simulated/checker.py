@@ -1,4 +1,4 @@
-"""What must hold whatever happens, checked at every write and at the end (docs/architecture.md: Invariants).
+"""Invariants, checked at every write and at the end (docs/architecture.md: Invariants).
 
 At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is open.
 No name of a pod or run is used twice, and no attempt follows one that has succeeded. Nothing that is still waited for is deleted
@@ -139,7 +139,7 @@ class Checker:
         self._histories.check_write(write)
 
     def _check_schedule(self, write: Write) -> None:
-        """A Schedule stops following a run only when that has ended, with all that continue it."""
+        """A Schedule stops following a run only when the run and its successors have closed."""
         before, after = (
             {run["runId"]: run["name"] for run in state(each).get("running") or () if run.get("runId")}
             for each in (write.before or {}, write.after)

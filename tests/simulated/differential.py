@@ -128,8 +128,8 @@ def _pod(random: Random) -> Json:
     allowed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
     safe = {**allowed, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"name": "main", "image": random.choice(_VALUES), "securityContext": safe}
-    # The pod garbage collector takes away what waits for a node and is deleted, and, 40 s after it has first heard of a node
-    # that does not exist, what runs there: so each pod has such a node of its own.
+    # The pod garbage collector removes deleted pods that wait for a node, and, 40 s after it first sees a missing node,
+    # the pods on it: so each pod has its own missing node.
     spec: Json = {
         "containers": [container],
         "nodeName": f"nowhere-{random.getrandbits(64):x}",

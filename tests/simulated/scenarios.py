@@ -17,6 +17,7 @@ from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
 from simulated.caching import caching
+from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import activity_limits, limits
 from simulated.loop import START
@@ -224,7 +225,7 @@ def _check_children(world: World, parent: str, ends: set[str]) -> None:
 
 
 async def deletion(world: World) -> None:
-    """Runs are deleted at any moment of their lives, with requests under way; some names are used again."""
+    """Runs are deleted at any time, with requests in flight; some names are reused."""
     world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.25, "flaky")
@@ -429,7 +430,7 @@ async def standalone(world: World) -> None:
 
 
 def _check_timeout_of_activity(world: World, name: str) -> None:
-    """See that an activity did not time out early."""
+    """Check that an activity did not time out early."""
     events = history.decode_events(world.checker.history(world.runs()[name]))
     scheduled, last = events[min(1, len(events) - 1)], events[-1]
     if isinstance(last, ev.WorkflowExecutionTimedOut) and isinstance(scheduled, ev.ActivityTaskScheduled):
@@ -481,6 +482,7 @@ SCENARIOS: dict[str, Scenario] = {
         workspaces,
         artifacts,
         caching,
+        container_groups,
         code,
     )
 }

@@ -63,7 +63,7 @@ def test_an_unreadable_object_does_not_hide_the_others() -> None:
 
 
 @pytest.mark.parametrize("state", ["open", "waiting"])
-def test_a_run_that_was_deleted_unseen_keeps_neither_its_limits_nor_its_workflow_id(state: str) -> None:
+def test_a_run_deleted_unseen_releases_its_limits_and_workflow_id(state: str) -> None:
     limits = [{"name": "mutex"}]
 
     async def scenario(world: World) -> None:
@@ -88,7 +88,7 @@ def test_a_run_that_was_deleted_unseen_keeps_neither_its_limits_nor_its_workflow
     assert simulate(scenario, _calm()).violations == []
 
 
-def test_a_watch_that_lags_does_not_bring_back_a_run_that_another_operator_has_closed() -> None:
+def test_a_lagging_watch_does_not_bring_back_a_run_closed_by_another_operator() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         await asyncio.sleep(5)

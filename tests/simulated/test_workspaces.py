@@ -1,6 +1,6 @@
 """Claims of workspaces: created once, shared by the pods of a run, taken over by a retry, released when the run closes.
 
-The scenario `workspaces` has everything go wrong: see test_seeds.py.
+The scenario `workspaces` injects all faults: see test_seeds.py.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ def test_a_retry_owns_the_claim_before_it_needs_it() -> None:
 
 
 @pytest.mark.parametrize("collected", [False, True], ids=["owned", "deleted"])
-def test_a_retry_that_is_overtaken_by_the_deletion_of_its_run_does_not_start_without_the_files(
+def test_a_retry_whose_run_is_deleted_meanwhile_does_not_start_without_the_files(
     monkeypatch: pytest.MonkeyPatch, *, collected: bool
 ) -> None:
     """The retry has read the history already. Whether it becomes an owner of the claim before the claim is deleted varies."""

@@ -75,7 +75,7 @@ class Nests:
 
 @workflow.defn
 class Orchestrates:
-    """Has an activity of a Workflow done by a pod, and starts a Workflow as a child."""
+    """Runs an activity of a Workflow in a pod, and starts a Workflow as a child."""
 
     @workflow.run
     async def run(self, name: str) -> list[Any]:

@@ -180,7 +180,7 @@ class Brief:
 
 
 @workflow.defn
-class Tells:
+class SendsSignals:
     """Sends signals to another workflow, and returns the errors."""
 
     @workflow.run
@@ -253,7 +253,7 @@ class Chain:
 
 @workflow.defn
 class CallsLocally:
-    """Has an activity done by the worker that decides, which prolongs its workflow task meanwhile."""
+    """Calls a local activity of its worker, which extends its workflow task meanwhile."""
 
     @workflow.run
     async def run(self, name: str) -> str:

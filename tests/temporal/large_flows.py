@@ -1,4 +1,4 @@
-"""Workflows and activities of the tests with Temporal's SDK that hand on large payloads."""
+"""Workflows and activities of the tests with Temporal's SDK that pass on large payloads."""
 
 import asyncio
 from datetime import timedelta

@@ -97,7 +97,7 @@ class ManualWorker:
         )
 
     async def signal(self, handle: WorkflowHandle[Any, Any], name: str, request_id: str = "") -> None:
-        """Signal once: the SDK's own client tries again where the operator is busy."""
+        """Signal without retries: the SDK's client retries while the operator is busy."""
         await self.temporal.client.workflow_service.signal_workflow_execution(
             SignalWorkflowExecutionRequest(
                 **self._of,
@@ -115,7 +115,7 @@ def _answer(said: str) -> WorkflowQueryResult:
 
 
 def schedule(name: str, queue: str, **timeouts: timedelta) -> Command:
-    """To schedule an activity."""
+    """A command that schedules an activity."""
     command = Command(command_type=CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK)
     said = command.schedule_activity_task_command_attributes
     said.activity_id, said.activity_type.name, said.task_queue.name = name, "any", queue

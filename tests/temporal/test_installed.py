@@ -78,7 +78,7 @@ def test_a_worker_in_the_cluster_trusts_a_certificate_supplied_by_the_administra
 
 @contextmanager
 def installed_with(system: Cluster, *values: str) -> Iterator[None]:
-    """The chart has other values for the length of the block."""
+    """Change values of the chart for the length of the block."""
     helm = shutil.which("helm", path=cache_folder() / "bin") or shutil.which("helm")
     assert helm is not None
 

@@ -1,4 +1,4 @@
-"""The operator is killed with -9, again and again, while workers work: nothing is lost, nothing is done twice."""
+"""The operator is killed repeatedly while workers run: nothing is lost, and nothing is executed twice."""
 
 import asyncio
 import functools

@@ -88,7 +88,7 @@ async def test_the_history_names_the_user_who_made_a_request(guarded: Operator) 
     named = {EventType.Name(event.event_type): event.principal.name for event in events[1:] if event.principal.name}
     signaled, terminated = "EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED", "EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED"
     assert named == {signaled: user, terminated: user}
-    # Who has made the run says the API server, which takes this operator, that runs outside of the cluster, for a user.
+    # The API server records the creator. It treats this operator, which runs outside of the cluster, as a user.
     assert events[0].principal.name
 
 

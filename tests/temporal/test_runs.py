@@ -161,7 +161,7 @@ async def test_49_a_cron_schedule_continues_after_a_failure(temporal: Temporal) 
 
 
 async def closed(temporal: Temporal, run: WorkflowHandle[Any, Any]) -> tuple[Any, Any]:
-    """The first and the last event of a run that is followed by another one, once it has closed."""
+    """The first and the last event of a run with a successor, once it has closed."""
 
     async def following() -> tuple[Any, Any] | None:
         events = await temporal.history(run)
@@ -253,7 +253,7 @@ async def test_a_too_deeply_nested_child_is_a_failure_that_code_can_catch(tempor
 
 async def test_51_a_signal_to_a_missing_workflow_fails_in_the_workflow_but_not_its_task(temporal: Temporal) -> None:
     async with temporal.worker():
-        wrong = await temporal.run(flows.Tells.run, "there-is-none", None, ["hello"])
+        wrong = await temporal.run(flows.SendsSignals.run, "there-is-none", None, ["hello"])
         assert ["not found" in message.lower() for message in wrong] == [True]
 
 

@@ -215,7 +215,7 @@ def test_the_certificate_of_the_api_server_is_verified(tls_api: Any, pod: Any, c
 
 
 def test_a_signal_handler_can_check_for_cancellation_at_any_time(pod: Any, clock: Any) -> None:
-    """A handler runs between any two instructions of the thread that heartbeats, also where that holds the lock."""
+    """A handler can run between any two instructions of the heartbeat thread, even while it holds the lock."""
     beats = pod.with_lease(3600).heartbeats(clock)
     before = signal.signal(signal.SIGVTALRM, lambda *_: beats.cancelled())
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.0001, 0.0001)

@@ -353,7 +353,7 @@ def test_notes_contain_three_commands(helm: Helm) -> None:
 def test_an_invalid_value_is_rejected_with_its_path(
     helm: Helm, setting: str, want_place: str, want_message: str
 ) -> None:
-    """In the words of helm 4, or of helm 3."""
+    """With the message of helm 4 or helm 3."""
     done = helm("template", "perdure", str(CHART), "--set-json", setting)
     assert done.returncode != 0
     said = done.stderr.replace('"', "'")

@@ -1,4 +1,4 @@
-"""Requests to one run by name, or to all open runs that a selector chooses."""
+"""Requests to one run by name, or to all open runs that match a selector."""
 
 import asyncio
 from typing import Any

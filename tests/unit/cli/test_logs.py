@@ -131,11 +131,13 @@ def test_deleted_pods_are_reported(shop: ApiServer) -> None:
     shop.answers[PODS] = items()
     code, out, err = logs("--step", "reserve")
     assert (code, out) == (1, [])
-    assert err.splitlines() == [
+    *gone, hint = err.splitlines()
+    assert gone == [
         "reserve#1: pod order-42-2-1 was deleted, and its log with it",
         "reserve#2: pod order-42-2-2 was deleted, and its log with it",
-        "`podRetention` of an activity sets how long its pods are kept",
     ]
+    assert "`artifacts.archiveLogs` of an activity stores the logs" in hint
+    assert "`podRetention` sets how long its pods are kept" in hint
 
 
 def test_pending_pods_and_missing_pods_are_reported(server: ApiServer) -> None:
@@ -220,6 +222,17 @@ def test_a_step_filter_includes_nested_steps() -> None:
     )
     taken = [log.step for log in found if Choice(steps=["rooms", "a"]).takes(log)]
     assert taken == ["rooms[3]", "rooms[13]", "a/rooms"]
+
+
+def test_each_container_of_an_activity_has_a_log() -> None:
+    several = pod("sum", 2, 1, RUNS_NOW)
+    several["spec"]["containers"].append({**several["spec"]["containers"][1], "name": "fetch"})
+    several["status"]["containerStatuses"].append({"name": "fetch", "state": BROKEN})
+    found = logs_of(Flow().run(), [several])
+    assert [(log.title(), log.container, log.ended, log.failed) for log in found] == [
+        ("sum#1/activity", "activity", False, False),
+        ("sum#1/fetch", "fetch", True, True),
+    ]
 
 
 def test_a_pod_without_attempt_annotations_is_ignored() -> None:

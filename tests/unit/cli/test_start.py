@@ -213,7 +213,7 @@ def test_wait_ends_when_the_run_is_deleted(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("existing", [[], [Flow().object]], ids=["not found", "deleted"])
-def test_a_missing_run_can_be_no_error(server: ApiServer, existing: list[dict[str, Any]]) -> None:
+def test_wait_can_ignore_a_missing_run(server: ApiServer, existing: list[dict[str, Any]]) -> None:
     server.answers[f"{RUNS}/order-42"] = lambda: existing.pop() if existing else None
     server.answers[RUNS] = items()
     done = call("wait", "order-42", "--ignore-not-found")

@@ -1,4 +1,4 @@
-"""The tree of steps of runs that branch, loop, wait, fail and are undone; times are seconds since the start."""
+"""The tree of steps of runs that branch, loop, wait, fail and are compensated; times are seconds since the start."""
 
 import pytest
 

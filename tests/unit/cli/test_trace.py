@@ -209,7 +209,7 @@ def test_an_export_repeats_its_ids_and_links_to_the_parent(server: ApiServer) ->
     assert second[0]["links"] == [{"traceId": "aaaaaaaabbbbccccddddeeeeeeeeeeee", "spanId": "aaaaaaaabbbbcccc"}]
 
 
-def test_what_was_open_when_the_run_ended_has_stopped(server: ApiServer) -> None:
+def test_open_work_is_stopped_when_the_run_ends(server: ApiServer) -> None:
     flow = Flow(timeout=timedelta(seconds=20)).started(5).at(20)
     whole, step, attempt = otlp(server, flow)
     assert whole["status"] == {"code": 2, "message": "TimedOut"}

@@ -8,6 +8,6 @@ import structlog
 
 @pytest.fixture(scope="module")
 def quiet() -> Iterator[None]:
-    """Work fails on purpose, often."""
+    """Silence logs: work often fails on purpose."""
     with structlog.testing.capture_logs():
         yield

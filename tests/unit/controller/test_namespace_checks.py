@@ -37,7 +37,7 @@ async def test_a_failed_check_is_repeated_and_does_not_delay_other_namespaces() 
 
 
 @in_virtual_time
-async def test_a_member_that_does_not_own_the_subject_checks_nothing() -> None:
+async def test_a_member_checks_only_subjects_that_it_owns() -> None:
     checked: list[str | None] = []
 
     async def check(namespace: str | None) -> None:

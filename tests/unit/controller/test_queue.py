@@ -287,7 +287,7 @@ def test_no_wake_is_lost_or_invented(events: list[tuple[float, str, str | float]
             assert queue.depth == 0
             assert queue.armed == 0
         broke = {key for _, key, what in events if what == "breaks"}
-        # A retry replaces the timer: a finished work returns its next time again.
+        # A retry replaces the timer: finished work returns its next time again.
         due = [(when, key) for key, when in armed.items() if key not in broke]
         for when, key in woken + due:
             assert any(started >= when - 0.001 for started in bench.times(key))  # rounded, as they are

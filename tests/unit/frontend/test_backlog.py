@@ -1,4 +1,4 @@
-"""Whose turn it is in a task queue."""
+"""The order of dispatch in a task queue."""
 
 import math
 from collections import Counter

@@ -23,7 +23,7 @@ def limit(rate: float | None) -> RateLimit:
 
 
 def passed(limits: RateLimits, rank: Rank, seconds: float) -> int:
-    """How many of one rank pass within some seconds."""
+    """The number of items of one rank that pass within some seconds."""
     time, number = 0.0, 0
     while (wait := limits.wait(time, rank)) < math.inf and (time := time + wait) < seconds - 1e-9:
         limits.count(time, rank)

@@ -172,6 +172,65 @@ def test_containers_of_a_set_run_in_order(tmp_path: Path) -> None:
     ]
 
 
+SET = """- name: main
+  containerSet:
+    containers:
+    - {name: a, image: a, command: [a]}
+    - {name: b, image: b, command: [b], dependencies: [a]}
+    - {name: main, image: m, command: [m], dependencies: [a]%s}"""
+
+
+def test_containers_of_a_set_wait_for_their_dependencies(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow(SET % ", volumeMounts: [{name: x, mountPath: /x}]", "entrypoint: main"))
+    assert made.complete, made.sentences
+    spec = made.activity("main")["podTemplate"]["spec"]
+    assert spec["containers"] == [
+        {
+            "name": "main",
+            "needs": ["a"],
+            "image": "m",
+            "command": ["m"],
+            "volumeMounts": [{"name": "x", "mountPath": "/x"}],
+        },
+        {"name": "a", "needs": [], "image": "a", "command": ["a"]},
+        {"name": "b", "needs": ["a"], "image": "b", "command": ["b"]},
+    ]
+    assert "initContainers" not in spec
+    report = made.simulate({"main": [{"output": "done"}]})
+    assert report["phase"] == "Completed"
+
+
+def test_the_main_container_of_a_set_returns_the_outputs_even_if_it_is_not_the_last(tmp_path: Path) -> None:
+    text = """- name: main
+  containerSet:
+    containers:
+    - {name: main, image: m, command: [m]}
+    - {name: b, image: b, command: [b], dependencies: [main]}
+    - {name: c, image: c, command: [c], dependencies: [main]}
+  outputs: {parameters: [{name: x, valueFrom: {path: /x}}]}"""
+    made = argo(tmp_path, workflow(text, "entrypoint: main"))
+    assert made.complete, made.sentences
+    main, *others = made.activity("main")["podTemplate"]["spec"]["containers"]
+    assert (main["name"], main["command"]) == ("main", ["sh", "-c"])
+    assert [each["needs"] for each in others] == [["main"], ["main"]]
+
+
+def test_containers_of_a_set_without_dependencies_need_no_command(tmp_path: Path) -> None:
+    text = "- name: main\n  containerSet: {containers: [{name: a, image: a}, {name: b, image: b}]}"
+    made = argo(tmp_path, workflow(text, "entrypoint: main"))
+    assert made.complete, made.sentences
+    spec = made.activity("main")["podTemplate"]["spec"]
+    assert spec["containers"] == [{"name": "b", "needs": [], "image": "b"}, {"name": "a", "needs": [], "image": "a"}]
+
+
+def test_parallel_containers_whose_command_is_not_known_run_one_after_the_other(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow(SET.replace(", command: [b]", "") % "", "entrypoint: main"))
+    assert made.complete, made.sentences
+    assert any("set the `command` of `b`" in sentence for sentence in made.sentences)
+    spec = made.activity("main")["podTemplate"]["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["a", "b"]
+
+
 def test_claims_become_workspaces(tmp_path: Path) -> None:
     made = argo(
         tmp_path,

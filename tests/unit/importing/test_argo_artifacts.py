@@ -146,8 +146,26 @@ def test_buckets_with_the_api_of_s3_are_the_artifact_store(tmp_path: Path) -> No
     assert made.complete, made.sentences
     assert made.activity("main")["artifacts"] == {
         "inputs": [{"name": "in", "path": "/in", "key": "data.tgz", "archive": "Tar"}],
-        "outputs": [{"name": "out", "path": "/tmp/x"}],
+        "outputs": [{"name": "out", "path": "/tmp/x", "key": "k"}],
     }
+
+
+def test_keys_connect_artifacts_that_are_not_passed(tmp_path: Path) -> None:
+    templates = """- name: main
+  dag:
+    tasks: [{name: make, template: make}, {name: use, template: use, depends: make}]
+- name: make
+  container: {image: a, command: [make]}
+  outputs: {artifacts: [{name: file, path: /mnt/file, s3: {key: "{{workflow.name}}/my-file"}}]}
+- name: use
+  container: {image: a, command: [cat, /tmp/file]}
+  inputs: {artifacts: [{name: file, path: /tmp/file, s3: {key: "{{workflow.name}}/my-file"}}]}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    (output,) = made.activity("make")["artifacts"]["outputs"]
+    (given,) = made.activity("use")["artifacts"]["inputs"]
+    assert output["key"] == given["key"] == "${run.name}/my-file"
+    assert made.simulate()["phase"] == "Completed"
 
 
 def test_hooks_use_the_artifacts_of_their_step(tmp_path: Path) -> None:

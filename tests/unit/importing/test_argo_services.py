@@ -100,4 +100,4 @@ def test_unsupported_fields_of_a_daemon_are_reported(tmp_path: Path) -> None:
 def test_a_daemon_cannot_mount_a_workspace(tmp_path: Path) -> None:
     spec = "entrypoint: main\nvolumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]"
     made = argo(tmp_path, workflow(TEMPLATES, spec))
-    assert any("a Pod that runs on its own cannot mount a workspace" in each for each in made.sentences)
+    assert any("a daemon Pod cannot mount a workspace" in each for each in made.sentences)

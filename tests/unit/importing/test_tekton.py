@@ -195,6 +195,99 @@ finally:
     assert inputs(report)[1]["status"] in {status, expected}
 
 
+def test_the_status_of_all_tasks_says_that_some_were_skipped(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        pipeline_run("""
+params: [{name: go, default: "no"}]
+tasks:
+- {name: work, taskSpec: {steps: [{image: a, script: x}]}}
+- {name: more-work, when: [{input: $(params.go), operator: in, values: ["yes"]}], taskSpec: {steps: [{image: a, script: x}]}}
+finally:
+- name: report
+  params: [{name: all, value: $(tasks.status)}]
+  taskSpec: {params: [{name: all}], steps: [{image: a, command: [echo, $(params.all)]}]}
+"""),
+    )
+    assert made.complete, made.sentences
+    given = {"work": [{"exitCode": 1}]}
+    for script, go, expected in (({}, "no", "Completed"), ({}, "yes", "Succeeded"), (given, "no", "Failed")):
+        report = made.simulate(script, input={"go": go})
+        assert inputs(report)[-1]["all"] == expected
+
+
+def test_only_results_that_the_tasks_of_a_matrix_have_written_count(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        pipeline_run("""
+tasks:
+- name: build
+  matrix: {params: [{name: os, value: [linux, mac]}]}
+  taskSpec: {params: [{name: os}], results: [{name: first}, {name: second}], steps: [{image: a, command: [x, $(params.os)]}]}
+- name: gather
+  runAfter: [build]
+  params:
+  - {name: all, value: $(tasks.build.matrix.length)}
+  - {name: first, value: $(tasks.build.matrix.first.length)}
+  - {name: second, value: $(tasks.build.matrix.second.length)}
+  taskSpec: {params: [{name: all}, {name: first}, {name: second}], steps: [{image: a, command: [x, "$(params.first)"]}]}
+"""),
+    )
+    assert made.complete, made.sentences
+    report = made.simulate(
+        {
+            "build": [
+                {"output": {"first": "1", "second": "2"}},
+                {"output": {"first": "3", "second": ""}, "whenInput": {"os": "mac"}},
+            ]
+        }
+    )
+    assert inputs(report)[-1] == {"all": 2, "first": 2, "second": 1}
+
+
+def test_a_workspace_that_a_step_lists_is_mounted_only_there(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        task_run(
+            """
+workspaces: [{name: creds}, {name: data}]
+steps:
+- {name: first, image: a, script: ls, workspaces: [{name: creds, mountpath: /creds}]}
+- {name: second, image: a, script: ls}
+sidecars:
+- {name: aside, image: a, script: ls, workspaces: [{name: creds}]}
+- {name: other, image: a, script: ls}""",
+            "{workspaces: [{name: creds, secret: {secretName: s}}, {name: data, emptyDir: {}}]}",
+        ),
+    )
+    assert made.complete, made.sentences
+    spec = made.spec["activities"][0]["podTemplate"]["spec"]
+    mounts = {
+        each["name"]: {mount["mountPath"] for mount in each.get("volumeMounts", ())}
+        for each in (*spec["initContainers"], *spec["containers"])
+    }
+    assert mounts == {
+        "step-first": {"/creds", "/workspace/data"},
+        "step-second": {"/workspace/data"},
+        "aside": {"/workspace/creds", "/workspace/data"},
+        "other": {"/workspace/data"},
+    }
+
+
+def test_a_parameter_can_say_that_an_error_is_ignored(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        task_run(
+            """
+params: [{name: mode, default: continue}]
+steps: [{name: only, image: a, onError: $(params.mode), script: exit 1}]"""
+        ),
+    )
+    assert made.complete, made.sentences
+    (step,) = made.spec["activities"][0]["podTemplate"]["spec"]["containers"]
+    assert "exitCode" in step["args"][0]
+
+
 def test_a_matrix_runs_every_combination(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,

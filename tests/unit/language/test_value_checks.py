@@ -184,6 +184,37 @@ def test_reserved_names_in_a_pod_are_rejected(activity: dict[str, Any], want: st
 
 
 @pytest.mark.parametrize(
+    ("containers", "want"),
+    [
+        (
+            [{"image": "i", "command": ["a"], "needs": ["b"]}],
+            "containers[0].needs[0]: `b` is not a container of the pod",
+        ),
+        (
+            [{"image": "i", "command": ["a"], "needs": ["b"]}, {"name": "b", "image": "i"}],
+            "containers[1].command: must be set",
+        ),
+        (
+            [
+                {"image": "i", "command": ["a"], "needs": ["b"]},
+                {"name": "b", "image": "i", "command": ["b"], "needs": ["activity"]},
+            ],
+            "containers[0].needs: the containers need each other: `activity` → `b` → `activity`",
+        ),
+    ],
+)
+def test_containers_without_a_valid_order_are_rejected(containers: list[dict[str, Any]], want: str) -> None:
+    (finding,) = findings_of(activities=[{**TEMPLATE, "podTemplate": {"spec": {"containers": containers}}}])
+    assert finding.startswith(f"Error spec.activities[0].podTemplate.spec.{want}")
+
+
+def test_an_init_container_has_no_needs() -> None:
+    spec = {"containers": [{"image": "i"}], "initContainers": [{"name": "first", "image": "i", "needs": []}]}
+    (finding,) = findings_of(activities=[{**TEMPLATE, "podTemplate": {"spec": spec}}])
+    assert "initContainers[0].needs: must not be used" in finding
+
+
+@pytest.mark.parametrize(
     "activity",
     [
         {"container": {"image": "i", "name": "perdure-sidecar"}},

@@ -8,6 +8,7 @@ import pytest
 from perdure.api import labels
 from perdure.api.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
+from perdure.language.containers import resolve
 from perdure.runtime import InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod, outcome
 from perdure.runtime.artifacts import references, stop_seconds, with_artifacts
 
@@ -166,6 +167,15 @@ def test_only_the_sidecar_has_the_credentials_of_the_store(make: Any) -> None:
     stores = {each["valueFrom"]["secretKeyRef"]["name"] for each in sidecar["env"] if "secretKeyRef" in str(each)}
     assert stores == {"team"}
     assert spec["terminationGracePeriodSeconds"] == 600
+
+
+def test_an_output_can_have_a_copy_with_a_key(make: Any) -> None:
+    output = {"name": "report", "path": "/out/report", "key": "${input.day}/report"}
+    definition = resolve(make.activity(artifacts={"outputs": [output]}), input={"day": "$5"}, run={}, attempt=1)
+    spec = build_pod(make.run, make.attempt, with_artifacts(definition, "perdure:test"), PodSettings())["spec"]
+    (sidecar,) = spec["initContainers"]
+    (wanted,) = [each["value"] for each in sidecar["env"] if each["name"] == "PERDURE_OUTPUTS"]
+    assert json.loads(wanted) == [{"name": "report", "path": "/out/report", "key": "$$5/report"}]
 
 
 def test_outputs_in_a_volume_of_the_container_are_read_from_it(make: Any) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bounded_memory(most: int) -> Iterator[None]:
-    """Check that the block leaves at most so many bytes allocated that were not before."""
+    """Check that the block leaves at most a number of additional bytes allocated."""
     gc.collect()
     tracemalloc.start()
     try:

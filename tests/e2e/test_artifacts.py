@@ -23,7 +23,7 @@ http.server.ThreadingHTTPServer(("", 8000), http.server.SimpleHTTPRequestHandler
 
 
 def serve(namespace: Cluster) -> str:
-    """Start an HTTP server with files; gives its URL."""
+    """Start an HTTP server with files, and return its URL."""
     start(namespace, "server", ["python", "-c", _SERVER])
     return url_of(namespace, "server")
 
@@ -66,7 +66,7 @@ def test_an_activity_finds_its_artifacts_when_it_starts(namespace: Cluster) -> N
 
 
 def example(namespace: Cluster, name: str) -> dict[str, Any]:
-    """Run the example; gives the status of the run."""
+    """Run the example, and return the status of the run."""
     for manifest in ("workflow", "run"):
         given = yaml.safe_load((REPOSITORY / f"examples/artifacts/{manifest}.yaml").read_text())
         if manifest == "run":

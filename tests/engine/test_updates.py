@@ -1,4 +1,4 @@
-"""Updates, and the speculative tasks that bring them to workers."""
+"""Updates, and the speculative tasks that deliver them to workers."""
 
 from datetime import timedelta
 

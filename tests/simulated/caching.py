@@ -83,7 +83,7 @@ async def caching(world: World) -> None:
     await world.trouble(200)
     await world.calm(400)
     await world.rest()
-    for i in range(2):  # without trouble, the second run uses the results of the first
+    for i in range(2):  # without faults, the second run uses the results of the first
         world.create("WorkflowRun", f"late{i}", {"inline": CACHED, "input": {"one": "e", "two": "e"}})
         await asyncio.sleep(60)
     await world.rest()

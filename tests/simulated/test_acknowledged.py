@@ -1,4 +1,4 @@
-"""What was acknowledged more than once, or is not recorded, is found."""
+"""Repeated and unrecorded acknowledgments are reported."""
 
 from typing import Any
 
@@ -45,17 +45,17 @@ def acknowledged(failures: list[str]) -> Acknowledged:
     return Acknowledged(failures.append)
 
 
-def test_a_signal_that_was_accepted_and_is_recorded_once_is_fine(acknowledged: Acknowledged, failures: Any) -> None:
+def test_an_accepted_signal_recorded_once_is_valid(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.signalled("flow", "one")
     assert found(acknowledged, failures, run("a", "one"), run("b")) == ""
 
 
-def test_a_lost_signal_is_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_lost_signal_is_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.signalled("flow", "one")
     assert "signal one to flow was accepted, and 0 runs have it" in found(acknowledged, failures, run("a", "two"))
 
 
-def test_a_signal_in_two_runs_is_found_unless_one_is_a_reset(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_signal_in_two_runs_is_reported_unless_one_is_a_reset(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.signalled("flow", "one")
     assert "2 runs have it" in found(acknowledged, failures, run("a", "one"), run("b", "one"))
     failures.clear()
@@ -63,22 +63,22 @@ def test_a_signal_in_two_runs_is_found_unless_one_is_a_reset(acknowledged: Ackno
     assert found(acknowledged, failures, run("a", "one"), run("b", "one")) == ""
 
 
-def test_a_signal_that_is_twice_in_a_run_is_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_signal_recorded_twice_in_a_run_is_reported(acknowledged: Acknowledged, failures: Any) -> None:
     assert "signal one is 2 times in run a" in found(acknowledged, failures, run("a", "one", "one"))
 
 
-def test_a_run_that_was_started_and_does_not_exist_is_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_started_run_that_does_not_exist_is_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.started("flow", "request", "gone")
     assert "do not exist" in found(acknowledged, failures, run("a"))
 
 
-def test_two_runs_of_one_request_are_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_two_runs_of_one_request_are_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.started("flow", "request", "a")
     acknowledged.started("flow", "request", "b")
     assert failures == ["one request has started runs a and b of flow"]
 
 
-def test_two_decisions_of_one_task_are_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_two_decisions_of_one_task_are_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.decided("a", 3, b"one")
     acknowledged.decided("a", 3, b"one")  # the same response, repeated
     assert failures == []
@@ -86,7 +86,7 @@ def test_two_decisions_of_one_task_are_found(acknowledged: Acknowledged, failure
     assert failures == ["two decisions of task 3 of run a are accepted"]
 
 
-def test_two_reports_of_one_attempt_are_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_two_reports_of_one_attempt_are_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.reported(b"token")
     acknowledged.reported(b"token")
     assert failures == ["two reports of attempt token are accepted"]

@@ -1,4 +1,4 @@
-"""A replay of a workflow finds what its code would not decide."""
+"""A replay of a workflow reports events that its code would not cause."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -46,7 +46,7 @@ def update(how: str) -> Message:
 
 
 def decided(*messages: Message) -> Decided:
-    """What the code decides in the first task."""
+    """The decision of the code in the first task."""
     replay = Replay()
     replay.feed(beginning())
     return replay.decide(messages)
@@ -84,7 +84,7 @@ def test_a_history_that_records_all_decisions_replays() -> None:
     replay.finish()
 
 
-def test_a_worker_that_has_decided_does_not_decide_again_when_it_gets_the_rest() -> None:
+def test_a_worker_does_not_repeat_its_decision_when_it_gets_the_recorded_events() -> None:
     replay = Replay()
     replay.feed(beginning())
     made = replay.decide()
@@ -92,31 +92,31 @@ def test_a_worker_that_has_decided_does_not_decide_again_when_it_gets_the_rest()
     replay.finish()
 
 
-def test_a_decision_that_is_not_recorded_is_found() -> None:
+def test_an_unrecorded_decision_is_an_error() -> None:
     replay = Replay()
     replay.feed([*beginning(), COMPLETED, *recorded(decided().decisions[:-1])])
     with pytest.raises(NondeterminismError, match="no event records"):
         replay.finish()
 
 
-def test_an_event_that_records_no_decision_is_found() -> None:
+def test_an_event_without_a_decision_is_an_error() -> None:
     made = decided().decisions
     events = [*beginning(), COMPLETED, *recorded([*made, made[0]])]
     with pytest.raises(NondeterminismError, match="the code decides None"):
         Replay().feed(events)
 
 
-def test_a_gap_is_found() -> None:
+def test_a_gap_is_an_error() -> None:
     with pytest.raises(NondeterminismError, match="event 3 follows event 1"):
         Replay().feed([beginning()[0], beginning()[2]])
 
 
-def test_an_event_within_a_task_is_found() -> None:
+def test_an_event_within_a_task_is_an_error() -> None:
     with pytest.raises(NondeterminismError, match="event 4 is within task 3"):
         Replay().feed([*beginning(), event(4, "WORKFLOW_EXECUTION_SIGNALED")])
 
 
-def test_a_failure_of_a_task_that_was_completed_is_found() -> None:
+def test_a_failure_of_a_completed_task_is_an_error() -> None:
     replay = Replay()
     replay.feed(beginning())
     replay.decide()
@@ -133,7 +133,7 @@ def test_accepted_updates_replay_and_rejected_ones_leave_no_event() -> None:
 
 
 @pytest.mark.parametrize("lost", ["ACCEPTED", "COMPLETED"])
-def test_a_lost_event_of_an_update_is_found(lost: str) -> None:
+def test_a_lost_event_of_an_update_is_an_error(lost: str) -> None:
     events = recorded(decided(update("now")).decisions)
     kept = [each for each in events if not EventType.Name(each.event_type).endswith(f"UPDATE_{lost}")]
     for number, each in enumerate(kept, start=5):

@@ -51,7 +51,7 @@ def simulate(*arguments: str, program: tuple[str, ...] = ("-m", "simulated")) ->
     [("1",), ("2",), ("3", "--fleet")],
     ids=["one operator", "two operators", "three operators that share the work"],
 )
-def test_the_invariants_hold_whatever_happens(operators: tuple[str, ...]) -> None:
+def test_the_invariants_hold_under_random_faults(operators: tuple[str, ...]) -> None:
     """Operators are killed, frozen and cut off, requests and their answers are lost, watches lag and have gaps."""
     scenarios = sorted(SCENARIOS.keys() - (SERVE_SDKS if operators == ("2",) else set()))
     found = simulate("--scenario", *scenarios, "--operators", *operators, "--seed", str(FIRST), "--seeds", str(SEEDS))

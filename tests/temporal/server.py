@@ -1,6 +1,6 @@
 """The real operator as a process of this machine, against a real API server, for tests that speak Temporal to it.
 
-It runs here and not in the cluster so that a kill hits at the very instant, and because a client needs a way in.
+It runs here and not in the cluster so that a kill takes effect immediately, and because a client needs a way in.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Operator(Process):
 
     @cached_property
     def authority(self) -> str:
-        """What clients should trust: the operator publishes it in the namespace."""
+        """The authority that clients should trust; the operator publishes it in the namespace."""
 
         def published() -> str:
             found = self.cluster.get("configmap", AUTHORITY) or {}

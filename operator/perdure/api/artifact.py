@@ -33,7 +33,7 @@ class Archive(StrEnum):
     """How files are packed."""
 
     NONE = "None"
-    """Not at all: one file."""
+    """No archive: a single file."""
 
     TAR = "Tar"
     """A tar archive, also compressed by gzip, bzip2 or xz."""
@@ -101,7 +101,7 @@ class InputArtifact(SpecModel):
     """Download the file from an HTTP server."""
 
     raw: RawSource | None = None
-    """Write the file from a text."""
+    """Write a text to the file."""
 
     archive: Archive = Archive.NONE
     """None: `path` is the file. Tar: `path` is a folder with the files of the archive. Not for `from`: an output artifact is
@@ -120,6 +120,10 @@ class OutputArtifact(SpecModel):
     path: MountPath
     """Where the container of the activity writes it: a file, or a folder, which is stored as a tar archive compressed by gzip.
     The folder that contains it becomes an empty volume; directly below `/`, it must be a folder, which becomes one itself."""
+
+    key: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """The key of a copy in the artifact store, below its `prefix`, for those who do not get the artifact from a step; text with
+    expressions, as in `container`. A later attempt or run replaces the copy, and Perdure never deletes it. Default: no copy."""
 
     optional: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether an attempt that does not write it succeeds. Default: false."""

@@ -35,6 +35,8 @@ class LogReader:
     run: Object
     choice: Choice
     children: bool
+    prefix: bool = True
+    """Whether each line begins with the step and the attempt."""
     query: dict[str, str]
     lines: Callable[[], Lines]
     closed: bool = False
@@ -85,14 +87,15 @@ class LogReader:
         Args:
             required: Whether to exit with 1 if there are no logs.
         """
-        tasks: dict[str, asyncio.Task[None]] = {}
+        tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         try:
             while True:
                 look = await self._look_on()
                 self.closed = all(run.closed for run in look.runs)
                 for log in look.logs:
-                    if log.readable and log.pod not in tasks and self.choice.takes(log):
-                        tasks[log.pod] = asyncio.create_task(self._show(log, follow=True))
+                    where = log.pod, log.container
+                    if log.readable and where not in tasks and self.choice.takes(log):
+                        tasks[where] = asyncio.create_task(self._show(log, follow=True))
                 if self.closed:
                     break
                 _raise_first(tasks.values())
@@ -104,7 +107,8 @@ class LogReader:
             for task in tasks.values():
                 task.cancel()
         last = await self._look(past=True)
-        missed = [log for log in last.gone if log.pod not in tasks]
+        seen = {pod for pod, _ in tasks}
+        missed = [log for log in last.gone if log.pod not in seen]
         if required or missed:
             self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks) or not required)
 
@@ -150,7 +154,7 @@ class LogReader:
                         text = lines.take(raw)
                         tries = 0
                         if text is not None:
-                            typer.echo(f"{title}: {text}")
+                            typer.echo(f"{title}: {text}" if self.prefix else text)
                 except GoneError:
                     _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:

@@ -9,16 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import structlog
-
 from perdure.api import labels
-from perdure.controller.fleet.shards import Shards
-from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_poll
-
-LOOK_SECONDS: Final = 30.0
-"""Seconds between two checks, and so the most that an object stays too long."""
+from perdure.kube.clock import now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +40,10 @@ CACHED_RESULTS: Final = ExpiringKind(
 )
 
 
-async def delete_for_ever(client: kube.Client, served: ServedNamespaces, shards: Shards) -> None:
-    """Delete objects when they expire, until cancelled.
-
-    Args:
-        client: The client of the API server.
-        served: The served namespaces.
-        shards: The shards, so that only one member of a fleet does it.
-    """
-    log = structlog.get_logger("perdure.kept")
-    while True:
-        for namespace in served if shards.owns("", "expired-objects") else ():
-            for kind in (KEPT_PODS, CACHED_RESULTS):
-                try:
-                    await delete_expired(client, kind, namespace, now())
-                except (kube.ApiError, *kube.TRANSIENT) as error:
-                    where = {"kind": kind.plural, "namespace": namespace}
-                    log.warning("Could not delete expired objects, retrying", **where, error=repr(error))
-        await until_next_poll(LOOK_SECONDS)
+async def delete_all_expired(client: kube.Client, namespace: str | None) -> None:
+    """Delete the expired objects of all kinds in a namespace, or in all for None. Exceptions are those of `delete_expired`."""
+    for kind in (KEPT_PODS, CACHED_RESULTS):
+        await delete_expired(client, kind, namespace, now())
 
 
 async def delete_expired(

@@ -31,7 +31,7 @@ class OpenCalls:
             return await answer
         except asyncio.CancelledError:
             if task is None or task in self._tasks:
-                raise  # the caller has gone
+                raise  # the caller has disconnected
             task.uncancel()
             raise unavailable("this operator is shutting down; retry") from None
         finally:

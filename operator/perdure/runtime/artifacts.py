@@ -30,7 +30,7 @@ _SOURCES: Final = ("key", "url", "data")
 """The source of an input artifact: the artifact store, an HTTP server, or a text."""
 _STOP_SECONDS: Final = 30
 """The default grace period of Kubernetes, in seconds."""
-_STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nobody else uses)
+_STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nothing else uses)
 _RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
 _STORE: Final = {
     "ENDPOINT": "endpoint",
@@ -194,7 +194,12 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
         added = [{"name": OUTPUTS, "mountPath": path, "subPath": str(i)} for i, path in enumerate(folders)]
         main["volumeMounts"] = [*list_in(main, "volumeMounts"), *added]
     wanted = [
-        {"name": each.name, "path": posixpath.normpath(each.path), **({"optional": True} if each.optional else {})}
+        {
+            "name": each.name,
+            "path": posixpath.normpath(each.path),
+            **({"key": each.key} if each.key is not None else {}),
+            **({"optional": True} if each.optional else {}),
+        }
         for each in artifacts.outputs
     ]
     return {

@@ -291,9 +291,9 @@ def standalone_operation_refusals(s: Session) -> None:
 def standalone_operation_long_polls(s: Session) -> None:
     endpoint(s)
     run_id = begin(s).run_id
-    told = describe(s, note="scheduled")
+    reported = describe(s, note="scheduled")
     following = {"operation_id": s.named("o"), "run_id": run_id}
-    waiting = s.begin("DescribeNexusOperationExecution", **following, long_poll_token=encoded(told.long_poll_token))
+    waiting = s.begin("DescribeNexusOperationExecution", **following, long_poll_token=encoded(reported.long_poll_token))
     outcome = s.begin("PollNexusOperationExecution", **following)
     answer(s, nexus_task(s), sync_success={"payload": payload("done")})
     s.end("DescribeNexusOperationExecution", waiting, "changed")

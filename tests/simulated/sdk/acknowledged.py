@@ -1,4 +1,4 @@
-"""What operators have acknowledged to workers and clients, and the check that histories say the same in the end."""
+"""Acknowledgments of operators to workers and clients, and the check that the final histories match them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -125,7 +125,7 @@ class Acknowledged:
                 self._fail(f"the decision of task {started} of run {uid} was accepted, and is not recorded")
 
     def _check_signals(self, recorded: dict[str, list[str]]) -> None:
-        """Each accepted signal is in exactly one run, and in those that a reset has made from it."""
+        """Each accepted signal is in exactly one run, and in runs reset from it."""
         for value, workflow_id in self._signals.items():
             times = len(recorded.get(value, ()))
             if not times or (times > 1 and workflow_id not in self.resets):

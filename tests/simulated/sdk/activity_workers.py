@@ -124,7 +124,7 @@ class ActivityWorker:
         """Report the end of an attempt.
 
         Raises:
-            BrokenError, RpcError: It was not accepted, or nobody knows.
+            BrokenError, RpcError: It was not accepted, or the outcome is unknown.
         """
         request.namespace, request.task_token, request.identity = "default", task.task_token, self._name
         await self._caller.insist(f"RespondActivityTask{end}", request)

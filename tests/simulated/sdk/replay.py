@@ -1,4 +1,4 @@
-"""A run in the memory of a worker: its code, and what that has seen of its history."""
+"""A run in the memory of a worker: its code, and the events that it has seen."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence

@@ -36,7 +36,7 @@ class Crowd:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Start everyone."""
+        """Start all workers and clients."""
         for kind in (WorkflowWorker, WorkflowWorker, ActivityWorker, ActivityWorker):
             self._tasks.append(asyncio.create_task(self._replace(kind)))
         for number in range(WORKFLOWS):

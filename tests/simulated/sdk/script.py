@@ -1,4 +1,4 @@
-"""Simulated workflow code. What it does depends only on its workflow ID, its input and its history, as an SDK demands."""
+"""Simulated workflow code. What it does depends only on its workflow ID, its input and its history, as SDKs require."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class Script:
         self._is_cancelled = self._is_stopping = False
 
     def recorded(self, about: str, event_id: int) -> None:
-        """An event has opened what a command was about."""
+        """Record that an event has opened the subject of a command."""
         for item in self._all:
             if item.name == about and not item.event:
                 item.event = event_id
@@ -194,7 +194,7 @@ class Script:
     # Ends
 
     def _cancel_rest(self) -> Iterator[Decision]:
-        """Cancel what is open, and complete the updates that have waited for it."""
+        """Cancel all open work, and complete the updates that have waited for it."""
         for item in self._all:
             if item.cancelled or not item.open or item.kind == "signal":
                 continue

@@ -41,7 +41,7 @@ class StaleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class WorkerBehavior:
     """How a worker decides one task."""
 
     dies: bool
@@ -56,7 +56,7 @@ class Manners:
     """Whether it sends another response afterwards."""
 
     @classmethod
-    def draw(cls, random: Random) -> "Manners":
+    def draw(cls, random: Random) -> "WorkerBehavior":
         """The manners for the next task."""
         slow = random.choice([0.0, 0.0, 0.0, random.uniform(0, 1), random.uniform(0, 5), random.uniform(5, 16)])
         return cls(
@@ -122,7 +122,7 @@ class WorkflowWorker:
 
     async def _process(self, task: PollWorkflowTaskQueueResponse) -> PollWorkflowTaskQueueResponse | None:
         """Decide a task; return the next one, if the response to the decision has one."""
-        manners = Manners.draw(self._random)
+        manners = WorkerBehavior.draw(self._random)
         if manners.dies:
             await asyncio.sleep(manners.seconds)
             raise DeathError
@@ -187,12 +187,12 @@ class WorkflowWorker:
         await self._caller.insist("RespondWorkflowTaskFailed", request)
 
     async def _respond(
-        self, task: PollWorkflowTaskQueueResponse, made: Decided, manners: Manners
+        self, task: PollWorkflowTaskQueueResponse, made: Decided, manners: WorkerBehavior
     ) -> RespondWorkflowTaskCompletedResponse:
         """Send a decision.
 
         Raises:
-            BrokenError, RpcError: It was not accepted, or nobody knows.
+            BrokenError, RpcError: It was not accepted, or the outcome is unknown.
         """
         request = self._completion(task, made)
         sent = [self._send(task, request) for _ in range(1 + manners.twice)]

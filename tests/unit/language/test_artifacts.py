@@ -1,4 +1,4 @@
-"""Artifacts in expressions: of steps, of loops, of steps that were skipped; and what lint finds out about them."""
+"""Artifacts in expressions: of steps, of loops, and of skipped steps; and findings of lint about them."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ output: "${{steps.make.artifacts.map(each, each.report.key)}}"
     assert done.result == ["first", "second"]
 
 
-def told(steps: str) -> list[str]:
+def findings_of(steps: str) -> list[str]:
     spec = WorkflowSpec.parse(yaml.safe_load(f"{MAKE}\nsteps:\n{steps}"))
     return [f"{each.severity.value} {each.path}: {each.message}" for each in check(spec).findings]
 
@@ -111,7 +111,7 @@ def told(steps: str) -> list[str]:
 def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | None) -> None:
     fields = step if step.startswith("{") else f"{{{step}}}"
     steps = f'- {{name: make, {fields[1:]}\n- {{name: use, set: {{x: "${{{read}}}"}}}}'
-    found = [each for each in told(steps) if "is not used" not in each and "no step runs" not in each]
+    found = [each for each in findings_of(steps) if "is not used" not in each and "no step runs" not in each]
     if said is None:
         assert [each for each in found if "artifacts" in each] == []
     else:
@@ -145,7 +145,7 @@ def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | No
         ),
     ],
 )
-def test_what_is_wrong_with_artifacts_is_found(artifacts: Any, said: str) -> None:
+def test_invalid_artifacts_are_reported(artifacts: Any, said: str) -> None:
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}, "artifacts": artifacts}
     spec = WorkflowSpec.parse({"activities": [work], "steps": [{"name": "work", "activity": {"name": "work"}}]})
     assert any(

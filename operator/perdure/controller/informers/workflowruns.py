@@ -126,7 +126,7 @@ class WorkflowRuns:
             self.take(obj)
 
     def noted(self, obj: kube.Object) -> None:
-        """Process a run that this process has just written."""
+        """Process a run that this process has just written or read."""
         self._neighbors.enter(obj, deleted=False)
 
     def lost(self, entry: Entry) -> None:
@@ -226,6 +226,8 @@ class WorkflowRuns:
         if self.get(key.uid) is not run:
             return  # another member owns it now
         if run.done:
+            if not run.gone and self.directory.closed_version(key.uid) is None:
+                self.noted(run.object)  # another client has recorded its end, and the watch may lag
             self._index.runs.pop(key.uid, None)
             self.fleet.remove(key.uid)
             self._queue.forget(key)

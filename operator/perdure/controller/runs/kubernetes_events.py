@@ -7,7 +7,7 @@ from perdure.api.reasons import EventReason
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
-from perdure.engine.retired import Retired
+from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.state import DEAD_LETTER, RunState, RunStatus, closing_failure
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
@@ -22,6 +22,12 @@ _OPERATION_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
     ev.NexusOperationTimedOut: "TimedOut",
     ev.NexusOperationCanceled: "Canceled",
 }
+_ACTIVITY_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
+    ev.ActivityTaskCompleted: "Completed",
+    ev.ActivityTaskFailed: "Failed",
+    ev.ActivityTaskTimedOut: "TimedOut",
+    ev.ActivityTaskCanceled: "Canceled",
+}
 _WELL = frozenset({RunStatus.COMPLETED, RunStatus.CONTINUED_AS_NEW})
 
 
@@ -32,6 +38,16 @@ def _by(
     """Describe who made a request, and why."""
     why = event.cause if isinstance(event, ev.WorkflowExecutionCancelRequested) else event.reason
     return what + (f" by {who}" if (who := event.principal or event.identity) else "") + (f": {why}" if why else "")
+
+
+def _measure(attempt: Retired) -> None:
+    """Count an attempt that has ended, and measure one that ran."""
+    outcome, executor = attempt.outcome, "Worker" if attempt.by_worker else "Pod"
+    metrics.ATTEMPTS.labels(outcome=outcome.value).inc()
+    if attempt.waited is None or attempt.ran is None or outcome is AttemptOutcome.CACHED:
+        return
+    metrics.ATTEMPT_WAIT.labels(executor=executor).observe(attempt.waited.total_seconds())
+    metrics.ATTEMPT_DURATION.labels(executor=executor, outcome=outcome.value).observe(attempt.ran.total_seconds())
 
 
 class RunEventRecorder:
@@ -85,8 +101,7 @@ class RunEventRecorder:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
-            if type(event) in _OPERATION_OUTCOMES:
-                metrics.NEXUS_OPERATIONS.labels(self._run.namespace, _OPERATION_OUTCOMES[type(event)]).inc()
+            self._count(event)
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
                 self._doubt(definition, event)
         if after.closed and transition.events:
@@ -101,6 +116,13 @@ class RunEventRecorder:
         if after.task and (before is None or before.task is None):
             reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
             self.warn(reason, after.task.message, "Decide")
+
+    def _count(self, event: ev.AnyEvent) -> None:
+        """Count what an event closes."""
+        if (outcome := _OPERATION_OUTCOMES.get(type(event))) is not None:
+            metrics.NEXUS_OPERATIONS.labels(self._run.namespace, outcome).inc()
+        if (outcome := _ACTIVITY_OUTCOMES.get(type(event))) is not None:
+            metrics.ACTIVITIES.labels(outcome).inc()
 
     def _started(self) -> str:
         own = self._run.workflow_id
@@ -151,7 +173,7 @@ class RunEventRecorder:
         self._record(kind, EventReason(outcome.value), note, "Close")
 
     def _retired(self, attempt: Retired, after: RunState) -> None:
-        metrics.ATTEMPTS.labels(outcome=attempt.outcome.value).inc()
+        _measure(attempt)
         again = after.activity(attempt.scheduled_event_id)
         if again is not None and again.last_failure is not None:
             note = (

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.api import reserved
+from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
 from perdure.api.workflow import Activity
 from perdure.language.coercion import shown
 from perdure.language.program import Finding
@@ -14,11 +15,12 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     beside, prepared = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
-    volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
+    volumes = {reserved.VOLUME, reserved.ORDER, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
     volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
-    mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
+    mounts = {reserved.MOUNT_PATH, reserved.ORDER_PATH, *((reserved.FILES_PATH,) if beside else ())}
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
+        yield from _order(path, spec)
         for i, volume in enumerate(_objects(spec, "volumes")):
             if volume.get("name") in volumes or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
                 yield _taken(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
@@ -45,6 +47,22 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
             yield _taken(f"{containers[0][0]}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+
+
+def _order(path: str, spec: dict[str, Any]) -> Iterator[Finding]:
+    """Check the order of the containers in a pod template."""
+    containers = [
+        {"name": reserved.DEFAULT_CONTAINER if i == 0 else "", **each}
+        for i, each in enumerate(_objects(spec, "containers"))
+    ]
+    try:
+        needs_of(containers)
+    except ContainerOrderError as error:
+        yield Finding(f"{path}.{error.field}", error.message)
+    for i, container in enumerate(_objects(spec, "initContainers")):
+        if NEEDS in container:
+            message = "must not be used: init containers run in the order of the list, before the containers"
+            yield Finding(f"{path}.initContainers[{i}].{NEEDS}", message)
 
 
 def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:

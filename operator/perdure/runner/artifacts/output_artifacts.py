@@ -1,6 +1,6 @@
 """Upload the output artifacts of an activity. This is a sidecar that Kubernetes stops after the activity's container has ended.
 
-$PERDURE_OUTPUTS          the artifacts to upload: a JSON list with `name`, `path`, and, if it may be missing, `optional`
+$PERDURE_OUTPUTS          the artifacts to upload: a JSON list with `name`, `path`, and perhaps `optional` and the `key` of a copy
 $PERDURE_OUTPUTS_FOLDER   the folder that the paths are relative to
 $PERDURE_NAMESPACE, $PERDURE_RUN_ID, $PERDURE_EVENT, $PERDURE_ATTEMPT   the attempt, which determines the keys
 $PERDURE_KEPT             set if the artifacts are kept after the run is deleted
@@ -79,7 +79,7 @@ class Outputs:
                     f"the container has ended, and `{path}` does not exist", "ArtifactMissing"
                 ) from error
             try:
-                return self._send(name, found)
+                return self._send(name, found, artifact.get("key"))
             finally:
                 os.close(found)
         except ArtifactError as error:
@@ -87,7 +87,7 @@ class Outputs:
         except OSError as error:
             raise ArtifactError(f"artifact `{name}`: `{path}`: {error}") from error
 
-    def _send(self, name: str, found: int) -> list[Any]:
+    def _send(self, name: str, found: int, copy: str | None) -> list[Any]:
         mode = os.fstat(found).st_mode
         if stat.S_ISDIR(mode):
             archive, content = "Tar", _Hashed(packed(found))
@@ -95,7 +95,10 @@ class Outputs:
             archive, content = "None", _Hashed(pieces(os.fdopen(found, "rb", closefd=False)))
         else:
             raise ArtifactError("it is not a file or a folder")
-        self._store.upload(f"{self._at}/{artifact_file(name, archive)}", iter(content))
+        key = f"{self._at}/{artifact_file(name, archive)}"
+        self._store.upload(key, iter(content))
+        if copy is not None:
+            self._store.copy(key, copy)
         return [content.size, content.sha256, archive]
 
 

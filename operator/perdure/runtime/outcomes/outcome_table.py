@@ -7,6 +7,7 @@ from typing import Final
 from perdure.api.reserved import OUTPUTS, SIDECAR
 from perdure.api.workflow import Activity
 from perdure.runtime.attempts import Attempt, KubeObject
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.outcomes import row_results
 from perdure.runtime.outcomes.pod_facts import NODE_SILENCE, PodFacts
@@ -88,7 +89,8 @@ def outcome(
         The input for the engine, always the same for the same arguments; None if there is no outcome yet.
     """
     status = PodStatus.of(pod or {})
-    main = status.ended(main_container_name(definition))
+    group = ContainerGroup.of(pod or {}, main_container_name(definition))
+    main = group.ended(status)
     marked = status.condition("DisruptionTarget") or {}
     facts = PodFacts(
         attempt=attempt,
@@ -97,6 +99,7 @@ def outcome(
         status=status,
         lease=lease if lease is not None and owns_lease(lease, attempt, status.uid) else None,
         now=now,
+        group=group,
         main=main,
         sidecar=status.ended_sidecar(SIDECAR),
         uploader=status.ended_sidecar(OUTPUTS),

@@ -8,9 +8,9 @@ from perdure.api.workflow import Activity
 from perdure.runtime import payloads
 from perdure.runtime.artifacts import references
 from perdure.runtime.attempts import Attempt, KubeObject
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.ownership import is_attempt
 from perdure.runtime.pod_waiting import waits_in_vain
-from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import EndedContainer, PodStatus
 
 NODE_SILENCE: Final = timedelta(seconds=30)
@@ -44,7 +44,9 @@ class PodFacts:
     status: PodStatus
     lease: KubeObject | None
     now: datetime
+    group: ContainerGroup
     main: EndedContainer | None
+    """How the activity ended: the end of its container or, if there are several, of the one that counts."""
     sidecar: EndedContainer | None
     """Our sidecar, if the pod has one."""
     uploader: EndedContainer | None
@@ -67,7 +69,7 @@ class PodFacts:
         over = self.status.phase in {"Succeeded", "Failed", "Unknown"} or self.node_silent()
         result = self.attempt.sidecar and self.sidecar is None
         upload = self.has_outputs() and self.succeeded() and self.uploader is None
-        return self.main is not None and (result or upload) and not over
+        return self.group.all_ended(self.status) and (result or upload) and not over
 
     def has_outputs(self) -> bool:
         """Whether the activity has output artifacts."""
@@ -150,7 +152,7 @@ class PodFacts:
 
     def running(self) -> bool:
         """Whether the container of the activity runs."""
-        return self.status.running_since(main_container_name(self.definition)) is not None
+        return self.group.running_since(self.status) is not None
 
     def stopped(self) -> bool:
         """Whether the activity's container has stopped for good."""

@@ -123,7 +123,7 @@ def completed(outcome: Outcome = DONE) -> HistoryEvent:
         (REJECTION, []),
     ],
 )
-def test_an_answer_about_an_update_that_the_history_confirms_is_fine(
+def test_an_answer_about_an_update_that_agrees_with_the_history_is_valid(
     answer: Outcome | None, history: list[HistoryEvent], failures: list[str]
 ) -> None:
     updates = AcknowledgedUpdates(failures.append)
@@ -145,7 +145,7 @@ def test_an_answer_about_an_update_that_the_history_confirms_is_fine(
         (REJECTION, [accepted()]),
     ],
 )
-def test_an_answer_about_an_update_that_differs_from_the_history_is_found(
+def test_an_answer_about_an_update_that_differs_from_the_history_is_reported(
     answer: Outcome | None, history: list[HistoryEvent], failures: list[str]
 ) -> None:
     updates = AcknowledgedUpdates(failures.append)
@@ -154,7 +154,7 @@ def test_an_answer_about_an_update_that_differs_from_the_history_is_found(
     assert "update u of run a" in failures[0]
 
 
-def test_two_outcomes_of_one_update_are_found(failures: list[str]) -> None:
+def test_two_outcomes_of_one_update_are_reported(failures: list[str]) -> None:
     updates = AcknowledgedUpdates(failures.append)
     updates.answered(UPDATE, DONE)
     updates.answered(UPDATE, DONE)

@@ -88,7 +88,7 @@ def test_a_folder_survives_upload_and_download(gateway: Gateway, folder: Path, t
     assert (found / "deep/run.sh").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_copy_has_the_key_that_it_was_given_and_is_replaced(gateway: Gateway, folder: Path) -> None:
+def test_a_copy_is_written_under_its_key_and_overwritten(gateway: Gateway, folder: Path) -> None:
     for text in ("first", "second"):
         (folder / "out/report").write_text(text)
         send(gateway, folder, f"{AT}-{text}", key="latest/report.txt")

@@ -436,7 +436,7 @@ async def standalone(world: World) -> None:
 
 
 def _check_timeout_of_activity(world: World, name: str) -> None:
-    """See that an activity did not time out early."""
+    """Check that an activity did not time out early."""
     events = history.decode_events(world.checker.history(world.runs()[name]))
     scheduled, last = events[min(1, len(events) - 1)], events[-1]
     if isinstance(last, ev.WorkflowExecutionTimedOut) and isinstance(scheduled, ev.ActivityTaskScheduled):

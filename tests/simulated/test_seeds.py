@@ -1,4 +1,4 @@
-"""The operator in virtual time, on an API server in memory, with everything that goes wrong drawn from seeds.
+"""The operator in virtual time, on an API server in memory, with faults drawn from seeds.
 
 Each test is a process of its own: the order of a set of strings depends on a hash that is chosen when Python starts, and a seed
 has to do the same in every process. One process plays all scenarios: to start it takes as long as two seeds.

@@ -1,4 +1,4 @@
-"""One simulation: a cluster in memory, operators on it, and what goes wrong, all from one seed."""
+"""One simulation: a cluster in memory, operators on it, and injected faults, all from one seed."""
 
 import asyncio
 import gc

@@ -12,7 +12,7 @@ from typing import assert_never
 from perdure.controller.artifacts.artifact_collector import ArtifactCollector
 from perdure.controller.artifacts.deletion_pods import DeletionPods
 from perdure.controller.directory import Directory
-from perdure.controller.expired_objects import delete_all_expired
+from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, delete_for_ever
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.informers import periodic
 from perdure.controller.informers.clock_jumps import ClockJumps
@@ -199,8 +199,8 @@ class Manager:
             self._queue.start(group)
             group.create_task(self.tools.recorder.run())
             group.create_task(periodic.repeat(self._poll))
-            expired = partial(delete_all_expired, self.tools.client)
-            group.create_task(check_for_ever(expired, self.served, self.tools.shards, "expired-objects"))
+            for kind in (KEPT_PODS, CACHED_RESULTS):
+                group.create_task(delete_for_ever(self.tools.client, kind, self.served, self.tools.shards))
             group.create_task(check_for_ever(self._claims.release, self.served, self.tools.shards, "released-claims"))
             group.create_task(self._artifacts.collect_for_ever(self.served, self.tools.shards))
             group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))

@@ -11,19 +11,25 @@ from perdure.kube import client as kube
 from perdure.kube.clock import until_next_poll
 
 CHECK_SECONDS: Final = 30.0
-"""Seconds between two checks, and so the longest delay of what they find."""
+"""Seconds between two checks by default, and so the longest delay of what they find."""
 
 
 async def check_for_ever(
-    check: Callable[[str | None], Awaitable[object]], served: ServedNamespaces, shards: Shards, subject: str
+    check: Callable[[str | None], Awaitable[object]],
+    served: ServedNamespaces,
+    shards: Shards,
+    subject: str,
+    *,
+    seconds: float = CHECK_SECONDS,
 ) -> None:
-    """Check each served namespace every 30 seconds, until cancelled.
+    """Check each served namespace periodically, until cancelled.
 
     Args:
         check: Checks a namespace; None for all namespaces. If its requests fail, it is called again at the next check.
         served: The served namespaces.
         shards: The shards, so that only one member of a fleet does it.
         subject: The subject of the check, which decides the member.
+        seconds: Seconds between two checks.
     """
     log = structlog.get_logger("perdure.checks")
     while True:
@@ -32,4 +38,4 @@ async def check_for_ever(
                 await check(namespace)
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 log.warning("Check failed, retrying", subject=subject, namespace=namespace, error=repr(error))
-        await until_next_poll(CHECK_SECONDS)
+        await until_next_poll(seconds)

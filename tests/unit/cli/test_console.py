@@ -70,6 +70,8 @@ async def test_the_log_of_an_attempt_is_text(api: ApiServer) -> None:
         assert ("follow", ["true"]) in api.asked[-1][1].items()
         # The log of a pod that is not an attempt of the run is not shown.
         await browser.get("/namespaces/shop/runs/order-42/logs/other/text", status=404)
+        assert await browser.get(f"{path}?container=main") == page
+        await browser.get(f"{path}?container=other", status=404)
         assert f"{PODS}/other/log" not in [where for where, _ in api.asked]
 
 

@@ -180,7 +180,7 @@ SET = """- name: main
     - {name: main, image: m, command: [m], dependencies: [a]%s}"""
 
 
-def test_parallel_containers_of_a_set_wait_for_each_other(tmp_path: Path) -> None:
+def test_containers_of_a_set_wait_for_their_dependencies(tmp_path: Path) -> None:
     made = argo(tmp_path, workflow(SET % ", volumeMounts: [{name: x, mountPath: /x}]", "entrypoint: main"))
     assert made.complete, made.sentences
     spec = made.activity("main")["podTemplate"]["spec"]
@@ -200,7 +200,7 @@ def test_parallel_containers_of_a_set_wait_for_each_other(tmp_path: Path) -> Non
     assert report["phase"] == "Completed"
 
 
-def test_the_main_container_of_a_set_returns_the_outputs_and_needs_not_be_the_last(tmp_path: Path) -> None:
+def test_the_main_container_of_a_set_returns_the_outputs_even_if_it_is_not_the_last(tmp_path: Path) -> None:
     text = """- name: main
   containerSet:
     containers:

@@ -65,7 +65,7 @@ def test_containers_without_an_order_need_no_shell(make: Any) -> None:
     assert pod["metadata"]["annotations"][labels.NEEDS_ANNOTATION] == '{"a":[],"b":[]}'
 
 
-def test_other_pods_are_as_before(make: Any) -> None:
+def test_pods_without_needs_are_unchanged(make: Any) -> None:
     pod = build(make, [{"name": "a", "image": "i", "command": ["a"]}, {"name": "b", "image": "i"}])
     assert labels.NEEDS_ANNOTATION not in pod["metadata"]["annotations"]
     assert pod["spec"]["containers"][0]["command"] == ["a"]
@@ -97,7 +97,7 @@ def test_an_invalid_order_is_refused(make: Any, containers: list[dict[str, Any]]
         build(make, containers)
 
 
-# How it ends
+# Outcome of the attempt
 
 AT = "2026-01-31T12:00:{:02}Z"
 RUNNING: dict[str, Any] = {"running": {"startedAt": AT.format(10)}}
@@ -124,7 +124,7 @@ def group_outcome(make: Any, phase: str = "Running", **states: dict[str, Any]) -
     return outcome_of(make, pod_with(make, phase, **states), definition=group(make))
 
 
-def test_it_has_started_when_all_its_containers_have(make: Any) -> None:
+def test_an_attempt_has_started_when_all_its_containers_have_started(make: Any) -> None:
     states = {"report": RUNNING, "left": RUNNING, "right": RUNNING}
     reported = group_outcome(make, **states, fetch=ended(0), proxy=RUNNING)
     assert isinstance(reported, AttemptStarted)
@@ -134,7 +134,7 @@ def test_it_has_started_when_all_its_containers_have(make: Any) -> None:
     assert waiting_reason(waiting, group(make)) == "container fetch: ImagePullBackOff: no such image"
 
 
-def test_it_has_succeeded_when_all_its_containers_have(make: Any) -> None:
+def test_an_attempt_succeeds_when_all_its_containers_have_succeeded(make: Any) -> None:
     states = {"left": ended(0), "fetch": ended(0), "proxy": RUNNING}
     reported = group_outcome(make, report=ended(0, message='"sum"'), right=ended(0), **states)
     assert isinstance(reported, AttemptCompleted)
@@ -151,7 +151,7 @@ def test_a_failed_container_ends_the_attempt_while_others_run_or_wait(make: Any)
     assert "container left" in failure.message
 
 
-def test_the_container_that_failed_itself_counts_and_not_those_that_wait_for_it(make: Any) -> None:
+def test_the_failed_container_is_reported_and_not_its_dependents(make: Any) -> None:
     reported = ended(1, 20, "container fetch failed, so container left did not start its command")
     broken = ended(7, 30)
     states = {"left": reported, "right": reported, "report": reported}
@@ -160,12 +160,12 @@ def test_the_container_that_failed_itself_counts_and_not_those_that_wait_for_it(
     assert failed_container(group(make), pod_with(make, "Failed", **states, fetch=broken)) == "fetch"
 
 
-def test_the_first_of_several_failures_counts(make: Any) -> None:
+def test_the_first_of_several_failures_is_reported(make: Any) -> None:
     states = {"report": RUNNING, "fetch": ended(0, 20)}
     assert failure_of(group_outcome(make, **states, left=ended(4, 40), right=ended(5, 35))).type == "ExitCode5"
 
 
-# What the shells do
+# Shell behavior
 
 
 def start(make: Any, folder: Path, containers: list[dict[str, Any]]) -> dict[str, subprocess.Popen[str]]:
@@ -207,7 +207,7 @@ def test_the_shells_keep_the_order(make: Any, tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "with space\nwith space\n"
 
 
-def test_what_waits_for_a_failed_container_does_not_run(make: Any, tmp_path: Path) -> None:
+def test_containers_that_depend_on_a_failed_one_do_not_run(make: Any, tmp_path: Path) -> None:
     started = start(
         make,
         tmp_path,

@@ -105,21 +105,23 @@ def _blocks_sigterm(process: int) -> bool:
 
 
 @pytest.mark.parametrize("changed", [{"PERDURE_STORE_SECRET_ACCESS_KEY": "wrong"}, {"PERDURE_STORE_ENDPOINT": "x"}])
-def test_an_attempt_does_not_fail_with_the_store(gateway: Gateway, tmp_path: Path, changed: dict[str, str]) -> None:
+def test_an_error_of_the_store_does_not_fail_the_attempt(
+    gateway: Gateway, tmp_path: Path, changed: dict[str, str]
+) -> None:
     for name in ("log", "stop", "ended"):
         (tmp_path / name).touch()
     assert sidecar(gateway, tmp_path, 4, **changed).wait(timeout=_SECONDS) == 0
     assert "log" not in json.loads((tmp_path / "message").read_text())
 
 
-def test_a_store_that_is_down_is_given_up_soon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uploads_to_an_unavailable_store_end_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "log").touch()
     nowhere = environ(Gateway(free_port(), tmp_path), 5)
     assert archived(LogCopy(tmp_path), nowhere, patience=timedelta(seconds=1)) == {}
     assert "the log is not archived: the artifact store rejected" in capsys.readouterr().err
 
 
-def test_nothing_but_a_file_is_read(tmp_path: Path) -> None:
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("credentials")
     log = LogCopy(tmp_path)
     for make, message in (

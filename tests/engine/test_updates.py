@@ -27,7 +27,7 @@ def test_39_a_rejected_update_leaves_no_event_and_names_the_event_to_go_back_to(
     assert run.code.task is None
 
 
-def test_a_repeated_rejection_names_the_event_to_go_back_to_again() -> None:
+def test_a_repeated_rejection_names_the_reset_event_again() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
     run.ask(inp.TaskWanted)

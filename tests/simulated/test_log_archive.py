@@ -61,7 +61,7 @@ def test_a_log_is_archived_and_deleted_with_its_run() -> None:
     assert simulate(scenario, _CALM).violations == []
 
 
-def test_a_log_that_is_not_archived_is_reported_and_fails_nothing() -> None:
+def test_a_log_that_is_not_archived_is_reported_and_does_not_fail_the_run() -> None:
     async def scenario(world: World) -> None:
         begin(world)
         before = counted("NotStored")

@@ -88,7 +88,7 @@ def test_logs_that_one_pod_cannot_send_are_sent_by_the_next_one(shop: ApiServer)
     ]
 
 
-def test_a_log_is_looked_for_in_each_store_of_the_run(shop: ApiServer) -> None:
+def test_logs_are_searched_in_each_store_of_the_run(shop: ApiServer) -> None:
     shop.answers[SET] = {**shop.answers[SET], "spec": {"stores": ["one", "two"]}}  # type: ignore[dict-item]
     sends(shop, 1, *found(2, 1, "first"), missing(2, 2))
     sends(shop, 2, *found(2, 2, "second"))
@@ -106,7 +106,7 @@ def test_a_log_is_looked_for_in_each_store_of_the_run(shop: ApiServer) -> None:
         (["--since", "10m"], []),
     ],
 )
-def test_lines_of_archived_logs_can_be_chosen(shop: ApiServer, options: list[str], shown: list[str]) -> None:
+def test_lines_of_archived_logs_can_be_selected(shop: ApiServer, options: list[str], shown: list[str]) -> None:
     sends(shop, 1, *found(2, 1, "a\nb\nc\n"))
     code, out, err = logs("--step", "reserve", "--attempt", "1", *options)
     assert (code, out) == (0, shown)
@@ -148,7 +148,7 @@ def test_a_log_that_cannot_be_read_is_reported(shop: ApiServer, answer: str | No
     assert shop.deleted == ["perdure-logs-1"]
 
 
-def test_where_nothing_is_archived_no_pod_is_created(shop: ApiServer) -> None:
+def test_no_pod_is_created_when_no_log_is_archived(shop: ApiServer) -> None:
     del shop.answers[SET]
     code, _, err = logs("--step", "reserve")
     assert code == 1

@@ -22,7 +22,7 @@ async def test_callers_continue_in_the_order_in_which_they_began_to_wait() -> No
     assert continued == list(range(CALLERS))
 
 
-async def test_a_caller_whose_time_is_over_leaves_the_others_waiting() -> None:
+async def test_a_caller_that_times_out_leaves_the_others_waiting() -> None:
     changes, happened = RunChanges(), False
     patient = asyncio.create_task(changes.wait_until("run", lambda: happened, 60))
     assert not await changes.wait_until("run", lambda: False, 0.01)

@@ -69,7 +69,7 @@ def play(manifests: list[Manifest], scenario: Json, source: str) -> Play:
 
 
 def recorded(world: Play) -> list[Recorded]:
-    """The histories of all runs of a simulation; one whose input was refused never began."""
+    """The histories of all runs of a simulation; a run whose input was rejected never started."""
     chains = [player for player in world.transcript.players if isinstance(player, SimulatedChain)]
     return [
         Recorded(
@@ -101,7 +101,7 @@ def exported(runs: Iterable[Json]) -> list[Recorded]:
 
 
 def has_definition(run: Json) -> bool:
-    """Whether a run has one to be replayed by; one whose input was refused has none, as it never began."""
+    """Whether a run has a definition to replay; a run whose input was rejected never started, and has none."""
     return bool(run["spec"].get("inline") or run["status"].get("definition"))
 
 

@@ -1,4 +1,4 @@
-"""How much memory something leaves behind."""
+"""Measures how much memory an action leaves allocated."""
 
 import gc
 import tracemalloc

@@ -39,7 +39,7 @@ class Nodes:
         self.gone: set[str] = set()
 
     async def live(self, pod: Json) -> None:
-        """A pod starts, and heartbeats until it is silenced or deleted."""
+        """A pod starts, and sends heartbeats until it is silenced or deleted."""
         meta = pod["metadata"]
         uid, name, namespace = meta["uid"], meta["name"], meta["namespace"]
         containers = [

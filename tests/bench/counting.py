@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass
 class Tally:
-    """All of them."""
+    """All answered requests."""
 
     requests: list[Asked] = field(default_factory=list)
 

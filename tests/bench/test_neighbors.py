@@ -1,4 +1,4 @@
-"""What a namespace feels of its neighbors: how long a small run without pods takes, from its creation to its end, while others
+"""The effect of other namespaces: how long a small run without pods takes, from its creation to its end, while others
 have invalid runs, heavy definitions, failing pods or many open runs.
 
 Pods load the machine of a kind cluster whoever creates them: the case of as many pods without runs shows how much of it that is.

@@ -306,7 +306,7 @@ async def patiently(call: Callable[[], Awaitable[object]]) -> None:
 
 
 async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, float]:
-    """Strike an operator when a sleep of its runs ends. Returns after how many seconds they continue, by who decides."""
+    """Inject a fault into an operator when its timers are due. Returns the seconds until the runs continue, by their decider."""
     cluster = fleet.cluster
     pods = await asyncio.to_thread(fleet.settled)
     victim = await asyncio.to_thread(fleet.member, random.choice(pods))

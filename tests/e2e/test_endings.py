@@ -1,6 +1,6 @@
 """The table of endings, row by row, with real pods: the cause of each ending, and the outcome of the attempt.
 
-`PERDURE_ENDINGS=file.md` writes the table that was seen.
+`PERDURE_ENDINGS=file.md` writes the observed table.
 """
 
 import json

@@ -27,6 +27,15 @@ def test_39_a_rejected_update_leaves_no_event_and_names_the_event_to_go_back_to(
     assert run.code.task is None
 
 
+def test_a_repeated_rejection_names_the_reset_event_again() -> None:
+    run = Coded.begin()
+    run.decide(timer("t", 100))
+    run.ask(inp.TaskWanted)
+    token = run.take()
+    first, again = (run.complete(token=token, rejects_only=True, receives_again=True) for _ in range(2))
+    assert (again.ok, again.message) == (first.ok, first.message) == (True, "3")
+
+
 def test_a_rejection_is_recorded_if_the_worker_cannot_get_events_again() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))

@@ -227,7 +227,7 @@ def warn_everywhere(policy: Json) -> Json:
 def until_in_force(fence: Fence) -> None:
     """Wait for the API server to have compiled the policies: some seconds at most.
 
-    The warning tells: the refusal may be that of a Perdure which is installed in the cluster.
+    The warning shows it, because the rejection may come from a Perdure that is installed in the cluster.
     """
     deadline = time.monotonic() + 60
     for lease, by in (("leader", "perdure-other-leases"), ("order-1-2", "perdure-leases")):

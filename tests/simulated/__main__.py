@@ -64,7 +64,7 @@ def _play(scenario: str, options: argparse.Namespace) -> int:
             _show(scenario, setting, result)
             if options.until_failure:
                 break
-        elif options.seeds == 1:
+        elif options.seeds == 1 or options.digest:
             print(
                 f"seed {setting.seed}: {result.runs} runs, {result.pods} pods, {result.writes} writes in "
                 f"{result.seconds:.0f} s, digest {result.digest}"

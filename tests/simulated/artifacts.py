@@ -120,7 +120,8 @@ class Store:
     def _upload(self, pod: Object) -> None:
         for status in pod["status"].get("initContainerStatuses") or ():
             report = json.loads(status["state"]["terminated"]["message"])
-            keys = {f"{report['at']}/{name}" for name in report["files"]} - self.uploaded
+            keys = {f"{report['at']}/{name}" for name in report["files"]} | set(report.get("log", ())[:1])
+            keys -= self.uploaded
             self.objects |= keys
             self.uploaded |= keys
 

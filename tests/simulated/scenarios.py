@@ -21,7 +21,7 @@ from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import activity_limits, limits
 from simulated.loop import START
-from simulated.sdk.scenario import code
+from simulated.sdk.scenario import code, crowd
 from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
 
@@ -157,6 +157,12 @@ async def mixed(world: World) -> None:
     missing = {name for name in due if name not in runs and name < max(due)}
     if missing:
         checker.fail(f"the schedule has not started {sorted(missing)[:4]}")
+
+
+async def mixed_with_code(world: World) -> None:
+    """The scenario `mixed`, next to the workers and clients of the scenario `code`."""
+    async with crowd(world):
+        await mixed(world)
 
 
 def _lose_pod(world: World, random: Random) -> None:
@@ -430,7 +436,7 @@ async def standalone(world: World) -> None:
 
 
 def _check_timeout_of_activity(world: World, name: str) -> None:
-    """See that an activity did not time out early."""
+    """Check that an activity did not time out early."""
     events = history.decode_events(world.checker.history(world.runs()[name]))
     scheduled, last = events[min(1, len(events) - 1)], events[-1]
     if isinstance(last, ev.WorkflowExecutionTimedOut) and isinstance(scheduled, ev.ActivityTaskScheduled):
@@ -470,6 +476,7 @@ SCENARIOS: dict[str, Scenario] = {
         flows,
         sagas,
         mixed,
+        mixed_with_code,
         rough,
         deletion,
         removal,

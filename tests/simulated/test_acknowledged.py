@@ -3,8 +3,14 @@
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Outcome, UpdateRef
 
 from simulated.sdk.acknowledged import Acknowledged
+from simulated.sdk.acknowledged_updates import LOST, AcknowledgedUpdates
+from simulated.sdk.decisions import payloads
+from simulated.sdk.updates import REJECTED
 
 TIME = "2026-11-22T00:00:00Z"
 
@@ -84,3 +90,75 @@ def test_two_reports_of_one_attempt_are_reported(acknowledged: Acknowledged, fai
     acknowledged.reported(b"token")
     acknowledged.reported(b"token")
     assert failures == ["two reports of attempt token are accepted"]
+
+
+UPDATE = UpdateRef(update_id="u")
+UPDATE.workflow_execution.run_id = "a"
+DONE, OTHER = (Outcome(success=payloads(value)) for value in ("done", "other"))
+REJECTION = Outcome()
+REJECTION.failure.message = REJECTED
+
+
+def accepted() -> HistoryEvent:
+    made = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
+    made.workflow_execution_update_accepted_event_attributes.protocol_instance_id = "u"
+    return made
+
+
+def completed(outcome: Outcome = DONE) -> HistoryEvent:
+    made = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED)
+    said = made.workflow_execution_update_completed_event_attributes
+    said.meta.update_id = "u"
+    said.outcome.CopyFrom(outcome)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("answer", "history"),
+    [
+        (None, [accepted()]),
+        (None, [accepted(), completed()]),
+        (DONE, [accepted(), completed()]),
+        (LOST, [accepted()]),
+        (REJECTION, []),
+    ],
+)
+def test_an_answer_about_an_update_that_agrees_with_the_history_is_valid(
+    answer: Outcome | None, history: list[HistoryEvent], failures: list[str]
+) -> None:
+    updates = AcknowledgedUpdates(failures.append)
+    updates.answered(UPDATE, answer)
+    updates.check("a", history)
+    assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "history"),
+    [
+        (None, []),
+        (None, [accepted(), accepted()]),
+        (None, [completed()]),
+        (DONE, [accepted()]),
+        (DONE, [accepted(), completed(), completed()]),
+        (DONE, [accepted(), completed(OTHER)]),
+        (LOST, [accepted(), completed()]),
+        (REJECTION, [accepted()]),
+    ],
+)
+def test_an_answer_about_an_update_that_differs_from_the_history_is_reported(
+    answer: Outcome | None, history: list[HistoryEvent], failures: list[str]
+) -> None:
+    updates = AcknowledgedUpdates(failures.append)
+    updates.answered(UPDATE, answer)
+    updates.check("a", history)
+    assert "update u of run a" in failures[0]
+
+
+def test_two_outcomes_of_one_update_are_reported(failures: list[str]) -> None:
+    updates = AcknowledgedUpdates(failures.append)
+    updates.answered(UPDATE, DONE)
+    updates.answered(UPDATE, DONE)
+    updates.answered(UPDATE, None)
+    assert failures == []
+    updates.answered(UPDATE, OTHER)
+    assert "has two outcomes" in failures[0]

@@ -1,6 +1,6 @@
 """Claims of workspaces: created once, shared by the pods of a run, taken over by a retry, released when the run closes.
 
-The scenario `workspaces` has everything go wrong: see test_seeds.py.
+The scenario `workspaces` injects all faults: see test_seeds.py.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One simulation: a cluster in memory, operators on it, and what goes wrong, all from one seed."""
+"""One simulation: a cluster in memory, operators on it, and injected faults, all from one seed."""
 
 import asyncio
 import gc
@@ -82,6 +82,8 @@ class World:
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
     frontends: Frontends | None = None
     """The frontends of the operators; None: they serve no SDKs."""
+    clients: list[asyncio.Task[None]] = field(default_factory=list)
+    """The clients of the frontends, which end by themselves."""
     _started: int = 0
     """How many processes there were."""
     _calm_at: float = 0.0
@@ -218,7 +220,8 @@ class World:
     # Coming to rest
 
     async def rest(self, limit: float = 2_000) -> None:
-        """Wait until every run has closed, every Operation is answered, and nothing more is written."""
+        """Wait until every client has ended, every run has closed, every Operation is answered, and nothing more is written."""
+        await asyncio.gather(*self.clients, return_exceptions=True)
         end = self.loop.time() + limit
         while waiting := [*self._unfinished()]:
             if self.loop.time() > end:

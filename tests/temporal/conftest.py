@@ -20,14 +20,14 @@ from temporal.server import Operator, serving
 
 @pytest.fixture(scope="module")
 def in_memory() -> Iterator[InMemory]:
-    """The operator over an API server in memory, speaking Temporal on a loopback port."""
+    """The operator over an API server in memory, serving the Temporal API on a loopback port."""
     with serving_in_memory() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """The operator as a process, on a real cluster, speaking Temporal on a loopback port."""
+    """The operator as a process, on a real cluster, serving the Temporal API on a loopback port."""
     with serving(cluster, tmp_path_factory.mktemp("operator") / "log") as running:
         yield running
 

@@ -180,7 +180,7 @@ class Brief:
 
 
 @workflow.defn
-class Tells:
+class SendsSignals:
     """Sends signals to another workflow, and returns the errors."""
 
     @workflow.run

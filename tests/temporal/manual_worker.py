@@ -115,7 +115,7 @@ def _answer(said: str) -> WorkflowQueryResult:
 
 
 def schedule(name: str, queue: str, **timeouts: timedelta) -> Command:
-    """To schedule an activity."""
+    """A command that schedules an activity."""
     command = Command(command_type=CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK)
     said = command.schedule_activity_task_command_attributes
     said.activity_id, said.activity_type.name, said.task_queue.name = name, "any", queue

@@ -31,7 +31,7 @@ WORKFLOWS = [
     child_flows.StartsTwice,
     child_flows.CancelsChild,
     child_flows.Nests,
-    flows.Tells,
+    flows.SendsSignals,
     flows.FailsTask,
     flows.Fails,
     flows.CountsRuns,

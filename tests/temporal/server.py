@@ -65,7 +65,7 @@ class Operator(Process):
 
 @contextmanager
 def serving(cluster: Cluster, log: Path, *others: str, **options: str) -> Iterator[Operator]:
-    """An operator with a namespace of its own, both gone at the end of the block; it serves the namespaces `others`, too."""
+    """An operator with a namespace of its own; the block removes both at its end. It serves the namespaces `others`, too."""
     with temporary_namespace(cluster, own=True) as namespace:
         namespace("create", "secret", "generic", SECRET)  # the chart does so, too
         served = ",".join((namespace.namespace, *others))

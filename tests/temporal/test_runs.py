@@ -253,7 +253,7 @@ async def test_a_too_deeply_nested_child_is_a_failure_that_code_can_catch(tempor
 
 async def test_51_a_signal_to_a_missing_workflow_fails_in_the_workflow_but_not_its_task(temporal: Temporal) -> None:
     async with temporal.worker():
-        wrong = await temporal.run(flows.Tells.run, "there-is-none", None, ["hello"])
+        wrong = await temporal.run(flows.SendsSignals.run, "there-is-none", None, ["hello"])
         assert ["not found" in message.lower() for message in wrong] == [True]
 
 

@@ -102,9 +102,9 @@ async def test_requests_between_workflows_survive_continue_as_new_unless_they_na
     async with temporal.worker():
         handle = await temporal.start(flows.Rounds.run, EACH, [])
         things = [[f"{teller}-{number}" for number in range(SIGNALS // 4)] for teller in range(4)]
-        tellers = [temporal.run(flows.Tells.run, handle.id, None, each) for each in things]
-        assert await asyncio.gather(*tellers) == [[]] * 4
-        wrong = await temporal.run(flows.Tells.run, handle.id, handle.result_run_id, ["too late"])
+        senders = [temporal.run(flows.SendsSignals.run, handle.id, None, each) for each in things]
+        assert await asyncio.gather(*senders) == [[]] * 4
+        wrong = await temporal.run(flows.SendsSignals.run, handle.id, handle.result_run_id, ["too late"])
         assert ["not found" in message.lower() for message in wrong] == [True]
         await handle.signal(flows.Rounds.close)
         assert Counter(await handle.result()) == Counter(itertools.chain(*things))

@@ -1,4 +1,4 @@
-"""Workflow tasks, queries and updates, as the SDK sees them. The rules themselves are tried in tests/engine/test_tasks.py."""
+"""Workflow tasks, queries and updates, as the SDK sees them. Their rules are tested in tests/engine/test_tasks.py."""
 
 import asyncio
 from datetime import timedelta

@@ -134,9 +134,9 @@ class Artifacts(SpecModel):
 
     rules = (
         Rule(
-            "must have `inputs` or `outputs`",
-            "has(self.inputs) || has(self.outputs)",
-            lambda artifacts: bool(artifacts.inputs or artifacts.outputs),
+            "must have `inputs`, `outputs`, or `archiveLogs`",
+            "has(self.inputs) || has(self.outputs) || has(self.archiveLogs)",
+            lambda artifacts: bool(artifacts.inputs or artifacts.outputs or artifacts.archive_logs),
         ),
         Rule(
             "`retention` must be used with `outputs`",
@@ -159,6 +159,10 @@ class Artifacts(SpecModel):
     """The files and folders that are stored when the container of the activity has ended; a container of Perdure uploads them.
     `steps.<name>.artifacts` has them. Default: none."""
 
+    archive_logs: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the log of each attempt is stored when its container has ended, for `perdure logs`: the last 10 MiB, deleted with
+    the run. The container must have a `command`, and its image `sh`, `tee`, `mkfifo`, and `sleep`. Default: false."""
+
     retention: ArtifactRetention | None = None
     """How long the outputs are kept. DeleteWithRun: as long as the run exists, or another run whose history refers to them.
     Keep: Perdure never deletes them. Default: DeleteWithRun."""
@@ -173,6 +177,16 @@ class Artifacts(SpecModel):
         return self.retention is ArtifactRetention.KEEP
 
     @property
+    def deleted_with_run(self) -> bool:
+        """Whether Perdure must delete uploads of the activity after the run."""
+        return self.archive_logs or (bool(self.outputs) and not self.keeps_outputs)
+
+    @property
+    def uploads(self) -> bool:
+        """Whether the pods of the activity have a sidecar that uploads to the artifact store."""
+        return bool(self.outputs) or self.archive_logs
+
+    @property
     def uses_store(self) -> bool:
         """Whether the pods of the activity use the artifact store."""
-        return bool(self.outputs) or any((each.from_ or each.key) is not None for each in self.inputs)
+        return self.uploads or any((each.from_ or each.key) is not None for each in self.inputs)

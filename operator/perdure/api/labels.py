@@ -143,6 +143,9 @@ ARTIFACT_STORE_LABEL: Final = "perdure.dev/artifact-store"
 ARTIFACT_SETS_ANNOTATION: Final = "perdure.dev/artifact-sets"
 """Annotation on these pods: the names of the ArtifactSets whose artifacts they delete, JSON."""
 
+IMAGE_ANNOTATION: Final = "perdure.dev/image"
+"""Annotation on ArtifactSets: an image with the programs that read the artifact store."""
+
 CLAIM_PREFIX: Final = "claim.perdure.dev/"
 """Prefix of labels on pods that mount the PersistentVolumeClaim of a workspace; its name follows."""
 

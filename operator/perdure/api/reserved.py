@@ -38,6 +38,12 @@ ARTIFACTS_PATH: Final = "/perdure-artifacts"
 OUTPUTS: Final = "perdure-outputs"
 """The sidecar that uploads output artifacts, and the volume that the container of the activity writes them to."""
 
+LOG: Final = "perdure-log"
+"""The volume with the copy of the activity's log that the sidecar stores."""
+
+LOG_PATH: Final = "/perdure-log"
+"""Where the container of the activity and that sidecar mount it."""
+
 OUTPUTS_PATH: Final = "/perdure-outputs"
 """Where that sidecar mounts the folders of output artifacts, each at the path that it has in the container."""
 

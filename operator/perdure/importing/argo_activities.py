@@ -52,7 +52,7 @@ _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
-    "archiveLocation": "logs are not archived; use the log collection of your cluster",
+    "archiveLocation": "set `artifacts.archiveLogs` of the activities; see docs/log-archive.md",
 }
 
 

@@ -1,5 +1,6 @@
 """Metrics for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
 
+import os
 import platform
 from contextlib import suppress
 
@@ -12,11 +13,14 @@ ProcessCollector(registry=REGISTRY)
 
 BUILD = Gauge(
     "perdure_build_info",
-    "Always 1. The labels have the version of the operator and of Python.",
-    ["version", "python_version"],
+    "Always 1. The labels have the version of the operator, the commit of its image (empty if the build does not state it), and "
+    "the version of Python.",
+    ["version", "revision", "python_version"],
     registry=REGISTRY,
 )
-BUILD.labels(version=__version__, python_version=platform.python_version()).set(1)
+BUILD.labels(
+    version=__version__, revision=os.environ.get("PERDURE_REVISION", ""), python_version=platform.python_version()
+).set(1)
 RUNS = Counter(
     "perdure_workflow_runs",
     "Closed runs, by outcome: Completed, Failed, TimedOut, Cancelled, Terminated or ContinuedAsNew.",
@@ -319,6 +323,12 @@ ARTIFACT_DELETIONS = Counter(
     "perdure_artifact_deletions",
     "Deletions of the artifacts of a run from a store, by outcome: Deleted or Abandoned; and Failed for each failed pod.",
     ["outcome"],
+    registry=REGISTRY,
+)
+LOG_ARCHIVES = Counter(
+    "perdure_log_archives",
+    "Logs of successful attempts of activities that archive their logs, by outcome: Stored or NotStored.",
+    ["namespace", "outcome"],
     registry=REGISTRY,
 )
 

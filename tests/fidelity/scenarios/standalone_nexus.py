@@ -47,7 +47,7 @@ def describe(s: Session, base: str = "o", note: str = "", **options: Any) -> Any
 
 
 def described_once(s: Session, so: Callable[[Any], bool], base: str = "o", note: str = "") -> Any:
-    """Describe an operation once something is so of it."""
+    """Describe an operation once a condition holds for it."""
     return s.until(
         lambda response: so(response.info),
         "DescribeNexusOperationExecution",

@@ -1,4 +1,4 @@
-"""`ActivityEnvironment`: activities tried without a cluster."""
+"""`ActivityEnvironment`: tests of activities without a cluster."""
 
 import asyncio
 import threading

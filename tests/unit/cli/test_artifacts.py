@@ -132,6 +132,14 @@ def test_an_unreadable_artifact_is_rejected_before_a_pod_is_created(server: ApiS
     assert server.created == []
 
 
+def test_without_a_pod_the_image_is_that_of_the_artifact_set(server: ApiServer) -> None:
+    server.answers[PODS] = items()
+    of_set = {"name": "artifacts-uid-1", "annotations": {"perdure.dev/image": "perdure:recorded"}}
+    server.answers[f"{RUNS.rpartition('/')[0]}/artifactsets/artifacts-uid-1"] = {"metadata": of_set}
+    assert call("artifacts", "get", "order", "make[0]/report", "--file", "-").exit_code == 0
+    assert server.created[0]["spec"]["containers"][0]["image"] == "perdure:recorded"
+
+
 @pytest.mark.parametrize("size", [0, 1, 5_999, 6_000, 6_001, 20_000])
 def test_content_is_encoded_in_short_log_lines_and_decoded(size: int) -> None:
     content = CONTENT[:size]

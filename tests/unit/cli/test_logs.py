@@ -131,11 +131,13 @@ def test_deleted_pods_are_reported(shop: ApiServer) -> None:
     shop.answers[PODS] = items()
     code, out, err = logs("--step", "reserve")
     assert (code, out) == (1, [])
-    assert err.splitlines() == [
+    *gone, hint = err.splitlines()
+    assert gone == [
         "reserve#1: pod order-42-2-1 was deleted, and its log with it",
         "reserve#2: pod order-42-2-2 was deleted, and its log with it",
-        "`podRetention` of an activity sets how long its pods are kept",
     ]
+    assert "`artifacts.archiveLogs` of an activity stores the logs" in hint
+    assert "`podRetention` sets how long its pods are kept" in hint
 
 
 def test_pending_pods_and_missing_pods_are_reported(server: ApiServer) -> None:

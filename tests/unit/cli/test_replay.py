@@ -1,4 +1,4 @@
-"""Histories that definitions still lead to, or not."""
+"""Replay of histories by definitions that still match them, or no longer do."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How files are read."""
+"""Reading of scenario files."""
 
 from pathlib import Path
 

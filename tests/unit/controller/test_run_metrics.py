@@ -1,6 +1,9 @@
 """The metrics about a run that closes, and about its attempts."""
 
+import os
 import platform
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -103,5 +106,15 @@ async def test_an_activity_counts_once_when_it_has_closed() -> None:
 
 
 def test_the_build_is_exposed_as_a_metric() -> None:
-    labels = {"version": __version__, "python_version": platform.python_version()}
+    labels = {"version": __version__, "revision": "", "python_version": platform.python_version()}
     assert metrics.REGISTRY.get_sample_value("perdure_build_info", labels) == 1
+
+
+def test_the_image_states_its_revision() -> None:
+    shown = "from perdure.observe import metrics; print(metrics.render().decode())"
+    environment = {**os.environ, "PERDURE_REVISION": "c0ffee", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", shown], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith("perdure_build_info")]
+    assert 'revision="c0ffee"' in line

@@ -19,6 +19,10 @@ activities:
   startToCloseTimeout: 1m
   container: {image: i}
   artifacts: {outputs: [{name: report, path: /out/report}, {name: log, path: /out/log, optional: true}]}
+- name: logged
+  startToCloseTimeout: 1m
+  container: {image: i, command: [run]}
+  artifacts: {archiveLogs: true}
 - name: use
   startToCloseTimeout: 1m
   container: {image: i}
@@ -94,6 +98,8 @@ def findings_of(steps: str) -> list[str]:
         ("activity: {name: make}", "steps.make.artifacts.report.hash", "Error there is no field `hash`"),
         ("activity: {name: make}", "steps.make.artifacts.log", "Warning `steps.make.artifacts.log` may be missing"),
         ("activity: {name: make}", "steps.make.artifacts.?log.orValue(null)", None),
+        ("activity: {name: make}", "steps.make.artifacts['log.gz'].key", "Error there is no field `log.gz`"),
+        ("activity: {name: logged}", "steps.make.artifacts[?'log.gz'].key.orValue('')", None),
         (
             "activity: {name: use, input: {report: {key: a}}}",
             "steps.make.artifacts.report",
@@ -151,6 +157,38 @@ def test_invalid_artifacts_are_reported(artifacts: Any, said: str) -> None:
     assert any(
         f"spec.activities[0].artifacts.{said}" in f"{each.path}: {each.message}" for each in check(spec).findings
     )
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ({"container": {"image": "i"}}, "container.command: must be set to archive the log: use the entrypoint"),
+        (
+            {"podTemplate": {"spec": {"containers": [{"name": "a", "image": "i"}]}}},
+            "podTemplate.spec.containers[0].command: must be set to archive the log",
+        ),
+        (
+            {
+                "container": {
+                    "image": "i",
+                    "command": ["a"],
+                    "volumeMounts": [{"name": "v", "mountPath": "/perdure-log/"}],
+                }
+            },
+            "container.volumeMounts[0].mountPath: Perdure reserves a mount at `/perdure-log`",
+        ),
+        ({"container": {"image": "i", "command": ["a"]}}, None),
+        ({"script": {"image": "i", "source": "echo"}}, None),
+    ],
+)
+def test_a_container_that_archives_its_log_has_a_command(work: Any, said: str | None) -> None:
+    activity = {"name": "work", "startToCloseTimeout": "1m", "artifacts": {"archiveLogs": True}, **work}
+    spec = WorkflowSpec.parse({"activities": [activity], "steps": [{"name": "work", "activity": {"name": "work"}}]})
+    found = [f"{each.path}: {each.message}" for each in check(spec).findings]
+    if said is None:
+        assert found == []
+    else:
+        assert any(each.startswith(f"spec.activities[0].{said}") for each in found), found
 
 
 def test_the_value_of_from_keeps_its_type() -> None:

@@ -33,7 +33,7 @@ def test_references_are_found_at_any_depth(text: Any, found: set[str]) -> None:
 
 def sets(make: Any, *run_ids: str) -> list[dict[str, Any]]:
     return [
-        build_set(make.run, "perdure-artifacts")
+        build_set(make.run, "perdure-artifacts", "perdure:x")
         | {"metadata": {"name": f"artifacts-{run_id}", "uid": run_id}, "spec": {"runId": run_id}}
         for run_id in run_ids
     ]

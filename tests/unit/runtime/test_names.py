@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.names import MAX_WORKFLOW_ID, child_workflow_id, label_value, pod_name
+from perdure.api.names import MAX_WORKFLOW_ID, attempt_in, child_workflow_id, label_value, pod_name
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
@@ -59,6 +59,7 @@ def test_every_name_is_a_dns_label(run: str, event: int, attempt: int) -> None:
     name = pod_name(run, event, attempt)
     assert len(name) <= 63
     assert DNS_LABEL.fullmatch(name)
+    assert attempt_in(name) == (event, attempt)
 
 
 @given(st.lists(st.tuples(RUNS | st.sampled_from(["a", "a-1", "a-1-2"]), NUMBERS, NUMBERS), min_size=2, unique=True))

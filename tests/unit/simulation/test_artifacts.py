@@ -43,6 +43,17 @@ def test_artifacts_belong_to_their_attempt() -> None:
     assert (first.rpartition("-")[2], second.rpartition("-")[2]) == ("1/report", "2/report")
 
 
+def test_a_successful_attempt_archives_its_log_unless_the_scenario_leaves_it_out() -> None:
+    archiving = FLOW.replace("artifacts: {outputs", "artifacts: {archiveLogs: true, outputs").replace(
+        "container: {image: i}", "container: {image: i, command: [run]}"
+    )
+    sizes = archiving.replace("has(steps.make.artifacts.log)", "steps.make.artifacts[?'log.gz'].size.orValue(0)")
+    assert play(sizes).json["output"] == [1024, 1024]
+    scenario = "activities: {make: [{artifacts: {report: 7, log.gz: 20}}]}"
+    assert play(sizes, scenario).json["output"] == [7, 20]
+    assert play(sizes, scenario.replace(", log.gz: 20", "")).json["output"] == [7, 0]
+
+
 def test_an_unknown_artifact_in_a_scenario_is_an_error() -> None:
     with pytest.raises(
         BadFileError,

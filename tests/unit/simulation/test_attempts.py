@@ -1,4 +1,4 @@
-"""How attempts go: retries, timeouts, heartbeats, losses; times are seconds of virtual time."""
+"""Simulated attempts: retries, timeouts, heartbeats, losses; times are seconds of virtual time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How runs go: signals, pauses, cancellation, time; children, continuations, retries."""
+"""Simulated runs: signals, pauses, cancellation, time; children, continuations, retries."""
 
 import json
 

@@ -22,8 +22,10 @@ HELP = """Show the logs of the pods of a run.
 Each line begins with the step and the attempt, such as `charge#2: `, unless
 you set --no-prefix. With --follow, follows new pods until the run ends. By default, pods of successful
 attempts are kept for five minutes, pods of failed ones until the run is
-deleted; see `podRetention`. Attempts whose pod is deleted are listed on
-stderr.
+deleted; see `podRetention`. Later, logs are read from the artifact store, where
+`artifacts.archiveLogs` has stored them: a pod in the namespace of the run
+writes them to its own log, so you need permission to create pods. Attempts
+without a pod and an archived log are listed on stderr.
 
 Exit status: 0 there are logs, 1 there are none (no pod has started, or all
 are deleted), 2 error.

@@ -40,7 +40,7 @@ Examples:
   {program} trace order-42
   {program} trace order-42 --time-format iso
   {program} trace order-42 --output json > order-42.trace.json
-  {program} trace order-42 --otlp | curl --json @- http://localhost:4318/v1/traces
+  {program} trace order-42 --otlp > order-42.otlp.json
 """
 
 

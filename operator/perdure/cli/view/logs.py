@@ -193,9 +193,13 @@ class Lines:
             return None
         else:
             self._at_last += 1
-        if self._pattern is not None and not self._pattern.search(text):
+        if not self.matches(text):
             return None
         return f"{time} {text}" if self._timestamps and time else text
+
+    def matches(self, text: str) -> bool:
+        """Whether a line is selected."""
+        return self._pattern is None or self._pattern.search(text) is not None
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*")

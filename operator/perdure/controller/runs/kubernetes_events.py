@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from perdure.api.common import API_VERSION
+from perdure.api.names import LOG_ARTIFACT
 from perdure.api.reasons import EventReason
+from perdure.api.reserved import OUTPUTS
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
@@ -12,6 +14,7 @@ from perdure.engine.state import DEAD_LETTER, RunState, RunStatus, closing_failu
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
+from perdure.language.archiving import archives_log
 from perdure.language.doubtful_results import ONLY_LOGGED, doubt, no_output
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
@@ -104,6 +107,7 @@ class RunEventRecorder:
             self._count(event)
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
                 self._doubt(definition, event)
+                self._archived(definition, event)
         if after.closed and transition.events:
             self._closed(transition, progress, definition)
         for attempt in transition.retired:
@@ -153,6 +157,16 @@ class RunEventRecorder:
             self._doubted.add((step, rest.partition("/")[2]))
             how = f"; {ONLY_LOGGED}" if event.result is None else ""
             self.warn(EventReason.DOUBTFUL_RESULT, f"Step {event.activity_id}: {doubtful}{how}", "Complete")
+
+    def _archived(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
+        """Record whether the log of an attempt was stored."""
+        if event.cached or not archives_log(definition.program, event.activity_id):
+            return
+        stored = LOG_ARTIFACT in event.artifacts
+        metrics.LOG_ARCHIVES.labels(self._run.namespace, "Stored" if stored else "NotStored").inc()
+        if not stored:
+            note = f"Step {event.activity_id}: the log of attempt {event.attempt} is not archived; see the log of its container"
+            self.warn(EventReason.LOG_NOT_ARCHIVED, f"{note} `{OUTPUTS}`", "Archive")
 
     def _closed(self, transition: RunTransition, progress: str, definition: Definition | None) -> None:
         outcome = transition.state.status

@@ -23,7 +23,7 @@ from perdure.controller.runs.resets import check_exists, fork_of, since_fork, st
 from perdure.controller.runs.run_deciders import Deciding, RunDeciders
 from perdure.controller.runs.run_limits import RunLimits
 from perdure.controller.runs.run_record import Origin, RunRecord
-from perdure.controller.runs.workflow_ids import claim
+from perdure.controller.runs.workflow_ids import claim, decides
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
 from perdure.engine import inputs
@@ -309,6 +309,8 @@ class RunStarter:
             NotReadyError: The run must wait for another run.
             ConflictError: The run no longer waits.
         """
+        if decides(self._tools.shards, self._run):
+            await self._context.peers.catch_up(self._run.namespace)
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
         other = directory.current.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)

@@ -16,8 +16,7 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
     volumes = {reserved.VOLUME, reserved.ORDER, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
-    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
-    mounts = {reserved.MOUNT_PATH, reserved.ORDER_PATH, *((reserved.FILES_PATH,) if beside else ())}
+    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS, reserved.LOG} if prepared else set()
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
         yield from _order(path, spec)
@@ -41,12 +40,25 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
         if container.get("name") in names:
             yield _taken(f"{where}.name", f"a container named `{container['name']}`")
+    if containers:
+        yield from _main(*containers[0], activity)
+
+
+def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[Finding]:
+    """Check the activity's own container; `path` is the path of the container."""
+    mounts = {reserved.MOUNT_PATH, reserved.ORDER_PATH}
+    mounts |= {reserved.FILES_PATH} if activity.sidecar is not None else set()
     mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
-    mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs} if activity.artifacts is not None else set()
-    for i, mount in enumerate(_objects(containers[0][1], "volumeMounts") if containers else ()):
+    if activity.artifacts is not None:
+        mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs}
+        if activity.artifacts.archive_logs:
+            mounts.add(reserved.LOG_PATH)
+            if activity.script is None and not _list(container, "command"):
+                yield Finding(f"{path}.command", "must be set to archive the log: use the entrypoint of the image")
+    for i, mount in enumerate(_objects(container, "volumeMounts")):
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
-            yield _taken(f"{containers[0][0]}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+            yield _taken(f"{path}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
 
 
 def _order(path: str, spec: dict[str, Any]) -> Iterator[Finding]:

@@ -74,7 +74,13 @@ _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outco
 
 
 def outcome(
-    attempt: Attempt, definition: Activity, pod: KubeObject | None, lease: KubeObject | None = None, *, now: datetime
+    attempt: Attempt,
+    definition: Activity,
+    pod: KubeObject | None,
+    lease: KubeObject | None = None,
+    *,
+    now: datetime,
+    due: bool = False,
 ) -> Outcome:
     """Determine the outcome of an attempt.
 
@@ -84,6 +90,7 @@ def outcome(
         pod: Its Pod as the API server returned it; None only if it is known not to exist (a stale cache is not enough).
         lease: Its Lease, if it has one. At the end of an activity with a large result, it must have been read just now.
         now: The current time; it only decides how long to wait for a node that does not report.
+        due: Whether a deadline of the attempt is due.
 
     Returns:
         The input for the engine, always the same for the same arguments; None if there is no outcome yet.
@@ -105,6 +112,7 @@ def outcome(
         uploader=status.ended_sidecar(OUTPUTS),
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
         disrupted_since=read_time(marked.get("lastTransitionTime")),
+        due=due,
     )
     return next((report(facts) for applies, report in _TABLE if applies(facts)), None)
 

@@ -73,7 +73,7 @@ def completed(facts: PodFacts) -> Outcome:
             facts,
             payload_too_large(
                 f"container {facts.main.name} succeeded, but its result does not fit into a termination message "
-                f"({limit} bytes here). Declare `resultSize: Large`, or pass a reference to the data instead"
+                f"({limit} bytes here). Declare `resultSize: Large`, or make the data an output artifact (`artifacts.outputs`)"
             ),
         )
     return _with_result(facts, value)

@@ -80,6 +80,10 @@ ENV PATH=/venv/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
+# The commit that the image is built from: --build-arg REVISION=$(git rev-parse HEAD). Only the metric perdure_build_info shows it.
+ARG REVISION=
+LABEL org.opencontainers.image.revision="${REVISION}"
+ENV PERDURE_REVISION="${REVISION}"
 USER 65532:65532
 WORKDIR /tmp
 EXPOSE 8080

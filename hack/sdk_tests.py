@@ -48,7 +48,7 @@ def main() -> int:
         sys.exit(f"There is no tests/conftest.py in {chosen.folder}.")
     with tempfile.TemporaryDirectory(prefix="sdk-tests-") as work:
         place = Path(work)
-        # Without the SDK's sources beside them, which have no compiled core.
+        # Without the SDK's sources next to them, which have no compiled core.
         shutil.copytree(chosen.folder / "tests", place / "tests")
         shutil.copy(chosen.folder / "pyproject.toml", place)
         python = environment(place)

@@ -19,13 +19,13 @@ CASES = [
 
 
 def manifest(kind: str, case: Json) -> Json:
-    """The whole manifest that a case is about."""
+    """The complete manifest of a case."""
     body = case.get("whole", {"spec": case.get("spec")})
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": case.get("metadata", {"name": "one"}), **body}
 
 
 def assert_part(want: Any, got: Any, path: str) -> None:
-    """Check that everything that is wanted is there; there may be more."""
+    """Check that all expected fields exist; additional ones are allowed."""
     if isinstance(want, dict):
         assert isinstance(got, dict), path
         for key, value in want.items():

@@ -1,4 +1,4 @@
-"""Reading the API server's audit log: what was written, and by whom."""
+"""Read the API server's audit log: writes and their users."""
 
 import json
 import os

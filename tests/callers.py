@@ -1,4 +1,4 @@
-"""Callers of the Temporal frontend, and an API server that knows them."""
+"""Callers of the Temporal frontend, and an API server that reviews their tokens."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ AUDIENCE = "perdure.dev/temporal"
 
 
 class ApiServer:
-    """Answers reviews: whether tokens are valid, and what is allowed, is a matter of the test."""
+    """Answers reviews: the test determines whether tokens are valid and what is allowed."""
 
     def __init__(self) -> None:
         self.allowed = False

@@ -9,12 +9,12 @@ import pytest
 import structlog
 from hypothesis import settings
 
-pytest.register_assert_rewrite("kube")  # before it is imported: its assertions tell what they have compared
+pytest.register_assert_rewrite("kube")  # before it is imported, so that its assertions show the compared values
 
 from kube import Cluster, find_cluster, temporary_namespace  # noqa: E402
 from process import Process, operator  # noqa: E402
 
-# Timing never decides a test, and chance only in `make test-all`, which says how many times longer it tries.
+# Timing never decides a test. Random examples do so only in `make test-all`, which sets how many more it tries.
 settings.register_profile("perdure", deadline=None, derandomize="PERDURE_LONGER" not in os.environ)
 settings.load_profile("perdure")
 # By itself, structlog draws each traceback with the variables of each frame: that takes many times as long as the test.
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: the garbage collector need not go through it, now and in each test."""
+    """Freeze collected items: they live until the end, and the garbage collector need not scan them in each test."""
     gc.disable()
     try:
         return (yield)
@@ -45,7 +45,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # at the end, extension modules complain of objects that are left
+    gc.unfreeze()  # at the end, extension modules report leaked objects
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -73,13 +73,13 @@ def _mentions_cluster(file: Path) -> bool:
 
 @pytest.fixture(scope="session")
 def record(request: pytest.FixtureRequest) -> bool:
-    """Whether golden histories are written anew."""
+    """Whether golden histories are recorded again."""
     return bool(request.config.getoption("--record"))
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    """A real cluster. That there is none is a failure: skipping would hide that nothing was tested."""
+    """A real cluster. A missing one is a failure: skipping would hide that nothing was tested."""
     try:
         return find_cluster()
     except LookupError as error:

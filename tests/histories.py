@@ -1,7 +1,7 @@
-"""Golden histories: what runs have once decided, kept under tests/golden and replayed for ever after.
+"""Golden histories: recorded decisions of runs, stored in tests/golden and replayed by every later version.
 
 A file holds the definitions and the histories of all runs of a simulation, or of a test on a real cluster: an event on each
-line, so that a change can be read in a diff. `pytest --record` writes them anew; see tests/golden/README.md.
+line, so that a change can be read in a diff. `pytest --record` records them again; see tests/golden/README.md.
 """
 
 import json
@@ -53,7 +53,7 @@ class Recorded:
 
 
 def simulate(scenario: Path, **changes: Any) -> Play:
-    """Play a scenario; `changes` are fields of it that are to be different."""
+    """Play a scenario; `changes` override its fields."""
     data = {**yaml.safe_load(scenario.read_text(encoding="utf-8")), **changes}
     files = [scenario.parent / name for name in data["files"]]
     manifests = [Manifest(str(file), one) for file in files for one in yaml.safe_load_all(file.read_text("utf-8"))]
@@ -61,15 +61,15 @@ def simulate(scenario: Path, **changes: Any) -> Play:
 
 
 def play(manifests: list[Manifest], scenario: Json, source: str) -> Play:
-    """Play a scenario with manifests that stand somewhere else."""
-    told = read_scenario(scenario, source)
-    world = Play(read_cast(manifests, told, source), told)
+    """Play a scenario with the given manifests."""
+    reported = read_scenario(scenario, source)
+    world = Play(read_cast(manifests, reported, source), reported)
     world.play()
     return world
 
 
 def recorded(world: Play) -> list[Recorded]:
-    """The histories of all runs of a simulation; one whose input was refused never began."""
+    """The histories of all runs of a simulation; a run whose input was rejected never started."""
     chains = [player for player in world.transcript.players if isinstance(player, SimulatedChain)]
     return [
         Recorded(
@@ -101,7 +101,7 @@ def exported(runs: Iterable[Json]) -> list[Recorded]:
 
 
 def has_definition(run: Json) -> bool:
-    """Whether a run has one to be replayed by; one whose input was refused has none, as it never began."""
+    """Whether a run has a definition to replay; a run whose input was rejected never started, and has none."""
     return bool(run["spec"].get("inline") or run["status"].get("definition"))
 
 

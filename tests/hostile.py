@@ -1,10 +1,10 @@
-"""Expressions that want to cost as much as they can, with the data that helps them."""
+"""Expressions that are as expensive as possible, with suitable data."""
 
 from typing import Any
 
 
 def _nested(depth: int, grow: str, first: str, last: str) -> str:
-    """Bind a value that grows out of itself, `depth` times."""
+    """Bind values that each grow from the previous one, `depth` times."""
     out = last.replace("$", f"v{depth}")
     for level in range(depth, 0, -1):
         out = f"cel.bind(v{level}, {grow.replace('$', f'v{level - 1}')}, {out})"

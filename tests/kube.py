@@ -60,7 +60,7 @@ class Cluster:
     namespace: str = "default"
 
     def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run kubectl, whatever comes of it."""
+        """Run kubectl, whatever its exit code."""
         command = [self.kubectl, "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
 
@@ -76,7 +76,7 @@ class Cluster:
         return objects(self.kubeconfig)
 
     def apply(self, *manifests: Json) -> None:
-        """Create objects, or change them to what their manifests say."""
+        """Create or update objects from manifests."""
         for manifest in manifests:
             self.objects.apply(self.namespace, manifest)
 
@@ -101,7 +101,7 @@ class Cluster:
         self.wait(f"{kind} {name} to be gone", gone)
 
     def get(self, kind: str, name: str) -> Json | None:
-        """An object; None if there is none."""
+        """An object; None if it does not exist."""
         return self.objects.get(kind, self.namespace, name)
 
     def whole(self, name: str) -> Json:
@@ -199,7 +199,7 @@ def temporary_namespace(cluster: Cluster, *, own: bool = False) -> Iterator[Clus
 
 
 def _check_that_own_namespaces_are_excluded(cluster: Cluster) -> None:
-    """Two operators in a namespace would take turns, and a test of one that is killed would show nothing."""
+    """Two operators in a namespace would share its runs, and a test that kills one would prove nothing."""
     deployment = cluster.objects.get("deployment", SYSTEM, "perdure")
     assert deployment is not None, f"Perdure is not installed in {SYSTEM}"
     environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
@@ -236,7 +236,7 @@ def one_step(work: Json, **spec: Any) -> Json:
 
 
 def recorded(run: Json) -> tuple[AnyEvent, ...]:
-    """The whole history of a run."""
+    """The complete history of a run."""
     return history.decode_events(run["status"]["history"]["events"])
 
 
@@ -261,7 +261,7 @@ def check_history(run: Json) -> RunState:
     stored = as_recorded(history.decode_state(run["status"]["state"]))
     folded = as_recorded(folded)
     if isinstance(events[-1], WorkflowExecutionTerminated | WorkflowExecutionTimedOut):
-        # What came in just before the end was decided or not: no event tells, and nobody asks any more.
+        # Events just before the end were processed or not: no event shows it, and it no longer matters.
         folded, stored = (msgspec.structs.replace(state, memory=None) for state in (folded, stored))
     assert history.encode(folded) == history.encode(stored)
     assert load_memory(folded.memory) == load_memory(stored.memory)
@@ -272,7 +272,7 @@ def find_cluster() -> Cluster:
     """The cluster that KUBECONFIG names, or the one of `make cluster`.
 
     Raises:
-        LookupError: there is none; the message tells how to get one.
+        LookupError: There is none; the message says how to create one.
     """
     kubeconfig = Path(os.environ.get("KUBECONFIG") or cache_folder() / "clusters" / "perdure" / "kubeconfig")
     if not kubeconfig.exists():
@@ -281,9 +281,7 @@ def find_cluster() -> Cluster:
     if binary is None:
         raise LookupError("there is no kubectl: put it on PATH, or run `python3 hack/cluster tools`")
     cluster = Cluster(binary, kubeconfig)
-    patience = (
-        time.monotonic() + 60
-    )  # a cluster that has just started, on a busy machine, may not be ready at the first look
+    patience = time.monotonic() + 60  # a cluster that has just started on a busy machine may not be ready yet
     while (answer := cluster.run("get", "--raw", "/readyz", "--request-timeout=10s")).returncode:
         if time.monotonic() > patience:
             raise LookupError(f"the cluster of {kubeconfig} does not answer: {answer.stderr.strip()}")

@@ -25,7 +25,7 @@ _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of YAML with manifests of ours in it."""
+    """A fenced block of YAML with manifests of Perdure."""
 
     page: Path
     line: int
@@ -64,18 +64,18 @@ def blocks() -> list[Block]:
 
 
 def links(text: str) -> list[str]:
-    """Targets of links, but for those that only look so in code, without what leads out of the repository."""
+    """Targets of links, without text in code that looks like links and without external targets."""
     prose = _INLINE_CODE.sub("", _FENCE.sub("", text))
     return [target for target in _LINK.findall(prose) if not re.match(r"[a-z]+:|#", target)]
 
 
 def example_folders() -> list[Path]:
-    """Folders that `kubectl apply -k` takes."""
+    """Folders for `kubectl apply -k`."""
     return sorted(file.parent for file in (REPOSITORY / "examples").rglob("kustomization.yaml"))
 
 
 def example_files() -> list[Path]:
-    """Files that `kubectl apply -f` takes."""
+    """Files for `kubectl apply -f`."""
     files = sorted((REPOSITORY / "examples").rglob("*.yaml"))
     return [
         file

@@ -1,4 +1,4 @@
-"""How much memory something leaves behind."""
+"""Measures how much memory an action leaves allocated."""
 
 import gc
 import tracemalloc
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bounded_memory(most: int) -> Iterator[None]:
-    """Check that the block leaves at most so many bytes allocated that were not before."""
+    """Check that the block leaves at most a number of additional bytes allocated."""
     gc.collect()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Objects of a real cluster, without starting kubectl for each: that costs far more than what it asks for."""
+"""Objects of a real cluster, without starting kubectl for each request, which takes much more time."""
 
 import json
 from functools import cache
@@ -26,7 +26,7 @@ class Objects:
         self._kinds = self._discover()
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
-        """One object; None if there is none."""
+        """One object; None if it does not exist."""
         try:
             return self._ask("GET", self._one(kind, namespace, name))
         except ApiException as error:
@@ -44,15 +44,15 @@ class Objects:
         """Create an object, and return it as it is stored.
 
         Raises:
-            ApiException: the API server refuses it.
+            ApiException: The API server rejects it.
         """
         return self._ask("POST", self._place(namespace, manifest), manifest, fieldValidation="Strict", **query)
 
     def apply(self, namespace: str, manifest: Json, **query: str) -> Json:
-        """Create an object or change it to what its manifest says, as `kubectl apply --server-side` does.
+        """Create or update an object from its manifest, as `kubectl apply --server-side` does.
 
         Raises:
-            ApiException: the API server refuses it.
+            ApiException: The API server rejects it.
         """
         path = f"{self._place(namespace, manifest)}/{quote(manifest['metadata']['name'])}"
         how = {"fieldManager": "tests", "force": "true", "fieldValidation": "Strict"}
@@ -62,13 +62,13 @@ class Objects:
         """Change an object, or a subresource of it, by a merge patch.
 
         Raises:
-            ApiException: the API server refuses it.
+            ApiException: The API server rejects it.
         """
         path = f"{self._one(kind, namespace, name)}/{subresource}".rstrip("/")
         return self._ask("PATCH", path, change, merge=True, **query)
 
     def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Ask for an object to be deleted, if there is one; it may stay for a while."""
+        """Request the deletion of an object, if it exists; it may exist for a while."""
         try:
             self._ask("DELETE", self._one(kind, namespace, name), propagationPolicy="Background")
         except ApiException as error:
@@ -85,7 +85,7 @@ class Objects:
         return f"{self._path(kind, namespace)}/{quote(name)}"
 
     def _path(self, kind: str, namespace: str) -> str:
-        if kind.lower() not in self._kinds:  # it may have come since
+        if kind.lower() not in self._kinds:  # it may have been created since
             self._kinds = self._discover()
         group, plural, namespaced = self._kinds[kind.lower()]
         return f"{group}/namespaces/{namespace}/{plural}" if namespaced else f"{group}/{plural}"
@@ -113,7 +113,7 @@ class Objects:
         return status_texts.decode(answer)
 
     def _discover(self) -> dict[str, tuple[str, str, bool]]:
-        """Where the objects of each kind are; of several groups that have a name, the core's comes first."""
+        """The path of each kind. If several groups have a kind of that name, the core group comes first."""
         found: dict[str, tuple[str, str, bool]] = {}
         groups = [("/api/v1", "v1", "")]
         for group in self._ask("GET", "/apis")["groups"]:
@@ -135,7 +135,7 @@ def refusal(error: ApiException) -> str:
 
 
 def _query(selectors: tuple[str, ...]) -> dict[str, str]:
-    """What flags such as ``-l app=web`` or ``--field-selector=a.b=c`` ask for; a short one stands before its value."""
+    """Query parameters for flags such as ``-l app=web`` or ``--field-selector=a.b=c``; a short flag precedes its value."""
     query: dict[str, str] = {}
     rest = list(selectors)
     while rest:

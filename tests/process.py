@@ -1,4 +1,4 @@
-"""The operator as a process of this machine, so that a kill hits at the very instant."""
+"""The operator as a process of this machine, so that a kill takes effect immediately."""
 
 import multiprocessing
 import os
@@ -87,7 +87,7 @@ class Process:
 
 
 def _operate(environment: dict[str, str], log: Path) -> None:
-    """What the new process does."""
+    """The main function of the new process."""
     from perdure.handlers.main import main  # noqa: PLC0415 (it is there already, in the process that forks)
 
     os.environ.clear()

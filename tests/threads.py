@@ -1,4 +1,4 @@
-"""Threads of tests: waits for their end that are bounded, and say what keeps a thread busy."""
+"""Threads of tests: bounded waits for their end that show what a busy thread is doing."""
 
 import asyncio
 import io
@@ -21,10 +21,10 @@ def join(thread: Thread, loop: asyncio.AbstractEventLoop | None = None, seconds:
     thread.join(seconds)
     if not thread.is_alive():
         return
-    told = io.StringIO()
+    reported = io.StringIO()
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is not None:
-        traceback.print_stack(frame, file=told)
+        traceback.print_stack(frame, file=reported)
     for task in asyncio.all_tasks(loop) if loop is not None else ():
-        task.print_stack(file=told)
-    raise AssertionError(f"{thread.name} has not ended within {seconds:g} s:\n{told.getvalue()}")
+        task.print_stack(file=reported)
+    raise AssertionError(f"{thread.name} has not ended within {seconds:g} s:\n{reported.getvalue()}")

@@ -176,6 +176,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.LIMIT_REACHED: _WARNING,
         EventReason.LIMIT_NOT_FOUND: _WARNING,
         EventReason.RESULT_NOT_CACHED: _WARNING,
+        EventReason.LOG_NOT_ARCHIVED: _WARNING,
         EventReason.WORKFLOW_ID_IN_USE: _WARNING,
         EventReason.COMPILING: _WARNING,
         EventReason.NO_WORKER: _WARNING,

@@ -34,7 +34,7 @@ def start(namespace: Cluster, name: str, command: list[str]) -> None:
 
 
 def url_of(namespace: Cluster, name: str) -> str:
-    """Wait until a pod serves; gives its URL."""
+    """Wait until a pod serves, and return its URL."""
     namespace("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=120s")
     address: str = (namespace.get("pod", name) or {})["status"]["podIP"]
     return f"http://{address}:8000"

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections off, as a network does."""
+"""A TCP proxy that breaks connections, as a network does."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 
 class Proxy:
-    """Passes bytes on to a port, until it has passed on as many as it may; then it cuts every connection."""
+    """Forwards bytes to a port up to a limit, then closes every connection."""
 
     def __init__(self, target: int) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""The artifacts of deleted runs are deleted from a real S3 server, and nothing else is, whatever fails."""
+"""Only the artifacts of deleted runs are deleted from a real S3 server, even if requests fail."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def delete(environ: dict[str, str], *folders: str, seconds: float = 60) -> dict[
     return deleted({**environ, "PERDURE_FOLDERS": json.dumps(folders)}, patience=_IMPATIENT, seconds=seconds)
 
 
-def test_all_objects_of_the_folders_are_deleted_and_no_others(gateway: Gateway) -> None:
+def test_only_objects_in_the_folders_are_deleted(gateway: Gateway) -> None:
     gone = [f"shop/uid-1/{i}-1/report" for i in range(_MANY)] + ["shop/uid-2/5-3/log.tar.gz"]
     kept = ["shop/uid-10/5-1/report", "shop/kept/uid-1/5-1/report", "stop/uid-1/5-1/report", "shop/uid-1x"]
     store(gateway, *gone, *kept)
@@ -55,7 +55,7 @@ def test_all_objects_of_the_folders_are_deleted_and_no_others(gateway: Gateway) 
     ],
     ids=["secret", "key", "bucket", "endpoint"],
 )
-def test_wrong_settings_are_reported_and_show_no_secret(gateway: Gateway, changed: dict[str, str]) -> None:
+def test_invalid_settings_are_reported_without_the_secret(gateway: Gateway, changed: dict[str, str]) -> None:
     store(gateway, "shop/uid-4/5-1/report")
     report = delete({**gateway.environ, **changed}, "shop/uid-4", "shop/uid-5")
     assert report["failed"] == [0, 1]
@@ -64,7 +64,7 @@ def test_wrong_settings_are_reported_and_show_no_secret(gateway: Gateway, change
     assert gateway.object("shop/uid-4/5-1/report").exists()
 
 
-def test_a_store_that_does_not_answer_is_reported_and_the_next_try_succeeds(gateway: Gateway) -> None:
+def test_an_unreachable_store_is_reported_and_a_retry_succeeds(gateway: Gateway) -> None:
     store(gateway, "shop/uid-6/5-1/report")
     with proxied(gateway.port) as proxy:
         proxy.left = 0
@@ -76,7 +76,7 @@ def test_a_store_that_does_not_answer_is_reported_and_the_next_try_succeeds(gate
     assert not gateway.object("shop/uid-6/5-1/report").exists()
 
 
-def test_folders_for_which_there_is_no_time_are_left_for_the_next_pod(gateway: Gateway) -> None:
+def test_folders_are_left_for_the_next_pod_when_time_runs_out(gateway: Gateway) -> None:
     store(gateway, "shop/uid-7/5-1/report")
     report = delete(gateway.environ, "shop/uid-7", seconds=-1)
     assert report == {"failed": [0], "error": "there was not enough time"}
@@ -84,7 +84,7 @@ def test_folders_for_which_there_is_no_time_are_left_for_the_next_pod(gateway: G
 
 
 @pytest.mark.parametrize(("key", "code"), [("", 0), ("nobody", 1)])
-def test_the_program_writes_a_report_for_the_operator(gateway: Gateway, tmp_path: Path, key: str, code: int) -> None:
+def test_the_program_reports_to_the_termination_log(gateway: Gateway, tmp_path: Path, key: str, code: int) -> None:
     store(gateway, "shop/uid-8/5-1/report")
     environ = {**os.environ, **gateway.environ, "PERDURE_FOLDERS": '["shop/uid-8"]'}
     environ |= {

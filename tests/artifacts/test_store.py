@@ -1,4 +1,4 @@
-"""Output artifacts are uploaded to a real S3 server, and come back as input artifacts, whatever fails in between."""
+"""Output artifacts are uploaded to a real S3 server and downloaded as input artifacts, even if requests fail."""
 
 import hashlib
 import json
@@ -58,7 +58,7 @@ def fetch(environ: dict[str, str], target: Path, key: str, **fields: Any) -> Pat
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, 2 * PIECE + 1], ids=lambda size: f"{size} bytes")
-def test_a_file_comes_back(gateway: Gateway, folder: Path, tmp_path: Path, size: int) -> None:
+def test_a_file_survives_upload_and_download(gateway: Gateway, folder: Path, tmp_path: Path, size: int) -> None:
     content = random.Random(size).randbytes(size)
     (folder / "out/report").write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
@@ -68,7 +68,7 @@ def test_a_file_comes_back(gateway: Gateway, folder: Path, tmp_path: Path, size:
     assert found.read_bytes() == content
 
 
-def test_a_folder_comes_back(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_survives_upload_and_download(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
     report = folder / "out/report"
     (report / "deep/empty").mkdir(parents=True)
     (report / "deep/run.sh").write_text("echo")
@@ -88,7 +88,16 @@ def test_a_folder_comes_back(gateway: Gateway, folder: Path, tmp_path: Path) -> 
     assert (found / "deep/run.sh").stat().st_mode & 0o777 == 0o755
 
 
-def test_an_artifact_that_is_missing_fails_unless_it_is_optional(gateway: Gateway, folder: Path) -> None:
+def test_a_copy_is_written_under_its_key_and_overwritten(gateway: Gateway, folder: Path) -> None:
+    for text in ("first", "second"):
+        (folder / "out/report").write_text(text)
+        send(gateway, folder, f"{AT}-{text}", key="latest/report.txt")
+        assert gateway.object(f"{AT}-{text}/report").read_text() == text
+        assert gateway.object("latest/report.txt").read_text() == text
+    assert gateway.object(f"{AT}-first/report").read_text() == "first"
+
+
+def test_a_missing_artifact_fails_unless_it_is_optional(gateway: Gateway, folder: Path) -> None:
     with pytest.raises(
         ArtifactError, match="artifact `report`: the container has ended, and `/out/report` does not exist"
     ) as failed:
@@ -97,7 +106,7 @@ def test_an_artifact_that_is_missing_fails_unless_it_is_optional(gateway: Gatewa
     assert send(gateway, folder, AT, optional=True) is None
 
 
-def test_nothing_is_read_through_a_link(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("credentials")
     (folder / "out/report").symlink_to(tmp_path / "secret")
     (folder / "out/way").symlink_to(tmp_path)
@@ -115,7 +124,7 @@ def test_nothing_is_read_through_a_link(gateway: Gateway, folder: Path, tmp_path
     assert not gateway.object(f"{AT}-link").exists()
 
 
-def test_another_content_than_the_hash_says_is_refused(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
+def test_content_that_does_not_match_its_hash_is_rejected(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
     (folder / "out/report").write_text("1")
     send(gateway, folder, f"{AT}-changed")
     gateway.object(f"{AT}-changed/report").write_text("2")
@@ -141,14 +150,14 @@ def test_an_object_that_does_not_exist_is_reported(gateway: Gateway, tmp_path: P
     ],
     ids=["secret", "key", "bucket", "endpoint"],
 )
-def test_wrong_settings_fail_and_show_no_secret(gateway: Gateway, changed: dict[str, str]) -> None:
+def test_invalid_settings_fail_without_revealing_the_secret(gateway: Gateway, changed: dict[str, str]) -> None:
     environ = {**gateway.environ, **changed}
     with pytest.raises(ArtifactError, match="artifact store") as failed:
         ArtifactStore(environ, patience=_IMPATIENT).upload("x", iter([b"1"]))
     assert environ["PERDURE_STORE_SECRET_ACCESS_KEY"] not in str(failed.value)
 
 
-def test_an_upload_that_is_cut_off_is_repeated(gateway: Gateway, folder: Path) -> None:
+def test_an_interrupted_upload_is_retried(gateway: Gateway, folder: Path) -> None:
     content = random.Random(1).randbytes(3 * PIECE)
     (folder / "out/report").write_bytes(content)
     with proxied(gateway.port) as proxy:
@@ -168,7 +177,7 @@ def test_an_upload_that_is_cut_off_is_repeated(gateway: Gateway, folder: Path) -
     assert gateway.object(f"{AT}-cut/report").read_bytes() == content
 
 
-def test_an_upload_that_never_passes_leaves_no_object(gateway: Gateway, folder: Path) -> None:
+def test_a_failed_upload_leaves_no_object(gateway: Gateway, folder: Path) -> None:
     (folder / "out/report").write_bytes(bytes(3 * PIECE))
     with proxied(gateway.port) as proxy:
         proxy.left = 2 * _MIB
@@ -180,7 +189,7 @@ def test_an_upload_that_never_passes_leaves_no_object(gateway: Gateway, folder: 
     assert not gateway.object(f"{AT}-never/report").exists()
 
 
-def test_a_store_that_is_down_for_a_while_delays_an_upload(tmp_path: Path, folder: Path) -> None:
+def test_an_upload_waits_while_the_store_is_down(tmp_path: Path, folder: Path) -> None:
     (folder / "out/report").write_text("late")
     port, up, done = free_port(), threading.Event(), threading.Event()
 
@@ -241,7 +250,7 @@ def test_the_sidecar_uploads_when_it_is_stopped_and_reports_what_it_stored(
     assert gateway.object(f"{at}/report").read_text() == "7"
 
 
-def test_a_large_file_takes_little_memory(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
+def test_uploading_a_large_file_takes_little_memory(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
     size = 1024 * _MIB if os.environ.get("PERDURE_LONGER") else 256 * _MIB
     with (folder / "out/report").open("wb") as file:
         file.truncate(size)
@@ -266,7 +275,7 @@ def _peak(command: list[str], environ: dict[str, str]) -> int:
     return int(done.stdout.splitlines()[-1]) * 1024
 
 
-def test_a_failure_is_reported(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
+def test_a_failed_upload_is_reported_in_the_termination_log(gateway: Gateway, folder: Path, tmp_path: Path) -> None:
     environ = sidecar(gateway, folder, tmp_path / "log", [{"name": "report", "path": "/out/report"}])
     with pytest.raises(ArtifactError):
         uploaded(environ)

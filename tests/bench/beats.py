@@ -1,8 +1,8 @@
-"""Simulated nodes whose pods heartbeat: every pod of activities in a namespace runs for ever. A process of its own.
+"""Simulated nodes whose pods heartbeat: every pod of activities in a namespace runs forever. Runs as a separate process.
 
-Usage: beats.py NAMESPACE SECONDS, the time between the heartbeats of a pod. Each line on standard input makes as many pods fall
-silent as it says. On standard output: `{"ready": true}`, `{"beating": n}` as that grows, and `{"detected": seconds}` for each pod
-that is deleted after it fell silent: how long after it had sent its last heartbeat.
+Usage: beats.py NAMESPACE SECONDS, the time between the heartbeats of a pod. Each line on standard input has the
+number of pods to silence. On standard output: `{"ready": true}`, `{"beating": n}` as that grows, and `{"detected": seconds}` for
+each pod that is deleted after it was silenced: the time since its last heartbeat.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def now() -> str:
 
 
 class Nodes:
-    """All pods, and when each has heartbeat last."""
+    """All pods, and the time of the last heartbeat of each."""
 
     def __init__(self, client: Client, period: float) -> None:
         self.client = client
@@ -39,7 +39,7 @@ class Nodes:
         self.gone: set[str] = set()
 
     async def live(self, pod: Json) -> None:
-        """A pod begins to run, and heartbeats until it is told to be silent, or is deleted."""
+        """A pod starts, and sends heartbeats until it is silenced or deleted."""
         meta = pod["metadata"]
         uid, name, namespace = meta["uid"], meta["name"], meta["namespace"]
         containers = [
@@ -79,14 +79,14 @@ class Nodes:
         return False
 
     def deleted(self, pod: Json) -> None:
-        """Somebody has asked to delete a pod: it is told how long after its last heartbeat, if it fell silent."""
+        """Process the deletion of a pod: if it was silenced, print the time since its last heartbeat."""
         uid = pod["metadata"]["uid"]
         if uid in self.silent and uid not in self.gone:
             say(detected=round(time.monotonic() - self.beats[uid], 3))
         self.gone.add(uid)
 
     async def listen(self) -> None:
-        """Have pods fall silent when that is asked for."""
+        """Silence pods on request."""
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():

@@ -1,4 +1,4 @@
-"""What servers use while something is measured: CPU time, and requests to the API server."""
+"""Costs of servers during a measurement: CPU time, and requests to the API server."""
 
 import re
 import urllib.request
@@ -17,7 +17,7 @@ def operator_cpu(operator: Operator) -> float:
 
 
 class ApiServerCosts:
-    """CPU time and requests of the API server since the beginning of a measurement."""
+    """CPU time and requests of the API server since the start of a measurement."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ def _cpu(metrics: str) -> float:
 
 
 def cpu_of_server(address: str) -> float | None:
-    """Milliseconds of CPU time of the process that listens at an address of this machine; None if there is none."""
+    """Milliseconds of CPU time of the process that listens at an address of this machine; None without one."""
     port = int(address.rpartition(":")[2])
     sockets = {inode for file in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / file, port)}
     for process in Path("/proc").glob("[0-9]*"):

@@ -1,4 +1,4 @@
-"""The operator, for one namespace, in a process of its own whose requests are counted.
+"""The operator for one namespace, in a separate process whose requests are counted.
 
 Usage: counted.py NAMESPACE PORT. A line on standard input asks for the figures so far: one line of JSON with seconds of CPU,
 bytes of memory, and requests by verb and kind. The end of standard input stops it.

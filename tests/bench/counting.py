@@ -1,4 +1,4 @@
-"""A client of the operator that remembers what it has asked of the API server."""
+"""A client of the operator that records its requests to the API server."""
 
 import time
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass
 class Tally:
-    """All of them."""
+    """All answered requests."""
 
     requests: list[Asked] = field(default_factory=list)
 

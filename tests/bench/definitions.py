@@ -1,4 +1,4 @@
-"""Runs of Workflows: without pods, and with pods beside bare pods."""
+"""Runs of Workflows: without pods, and with pods compared to bare pods."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ RESTRICTED: Json = {
 
 
 async def measure_podless(operator: Operator) -> list[Result]:
-    """Runs that only return a value, all created as fast as the API server takes them."""
+    """Runs that only return a value, all created as fast as the API server accepts them."""
     namespace = operator.cluster
     runs = [run_manifest(f"quick-{number}", {"inline": QUICK}) for number in range(RUNS)]
     api, cpu = ApiServerCosts(namespace), operator_cpu(operator)
@@ -40,7 +40,7 @@ async def measure_podless(operator: Operator) -> list[Result]:
         times = [run["status"]["completionTime"] for run in found if run["metadata"]["name"].startswith("quick-")]
         return list(map(datetime.fromisoformat, times)) if len(times) == RUNS else None
 
-    # Listing all of them again and again would take the CPU time that is measured.
+    # Listing all of them repeatedly would distort the measured CPU time.
     namespace.wait("the last run to close", lambda: "completionTime" in _status(namespace, f"quick-{RUNS - 1}"))
     ends: list[datetime] = namespace.wait("all runs to close", closed)
     took = (max(ends) - began).total_seconds()

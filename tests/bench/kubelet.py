@@ -1,4 +1,4 @@
-"""A kubelet that is none: every pod of activities in a namespace runs, and has succeeded a moment later. A process of its own.
+"""A simulated kubelet: every pod of activities in a namespace runs, and succeeds a moment later. A process of its own.
 
 The pods name a scheduler that does not exist, so no node takes them; their status is written here. Everything else about them is
 real: they are made, watched, finalized and deleted by the API server.
@@ -25,7 +25,7 @@ SCHEDULER = "simulated"
 
 @asynccontextmanager
 async def watching(access: Access, namespace: str) -> AsyncIterator[AsyncIterator[Json]]:
-    """Pods as they are made and changed, for ever."""
+    """Yield pods as they are created and changed, without end."""
     connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)
     bearer = access.bearer()
     headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}

@@ -1,4 +1,4 @@
-"""What things cost in requests to the API server, counted in memory: `PYTHONPATH=operator:tests python -m bench.request_costs`.
+"""Costs in requests to the API server, counted in memory: `PYTHONPATH=operator:tests python -m bench.request_costs`.
 
 Prints one line for each: requests, and bytes of their bodies and of their responses, per run, step, or start. Only requests of
 the operators count: not the watches, and not what they do once a minute or second, however much there is. With `--operators 3`,

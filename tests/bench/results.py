@@ -1,4 +1,4 @@
-"""What a benchmark has measured, as a table and as JSON."""
+"""The results of a benchmark, as a table and as JSON."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from kube import Cluster
 
 @dataclass(frozen=True)
 class Result:
-    """One figure, and the figure of something else that was measured in the same way in the same run."""
+    """One figure, and a reference figure measured in the same way in the same run."""
 
     what: str
     unit: str
@@ -24,12 +24,12 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the other figure it is."""
+        """The ratio of the figure to the reference."""
         return self.figure / self.other_figure if self.other_figure else None
 
 
 def machine(cluster: Cluster) -> dict[str, str]:
-    """Where the figures come from. The load tells whether the machine was quiet."""
+    """Where the figures come from. The load shows whether the machine was idle."""
     model = next(
         line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line
     )

@@ -51,8 +51,8 @@ SCENARIO = {
 }
 
 
-def test_what_children_cost() -> None:
-    """In all, and for each child; the parent's share of it is what has to fit into one object."""
+def test_cost_of_children() -> None:
+    """In total, and for each child. The parent's share must fit into one object."""
     print(f"\n  one parent, {ACTIVITIES} activities in each child")
     print(
         "  children    events  ms a child  parent: events  a child  history KiB  a child B  largest state KiB  child: KiB"
@@ -73,15 +73,17 @@ def test_what_children_cost() -> None:
             f"  {len(parent.events) / count:7.1f}  {recorded / 1024:11.1f}  {recorded / count:9,.0f}"
             f"  {largest / 1024:17.1f}  {per_child / 1024:10.1f}"
         )
-        # What costs more the more children there are would show here, whatever the machine.
+        # A cost that grows with the number of children would show here on any machine.
         assert len(parent.events) <= 3 * count + 2
         assert {len(child.events) for child in children} == {3 * ACTIVITIES + 2}
 
 
 def play(count: int) -> tuple[Play, int]:
-    """Simulate; what was played, and the bytes of the largest state of the parent after a pass."""
-    told = read_scenario({**SCENARIO, "input": count}, "scenario")
-    played = Play(read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], told, "scenario"), told)
+    """Simulate, and return the simulation and the bytes of the largest state of the parent after a step."""
+    reported = read_scenario({**SCENARIO, "input": count}, "scenario")
+    played = Play(
+        read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], reported, "scenario"), reported
+    )
     sizes: list[int] = []
     commits = count_from(1)
 

@@ -1,6 +1,6 @@
 """How many events the engine decides in a second on one core, and whether that depends on how long the history is.
 
-Pure: no cluster, no I/O. Between any two passes the state goes through JSON, as it does between two commits.
+Pure: no cluster, no I/O. Between any two steps, the state is converted through JSON, as between two commits.
 """
 
 import time
@@ -38,7 +38,7 @@ PROGRAM = compile_program(
 
 
 def test_events_per_second_do_not_depend_on_the_length_of_the_history() -> None:
-    """Three events for an activity: the last decile of each length beside the first of the longest."""
+    """Three events per activity: compare the last decile of each length with the first of the longest."""
     print("\n    events  events/s in all  first decile  last decile  largest state")
     for length in LENGTHS:
         count = length // 3

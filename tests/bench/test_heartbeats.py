@@ -45,29 +45,29 @@ def process(namespace: Cluster, program: str, *arguments: str) -> Iterator[subpr
 
 
 def read(found: subprocess.Popen[str], key: str, enough: Callable[[Any], bool]) -> list[Any]:
-    """What a process says of something, until that is enough."""
+    """Read a value that a process prints, until it is sufficient."""
     assert found.stdout is not None
     values = []
     for line in found.stdout:
-        told = json.loads(line)
-        if key in told:
-            values.append(told[key])
+        reported = json.loads(line)
+        if key in reported:
+            values.append(reported[key])
             if enough(values):
                 return values
     raise AssertionError("the process has ended")
 
 
-def tell(found: subprocess.Popen[str], text: str) -> None:
+def send(found: subprocess.Popen[str], text: str) -> None:
     assert found.stdin is not None
     found.stdin.write(f"{text}\n")
     found.stdin.flush()
 
 
 def figures(found: subprocess.Popen[str]) -> dict[str, Any]:
-    tell(found, "")
+    send(found, "")
     assert found.stdout is not None
-    told: dict[str, Any] = json.loads(found.stdout.readline())
-    return told
+    reported: dict[str, Any] = json.loads(found.stdout.readline())
+    return reported
 
 
 def manifest(count: int) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def manifest(count: int) -> dict[str, Any]:
     return {"inline": {"activities": [work], "steps": [{"name": "all", "forEach": loop, "activity": {"name": "work"}}]}}
 
 
-def test_what_heartbeats_cost_and_how_soon_silence_is_told(namespace: Cluster) -> None:
+def test_cost_of_heartbeats_and_delay_of_heartbeat_timeouts(namespace: Cluster) -> None:
     with (
         process(namespace, "beats.py", str(PERIOD)) as nodes,
         process(namespace, "counted.py", str(PORT)) as operator,
@@ -91,7 +91,7 @@ def test_what_heartbeats_cost_and_how_soon_silence_is_told(namespace: Cluster) -
         begun = time.monotonic()
         for number in range(0, ACTIVITIES, PER_RUN):
             namespace.start(f"beating-{number // PER_RUN}", manifest(min(PER_RUN, ACTIVITIES - number)))
-        read(nodes, "beating", lambda told: max(told) >= ACTIVITIES)
+        read(nodes, "beating", lambda reported: max(reported) >= ACTIVITIES)
         print(f"\n{ACTIVITIES:,} activities beat after {time.monotonic() - begun:,.0f} s")
         before, start = figures(operator), time.monotonic()
         time.sleep(MEASURED)
@@ -107,8 +107,8 @@ def test_what_heartbeats_cost_and_how_soon_silence_is_told(namespace: Cluster) -
             number = after["requests"][kind] - before["requests"].get(kind, 0)
             if number:
                 print(f"  {number / seconds:8.2f}/s  {kind}")
-        tell(nodes, str(SILENT))
-        delays = sorted(read(nodes, "detected", lambda told: len(told) >= SILENT))
+        send(nodes, str(SILENT))
+        delays = sorted(read(nodes, "detected", lambda reported: len(reported) >= SILENT))
         bound = 1.2 * TIMEOUT + 1
         print(
             f"{SILENT} fell silent: told {delays[0]:.1f} to {delays[-1]:.1f} s after their last heartbeats, "

@@ -1,4 +1,4 @@
-"""How long the operator is held up by expressions that want to cost as much as they can: compiled, checked, evaluated.
+"""How long expressions that are as expensive as possible block the operator: compiled, checked, evaluated.
 
 Prints the slowest. That each is bounded is asserted by `tests/unit/language/test_hostile.py`, in units of work.
 """
@@ -50,11 +50,11 @@ def best(what: Callable[[], object]) -> float:
     return min(milliseconds(what) for _ in range(3))
 
 
-def test_what_hostile_expressions_take() -> None:
+def test_time_of_hostile_expressions() -> None:
     templates = {name: compile_template(f"${{{source}}}") for name, source, _ in ATTACKS}
     show("Evaluated", {name: best(lambda t=t: t.evaluate(HOSTILE)) for name, t in templates.items()})
     sources = {ascii(source[:30]): source for source in SOURCES}
-    # The comment makes another source of it, so that nothing is found in a cache.
+    # The comment makes the source unique, so that no cache has it.
     show(
         "Compiled",
         {n: best(lambda s=s: compile_template(f"${{{s} //{time.perf_counter_ns()}\n}}")) for n, s in sources.items()},

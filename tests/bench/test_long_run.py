@@ -114,7 +114,7 @@ def report(namespace: Cluster, largest_run: int, spent: float) -> None:
     writes = [asked for asked in TALLY.requests if asked.verb != "get"]
     created = [asked.moment for asked in writes if what(asked) == "post pods"]
     assert len(created) == ACTIVITIES
-    made = created[AT_ONCE:]  # the first are made at once; from then on one ends for each that begins
+    made = created[AT_ONCE:]  # the first ones start together; from then on, one ends for each that starts
     tenth = len(made) // 10
     parts = {"first decile": (made[0], made[tenth]), "last decile": (made[-tenth - 1], made[-1])}
     print(
@@ -138,5 +138,5 @@ def report(namespace: Cluster, largest_run: int, spent: float) -> None:
         for name, size in sent.most_common():
             print(f"    {times[name] / tenth:5.2f} x {name:24} {size / tenth:8,.0f} bytes")
     assert largest < LARGEST
-    # Bytes, not time: these do not depend on what else the machine does, but for how much goes into one commit.
+    # Bytes, not time: they do not depend on the load of the machine, except for the size of a commit.
     assert cost["last decile"] < 1.5 * cost["first decile"]

@@ -1,4 +1,4 @@
-"""What a namespace feels of its neighbors: how long a small run without pods takes, from its creation to its end, while others
+"""The effect of other namespaces: how long a small run without pods takes, from its creation to its end, while others
 have invalid runs, heavy definitions, failing pods or many open runs.
 
 Pods load the machine of a kind cluster whoever creates them: the case of as many pods without runs shows how much of it that is.
@@ -38,7 +38,7 @@ def invalid(_: int) -> Json:
 
 
 def heavy(number: int) -> Json:
-    """A definition that no other one equals."""
+    """A unique definition."""
     texts = [f"${{input.a{number} + {n} > 3 ? [1, 2, 3].map(x, x * {n}) : [int(input.b)]}}" for n in range(EXPRESSIONS)]
     values = [texts[n : n + 6] for n in range(0, EXPRESSIONS, 6)]
     steps: list[Json] = [{"name": f"s{n}", "needs": [], "set": {"v": value}} for n, value in enumerate(values)]
@@ -55,7 +55,7 @@ def failing(_: int) -> Json:
 
 
 def failing_pod(number: int) -> Json:
-    """A pod that fails as those of `failing` do, without a run."""
+    """A pod without a run that fails like those of `failing`."""
     container = {**failing(number)["activities"][0]["container"], "name": "main"}
     return {
         "apiVersion": "v1",
@@ -87,7 +87,7 @@ SMALL: Json = {
 
 @dataclass(frozen=True)
 class Space:
-    """A namespace, through a connection of its own."""
+    """A namespace, with its own connection."""
 
     client: Client
     namespace: str
@@ -120,7 +120,7 @@ class Space:
             await asyncio.sleep(0.02)
         raise AssertionError(f"{name} has not ended")
 
-    async def closed_or_told(self) -> tuple[int, int]:
+    async def closed_or_reported(self) -> tuple[int, int]:
         """Of all runs: how many have ended, and how many have a condition."""
         runs = [run.get("status") or {} for run in await self.client.lists.all(self.url)]
         return sum("completionTime" in status for status in runs), sum("conditions" in status for status in runs)
@@ -144,7 +144,7 @@ def other(cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_what_a_small_run_feels_of_its_neighbors(
+async def test_duration_of_a_small_run_next_to_noisy_neighbors(
     case: str, namespace: Cluster, other: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
@@ -168,9 +168,9 @@ async def test_what_a_small_run_feels_of_its_neighbors(
         while time.monotonic() - begun < MEASURED or not noise.done():
             taken.append(await mine.time(f"small-{len(taken)}"))
         await noise
-        ended, told = await theirs.closed_or_told()
+        ended, reported = await theirs.closed_or_reported()
         runs = 0 if make is failing_pod else count
-        while (await theirs.closed_or_told())[1] < runs:  # whatever they are, the operator says something about each
+        while (await theirs.closed_or_reported())[1] < runs:  # the operator reports each of them in some way
             assert time.monotonic() - begun < PATIENCE + MEASURED
             await asyncio.sleep(1)
         settled = time.monotonic() - begun
@@ -179,5 +179,5 @@ async def test_what_a_small_run_feels_of_its_neighbors(
     print(
         f"  beside {count:,} of {case}: {len(taken)} small runs, p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms,"
         f" largest {taken[-1] * 1e3:.0f} ms; before: p50 {before[5] * 1e3:.0f} ms, largest {before[-1] * 1e3:.0f} ms;"
-        f" of theirs {told} had a condition then, {ended} had ended, all had one after {settled:.0f} s"
+        f" of theirs {reported} had a condition then, {ended} had ended, all had one after {settled:.0f} s"
     )

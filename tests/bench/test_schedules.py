@@ -105,8 +105,8 @@ def usage(namespace: Cluster) -> tuple[float, float]:
     system = Cluster(namespace.kubectl, namespace.kubeconfig, SYSTEM)
     (pod,) = system.list("pods", "--field-selector=status.phase=Running")
     text = system("get", "--raw", f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:8080/proxy/metrics")
-    told = dict(line.split() for line in text.splitlines() if line.startswith("process_"))
-    return float(told["process_cpu_seconds_total"]), float(told["process_resident_memory_bytes"]) / 2**20
+    reported = dict(line.split() for line in text.splitlines() if line.startswith("process_"))
+    return float(reported["process_cpu_seconds_total"]), float(reported["process_resident_memory_bytes"]) / 2**20
 
 
 def cron_jobs(namespace: Cluster, count: int) -> list[float]:
@@ -132,7 +132,7 @@ def cron_jobs(namespace: Cluster, count: int) -> list[float]:
 
 @pytest.mark.cluster
 @pytest.mark.alone
-async def test_many_schedules_that_fire_now_and_then(namespace: Cluster) -> None:
+async def test_many_schedules_that_fire_at_different_times(namespace: Cluster) -> None:
     every = max(2, SCHEDULES * 2 // 5)
     name = namespace.namespace
     objects = [
@@ -154,14 +154,16 @@ async def test_many_schedules_that_fire_now_and_then(namespace: Cluster) -> None
 
 
 def actions_of(namespace: Cluster) -> int:
-    """How many actions the schedules of a namespace have taken."""
+    """The number of actions of the schedules in a namespace."""
     return sum((each.get("status") or {}).get("counts", {}).get("actions", 0) for each in namespace.list("schedules"))
 
 
 def own_writes(namespace: str) -> Counter[str]:
     """The writes that schedules cost: their own, and the making of their runs."""
-    told = Counter(map(what, writes(namespace)))
-    return Counter({key: count for key, count in told.items() if "schedules" in key or key == "create workflowruns"})
+    reported = Counter(map(what, writes(namespace)))
+    return Counter(
+        {key: count for key, count in reported.items() if "schedules" in key or key == "create workflowruns"}
+    )
 
 
 @dataclass(frozen=True)

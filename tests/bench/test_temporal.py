@@ -59,7 +59,7 @@ async def working(client: Client) -> AsyncIterator[str]:
 
 
 async def at_once(number: int, work: Callable[[int], Awaitable[Any]]) -> float:
-    """Do something so many times, some at once; seconds that it took."""
+    """Do something a number of times, some concurrently, and return the seconds that it took."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(which: int) -> None:
@@ -71,7 +71,7 @@ async def at_once(number: int, work: Callable[[int], Awaitable[Any]]) -> float:
     return time.perf_counter() - began
 
 
-async def test_workflows_per_second_and_the_way_of_a_signal(operator: Operator) -> None:
+async def test_workflows_per_second_and_signal_latency(operator: Operator) -> None:
     rates, trips = {}, {}
     for name, client in (await servers(operator)).items():
         async with working(client) as queue:
@@ -102,7 +102,7 @@ async def test_workflows_per_second_and_the_way_of_a_signal(operator: Operator) 
         )
 
 
-async def test_what_a_workflow_task_writes(operator: Operator) -> None:
+async def test_writes_per_workflow_task(operator: Operator) -> None:
     client = (await servers(operator))["Perdure"]
     tasks: Counter[str] = Counter()
     async with working(client) as queue:
@@ -122,7 +122,7 @@ async def test_what_a_workflow_task_writes(operator: Operator) -> None:
     print(f"{dict(tasks)} workflow tasks, {cost.total() / tasks.total():.2f} writes for each: {dict(cost)}")
 
 
-async def test_what_sleeping_workflows_cost(operator: Operator) -> None:
+async def test_memory_of_sleeping_workflows(operator: Operator) -> None:
     client = (await servers(operator))["Perdure"]
     async with working(client) as queue:
         before, written = memory(operator), await figure(operator, "perdure_commits_total")

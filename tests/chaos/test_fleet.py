@@ -1,4 +1,4 @@
-"""Three operators that serve SDKs: one of them is killed, cut off, deleted, or suspended, and the others take its part over.
+"""Three operators that serve SDKs: one of them is killed, cut off, deleted, or suspended, and the others take over its shards.
 
 PERDURE_LONGER says how many trials there are, and for how many half minutes operators are killed.
 """
@@ -70,7 +70,7 @@ class Nap:
 
 @workflow.defn
 class Rounds:
-    """Calls an activity and sleeps, some times; then waits for a signal."""
+    """Calls an activity and sleeps several times, then waits for a signal."""
 
     def __init__(self) -> None:
         self.signals = 0
@@ -149,7 +149,7 @@ class Fleet:
 
     @contextmanager
     def aimed(self, member: Member, strike: str | None) -> Iterator[Callable[[], object]]:
-        """Starts a shell on the node first, so that a strike hits at the very instant."""
+        """Starts a shell on the node first, so that a kill takes effect immediately."""
         if strike is None:
             yield lambda: self.system.objects.delete("pod", SYSTEM, member.name)
             return
@@ -213,7 +213,7 @@ def fleet(system: Cluster, namespace: Cluster) -> Fleet:
 
 
 async def connected(fleet: Fleet) -> Client:
-    """A client of its own connection, with the token of a ServiceAccount that may do everything that SDKs do."""
+    """A client with its own connection and the token of a ServiceAccount that has all permissions of SDKs."""
     cluster = fleet.cluster
 
     def credentials() -> tuple[str, bytes, str]:
@@ -245,7 +245,7 @@ async def connected(fleet: Fleet) -> Client:
 
 @asynccontextmanager
 async def working(fleet: Fleet) -> AsyncIterator[Client]:
-    """Four workers, each with a connection of its own, and a client."""
+    """Four workers, each with its own connection, and a client."""
     workers = [
         Worker(
             await connected(fleet),
@@ -306,7 +306,7 @@ async def patiently(call: Callable[[], Awaitable[object]]) -> None:
 
 
 async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, float]:
-    """Strike an operator when a sleep of its runs ends. Returns after how many seconds they continue, by who decides."""
+    """Inject a fault into an operator when its timers are due. Returns the seconds until the runs continue, by their decider."""
     cluster = fleet.cluster
     pods = await asyncio.to_thread(fleet.settled)
     victim = await asyncio.to_thread(fleet.member, random.choice(pods))
@@ -331,7 +331,7 @@ async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, f
 
 
 @pytest.mark.parametrize("how", STRIKES)
-async def test_runs_of_an_operator_that_is_lost_continue_at_another(fleet: Fleet, how: str) -> None:
+async def test_runs_of_a_lost_operator_continue_on_another_one(fleet: Fleet, how: str) -> None:
     trials: list[dict[str, float]] = []
     async with working(fleet) as client:
         for _ in range(TRIALS):
@@ -400,7 +400,7 @@ class Load:
         await patiently(lambda: self.client.workflow_service.signal_workflow_execution(request))
 
     async def check(self) -> None:
-        """All have ended well, and nothing is in their histories twice."""
+        """Check that all have completed, and no history has duplicate events."""
         for handle in self.handles:
             assert await asyncio.wait_for(handle.result(), 600) == self.rounds * (self.rounds - 1)
             events = [event async for event in handle.fetch_history_events()]
@@ -424,7 +424,7 @@ class Load:
         assert all(event.attempt == 1 for event in started)
 
 
-async def test_an_operator_that_was_suspended_applies_nothing_twice(fleet: Fleet) -> None:
+async def test_a_suspended_operator_applies_no_input_twice_after_it_resumes(fleet: Fleet) -> None:
     async with working(fleet) as client:
         pods = await asyncio.to_thread(fleet.settled)
         load = Load(fleet, client, rounds=6, seconds=8, handles=[], names=[])
@@ -444,7 +444,7 @@ async def test_an_operator_that_was_suspended_applies_nothing_twice(fleet: Fleet
     )
 
 
-async def test_operators_that_are_killed_every_five_seconds_lose_and_double_nothing(fleet: Fleet) -> None:
+async def test_nothing_is_lost_or_duplicated_while_operators_are_killed_every_five_seconds(fleet: Fleet) -> None:
     async with working(fleet) as client:
         await asyncio.to_thread(fleet.settled)
         rounds = 6

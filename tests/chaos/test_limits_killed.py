@@ -1,4 +1,4 @@
-"""kill -9 of the operator, again and again, while runs compete for WorkflowLimits: a semaphore, and a mutex for each key.
+"""Kill the operator repeatedly while runs compete for WorkflowLimits: a semaphore, and a mutex for each key.
 
 The pods record when they hold the limits. A watch shows every version of the limits, and so the order in which runs get them.
 Set PERDURE_LONGER for a longer trial (8: 200 runs, 20 keys), PERDURE_SEED to repeat one.
@@ -187,7 +187,7 @@ class Competition:
 
 
 @pytest.mark.slow
-def test_killed_at_random_instants_limits_are_never_exceeded_and_their_order_is_kept(
+def test_limits_are_never_exceeded_and_keep_their_order_when_the_operator_is_killed(
     namespace: Cluster, tmp_path: Path
 ) -> None:
     print(f"seed {SEED}")
@@ -207,7 +207,7 @@ def test_killed_at_random_instants_limits_are_never_exceeded_and_their_order_is_
 
 
 def check_pods(namespace: Cluster) -> None:
-    """By what the pods record, no more of them than allowed ran at the same time."""
+    """The records of the pods show that no more than allowed ran at the same time."""
     held = held_by_pods(namespace)
     assert len(held) == RUNS
     by_key: dict[str, list[tuple[float, float]]] = defaultdict(list)

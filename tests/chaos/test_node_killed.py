@@ -47,7 +47,7 @@ def nodes(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def loop(doomed: str, **options: Any) -> Json:
-    """A run of several activities that never end on the doomed node, and at once on any other."""
+    """A run of several activities that never end on the node to kill, and end immediately on any other."""
     code = (
         "import os, time\n"
         "def work(_):\n"
@@ -75,12 +75,12 @@ def loop(doomed: str, **options: Any) -> Json:
     return {"inline": {"activities": [work], "steps": steps}}
 
 
-def test_activities_on_a_node_that_is_killed_are_done_elsewhere(namespace: Cluster, nodes: tuple[str, str]) -> None:
+def test_activities_on_a_killed_node_run_on_another_node(namespace: Cluster, nodes: tuple[str, str]) -> None:
     doomed, safe = nodes
     namespace("cordon", safe)
     retries = {"exponential": {"initialInterval": "1s", "maximumAttempts": 2}}
     namespace.start("beats", loop(doomed, heartbeatTimeout="5s", startToCloseTimeout="1h", retryPolicy=retries))
-    # A node that is lost uses up none of the attempts that there may be.
+    # A lost node does not count against the maximum number of attempts.
     once = {"exponential": {"maximumAttempts": 1}}
     namespace.start("plain", loop(doomed, startToCloseTimeout="1h", retryPolicy=once))
 

@@ -1,4 +1,4 @@
-"""kill -9 of the operator, again and again, while Operations arrive: each is done exactly once, in the order of arrival.
+"""Kill the operator repeatedly while Operations arrive: each is executed exactly once, in the order of arrival.
 
 Set PERDURE_LONGER for a longer trial, PERDURE_SEED to repeat one.
 """
@@ -47,7 +47,7 @@ COLLECTOR: Json = {
 
 
 def asks(chance: random.Random, first: int, last: int) -> str:
-    """Operations, whose names tell nothing of their order."""
+    """Operations whose names do not depend on their order."""
     return yaml.safe_dump_all(
         {
             "apiVersion": "perdure.dev/v1alpha1",
@@ -62,7 +62,9 @@ def asks(chance: random.Random, first: int, last: int) -> str:
     )
 
 
-def test_each_signal_arrives_once_and_in_order_whatever_is_killed(namespace: Cluster, tmp_path: Path) -> None:
+def test_each_signal_arrives_once_and_in_order_when_operator_and_pods_are_killed(
+    namespace: Cluster, tmp_path: Path
+) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     namespace.apply(COLLECTOR)
@@ -86,9 +88,9 @@ def test_each_signal_arrives_once_and_in_order_whatever_is_killed(namespace: Clu
         namespace.wait("every answer", lambda: all(map(answered, namespace.list("operations"))), seconds=120)
     print(f"{KILLS} kills; Operations that waited after each: {waiting}")
     assert run["status"]["output"] == list(range(OPERATIONS))
-    told = [each["status"]["conditions"][0] for each in namespace.list("operations")]
-    assert {condition["type"] for condition in told} == {"Complete"}, told
-    assert len(told) == OPERATIONS
+    reported = [each["status"]["conditions"][0] for each in namespace.list("operations")]
+    assert {condition["type"] for condition in reported} == {"Complete"}, reported
+    assert len(reported) == OPERATIONS
     signals = [e for each in namespace.list("workflowruns") for e in recorded(each) if is_signal(e)]
     carried = sum(len(e.signals) for each in namespace.list("workflowruns") for e in recorded(each) if is_next(e))
     assert len(signals) == OPERATIONS + carried
@@ -111,7 +113,7 @@ def completed(namespace: Cluster) -> Json | None:
     return runs[0] if runs else None
 
 
-def test_two_that_signal_with_start_while_the_operator_is_killed_start_one_run(
+def test_concurrent_signals_with_start_create_one_run_when_the_operator_is_killed(
     namespace: Cluster, tmp_path: Path
 ) -> None:
     chance = random.Random(SEED)

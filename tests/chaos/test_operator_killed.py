@@ -1,6 +1,6 @@
-"""kill -9 of the operator, again and again, while runs are under way: invariant 3.
+"""Kill the operator repeatedly while runs are in progress: invariant 3.
 
-The operator runs as a process of this machine, so that a kill hits at the very instant; everything else is real: the API
+The operator runs as a process of this machine, so that a kill takes effect immediately; everything else is real: the API
 server, the pods, the Leases. Set PERDURE_LONGER for a longer trial, PERDURE_SEED to repeat one.
 """
 
@@ -39,7 +39,9 @@ def creations(namespace: str) -> dict[str, list[int]]:
 
 
 @pytest.mark.slow
-def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
+def test_no_run_is_lost_and_no_attempt_duplicated_when_the_operator_is_killed(
+    namespace: Cluster, tmp_path: Path
+) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     namespace("apply", "-k", str(REPOSITORY / "examples" / "order-flow"))
@@ -52,7 +54,7 @@ def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(name
     open_at_kill = []
     waiting = list(names)
     for kill in range(KILLS):
-        # The runs begin one after the other, so that kills hit all of their stages, and there is one to hit to the end.
+        # The runs start one after the other, so that kills hit all of their stages until the end.
         while waiting and kill >= (RUNS - len(waiting)) * (KILLS - 8) / RUNS:
             name = waiting.pop(0)
             given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
@@ -63,7 +65,7 @@ def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(name
     with operator(namespace, log):
         for name in names:
             namespace.closed(name, seconds=600)
-        namespace.wait(  # the last pods are let go after their run has closed
+        namespace.wait(  # the last pods are released after their run has closed
             "no pod to be held", lambda: not [p for p in namespace.list("pods") if p["metadata"].get("finalizers")]
         )
     print(f"{KILLS} kills; runs that were open at each: {open_at_kill}")

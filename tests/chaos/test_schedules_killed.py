@@ -1,6 +1,6 @@
-"""kill -9 of the operator, again and again, while schedules fire: each time leads to one run, and to one only.
+"""Kill the operator repeatedly while schedules fire: each scheduled time starts exactly one run.
 
-The operator runs as a process of this machine, so that a kill hits at the very instant; the API server is real. Every run is
+The operator runs as a process of this machine, so that a kill takes effect immediately; the API server is real. Every run is
 kept, and has its time in its name, so that what is there is all that was ever started. Set PERDURE_LONGER for a longer trial,
 PERDURE_SEED to repeat one.
 """
@@ -39,7 +39,7 @@ def schedule(name: str) -> Json:
 
 
 @pytest.mark.slow
-def test_killed_at_random_instants_no_time_is_lost_and_none_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
+def test_each_scheduled_time_starts_one_run_when_the_operator_is_killed(namespace: Cluster, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     names = [f"often-{number:03}" for number in range(SCHEDULES)]

@@ -1,4 +1,4 @@
-"""Two operators over the same runs, one of them killed again and again: neither stops nor repeats what the other began."""
+"""Two operators with the same runs, one of them killed repeatedly: neither stops nor repeats work of the other."""
 
 import random
 import subprocess
@@ -38,7 +38,7 @@ def watched_pods(namespace: Cluster, file: Path) -> Iterator[dict[str, set[str]]
         uids[name].add(uid)
 
 
-def test_two_operators_do_everything_once(namespace: Cluster, tmp_path: Path) -> None:
+def test_two_operators_create_each_pod_once(namespace: Cluster, tmp_path: Path) -> None:
     chance = random.Random(1)
     namespace("apply", "-k", str(REPOSITORY / "examples" / "order-flow"))
     names = [f"order-{number}" for number in range(RUNS)]
@@ -62,7 +62,7 @@ def test_two_operators_do_everything_once(namespace: Cluster, tmp_path: Path) ->
         assert run["status"]["phase"] == "Completed", run["status"]
         check_history(run)
         started = [event for event in recorded(run) if isinstance(event, ev.ActivityTaskStarted)]
-        # The workflow's own failure is the only reason to try again: no attempt is lost to the other operator.
+        # Only failures of the workflow cause retries: no attempt is lost to the other operator.
         assert {e.last_failure.type for e in started if e.last_failure} == {"CardNetworkUnavailable"}
         attempts |= {pod_name(name, e.scheduled_event_id, n) for e in started for n in range(1, e.attempt + 1)}
     assert {name: made for name, made in uids.items() if len(made) > 1} == {}

@@ -1,4 +1,4 @@
-"""Activities as real pods: what they return, how they fail, when they are retried, what is left of them."""
+"""Activities as real pods: results, failures, retries, and cleanup."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_a_failure_is_retried_with_backoff_and_each_attempt_is_one_pod(namespace
     assert started.attempt == 3
     assert started.last_failure is not None
     assert started.last_failure.type == "NotYet"
-    # The pods stay for their logs, the one that succeeded for some minutes only.
+    # The pods are kept for their logs, the successful one only for some minutes.
     assert names(namespace) == ["flaky-2-1", "flaky-2-2", "flaky-2-3"]
 
     def expiring() -> list[str]:
@@ -119,7 +119,7 @@ def test_the_message_of_a_failed_run_has_step_activity_attempts_and_cause(namesp
     assert "1 attempt" in condition["message"]
 
 
-def test_a_large_result_is_passed_in_the_lease_and_a_larger_one_is_refused(namespace: Cluster) -> None:
+def test_a_large_result_is_passed_in_the_lease_and_a_too_large_one_is_rejected(namespace: Cluster) -> None:
     def sized(size: int) -> dict[str, object]:
         return python(f"activity.main({{'work': lambda _: 'x' * {size}}})", resultSize="Large", retryPolicy=ONCE)
 
@@ -142,7 +142,7 @@ def test_start_to_close_ends_an_attempt_and_its_pod(namespace: Cluster) -> None:
     namespace.wait("its pod to be gone", lambda: not names(namespace))
 
 
-def test_a_silent_attempt_times_out_and_the_next_one_gets_its_last_heartbeat_details(namespace: Cluster) -> None:
+def test_an_attempt_without_heartbeats_times_out_and_the_next_one_gets_its_details(namespace: Cluster) -> None:
     code = (
         "import time\n"
         "def work(_):\n"
@@ -164,7 +164,7 @@ def test_a_silent_attempt_times_out_and_the_next_one_gets_its_last_heartbeat_det
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [1, -1], ids=["ahead", "behind"])
-def test_a_wrong_clock_of_a_node_neither_ends_an_attempt_nor_keeps_a_silent_one(namespace: Cluster, hours: int) -> None:
+def test_a_wrong_node_clock_neither_causes_nor_prevents_a_heartbeat_timeout(namespace: Cluster, hours: int) -> None:
     code = (
         "import time\n"
         "from perdure.activity import _heartbeats as beats\n"
@@ -201,7 +201,7 @@ def test_schedule_to_start_ends_an_activity_that_never_gets_a_node(namespace: Cl
 def test_schedule_to_close_bounds_all_attempts_together(namespace: Cluster) -> None:
     retry = {
         "exponential": {"initialInterval": "10m"}
-    }  # the second attempt would begin too late, however slow the first is
+    }  # the second attempt would start too late, however slow the first is
     work = python("raise SystemExit(1)", scheduleToCloseTimeout="5m", retryPolicy=retry)
     namespace.start("bounded", one_step(work))
     status = namespace.closed("bounded")
@@ -270,7 +270,7 @@ def names(namespace: Cluster) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in namespace.list("pods"))
 
 
-def test_a_pod_that_pretends_to_be_an_attempt_is_ignored(namespace: Cluster) -> None:
+def test_a_forged_pod_of_an_attempt_is_ignored(namespace: Cluster) -> None:
     namespace.start("real", one_step(python("import time; time.sleep(4); activity.complete('real')")))
     mine = namespace.pod("real-2-1", "Running")["metadata"]
     forged = python("activity.complete('forged')")["container"]
@@ -336,9 +336,9 @@ def test_a_run_reports_a_missing_image_once(namespace: Cluster) -> None:
     condition = namespace.condition("workflowrun", "missing", "AttemptNotStarting")
     assert "attempt 1 does not start: container" in condition["message"]
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         events = json.loads(namespace("get", "events", "-o", "json"))["items"]
         return [e["reason"] for e in events if e["involvedObject"]["name"] == "missing"]
 
-    namespace.wait("the Event", lambda: "AttemptNotStarting" in told())
-    assert told().count("AttemptNotStarting") == 1
+    namespace.wait("the Event", lambda: "AttemptNotStarting" in reported())
+    assert reported().count("AttemptNotStarting") == 1

@@ -23,7 +23,7 @@ http.server.ThreadingHTTPServer(("", 8000), http.server.SimpleHTTPRequestHandler
 
 
 def serve(namespace: Cluster) -> str:
-    """Start an HTTP server with files; gives its URL."""
+    """Start an HTTP server with files, and return its URL."""
     start(namespace, "server", ["python", "-c", _SERVER])
     return url_of(namespace, "server")
 
@@ -66,7 +66,7 @@ def test_an_activity_finds_its_artifacts_when_it_starts(namespace: Cluster) -> N
 
 
 def example(namespace: Cluster, name: str) -> dict[str, Any]:
-    """Run the example; gives the status of the run."""
+    """Run the example, and return the status of the run."""
     for manifest in ("workflow", "run"):
         given = yaml.safe_load((REPOSITORY / f"examples/artifacts/{manifest}.yaml").read_text())
         if manifest == "run":
@@ -86,7 +86,8 @@ def test_artifacts_of_parallel_activities_are_passed_on_through_a_bucket(namespa
     kept = [path for path in stored if path.startswith("./kept/")]
     assert [path.rpartition("/")[2] for path in kept] == ["total"]
     with_run = [path for path in stored if path not in kept]
-    assert sorted(path.rpartition("/")[2] for path in with_run) == ["log.tar.gz"] * 3 + ["numbers"] * 3
+    names = sorted(path.rpartition("/")[2] for path in with_run)
+    assert names == ["log.gz"] * 3 + ["log.tar.gz"] * 3 + ["numbers"] * 3
     assert len({path.split("/")[1] for path in with_run}) == 1, "all are below the run"
 
 

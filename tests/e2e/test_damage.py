@@ -1,4 +1,4 @@
-"""The API server refuses edits of a status, or the operator reports them once; the run continues when the status is restored."""
+"""The API server rejects edits of a status, or the operator reports them once; the run continues when the status is restored."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ DAMAGE: dict[str, tuple[Json, str]] = {
 def test_damage_is_reported_once_and_its_effects_are_limited(namespace: Cluster, change: Json, message: str) -> None:
     good = begun(namespace, "resting")
     edit(namespace, "resting", {"status": change})
-    check_told_once_and_restored(namespace, "resting", change, message, good)
+    check_reported_once_and_restored(namespace, "resting", change, message, good)
 
 
 def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Cluster) -> None:
@@ -43,9 +43,9 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     undigested = {"status": {"commit": None, "output": "forged"}}
     assert "`status.commit` must not be removed" in refused(namespace, "resting", undigested)
     put_back = {"status": {**dict.fromkeys(good), **old}}
-    told = refused(namespace, "resting", put_back)
-    assert "`status.commit` must not be removed or replaced with an older one" in told
-    assert "`status.history.nextEventId` must not decrease" in told
+    described = refused(namespace, "resting", put_back)
+    assert "`status.commit` must not be removed or replaced with an older one" in described
+    assert "`status.history.nextEventId` must not decrease" in described
     run = namespace.get("workflowrun", "resting")
     assert run is not None
     assert run["status"] == good
@@ -62,7 +62,7 @@ def test_a_finished_run_with_a_forged_completion_time_is_kept(namespace: Cluster
 
 
 @pytest.mark.own
-def test_an_operator_that_starts_with_damaged_runs_reconciles_the_others(
+def test_damaged_runs_do_not_prevent_a_starting_operator_from_reconciling_others(
     namespace: Cluster, own_operator: Process
 ) -> None:
     runs = {f"resting-{number}": damage for number, damage in enumerate(DAMAGE.values())}
@@ -73,7 +73,7 @@ def test_an_operator_that_starts_with_damaged_runs_reconciles_the_others(
     wake(namespace, "whole")
     assert namespace.closed("whole")["output"] == "rested"
     for name, (change, message) in runs.items():
-        check_told_once_and_restored(namespace, name, change, message, good[name])
+        check_reported_once_and_restored(namespace, name, change, message, good[name])
 
 
 def begun(namespace: Cluster, name: str) -> Json:
@@ -95,7 +95,7 @@ def wake(namespace: Cluster, name: str) -> None:
     namespace.apply({**manifest, "spec": spec})
 
 
-def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, message: str, good: Json) -> None:
+def check_reported_once_and_restored(namespace: Cluster, name: str, change: Json, message: str, good: Json) -> None:
     condition = namespace.condition("workflowrun", name, "StateDamaged")
     assert condition["status"] == "Unknown"
     assert message in condition["message"]
@@ -107,12 +107,12 @@ def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, me
     assert run is not None
     check_history(run)
 
-    def told() -> int:
+    def reported() -> int:
         events = namespace.list("events.v1.events.k8s.io")
         return [e["reason"] for e in events if e["regarding"]["name"] == name].count("StateDamaged")
 
-    namespace.wait("that to be told", told)
-    assert told() == 1
+    namespace.wait("the Event", reported)
+    assert reported() == 1
 
 
 def edit(namespace: Cluster, name: str, change: Json) -> None:
@@ -120,7 +120,7 @@ def edit(namespace: Cluster, name: str, change: Json) -> None:
 
 
 def refused(namespace: Cluster, name: str, change: Json) -> str:
-    """What the API server says of a change that it does not take."""
+    """The error message of the API server for a rejected change."""
     done = namespace.run("patch", "wfr", name, "--subresource=status", "--type=merge", "-p", json.dumps(change))
     assert done.returncode != 0
     return done.stderr

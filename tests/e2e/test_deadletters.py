@@ -28,7 +28,7 @@ def perdure(namespace: Cluster, *arguments: str, status: int = 0) -> str:
 
 
 def set_aside(namespace: Cluster, name: str, code: str = FAILS_FIRST) -> str:
-    """A run that leaves a DeadLetter, and goes on as its `catch` says; the name of the letter."""
+    """Start a run that leaves a DeadLetter and continues with its `catch`, and return the name of the DeadLetter."""
     spec = one_step(
         python(code, retryPolicy={"exponential": {"maximumAttempts": 2, "initialInterval": "1s"}}), input={"count": 7}
     )
@@ -70,7 +70,7 @@ def test_a_dead_letter_runs_again_with_the_same_input(namespace: Cluster) -> Non
     namespace.wait("its run to be gone", lambda: namespace.get("workflowrun", f"{name}-redrive-1") is None)
 
 
-def test_many_operations_at_once_start_one_run(namespace: Cluster) -> None:
+def test_simultaneous_operations_start_one_run(namespace: Cluster) -> None:
     name = set_aside(namespace, "order", "activity.fail('never', type='Never')")
     manifest = {
         "apiVersion": "perdure.dev/v1alpha1",

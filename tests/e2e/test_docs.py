@@ -1,4 +1,4 @@
-"""A real API server takes what the documentation and the examples show."""
+"""A real API server accepts the manifests of the documentation and the examples."""
 
 from pathlib import Path
 

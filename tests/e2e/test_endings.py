@@ -1,6 +1,6 @@
-"""The table of endings, row by row, with real pods: what is done to each, and what becomes of its attempt.
+"""The table of endings, row by row, with real pods: the cause of each ending, and the outcome of the attempt.
 
-`PERDURE_ENDINGS=file.md` writes the table that was seen.
+`PERDURE_ENDINGS=file.md` writes the observed table.
 """
 
 import json
@@ -37,7 +37,7 @@ def see(what: str, failure: Json) -> None:
 
 @dataclass
 class Ending:
-    """An activity that fails by itself, with one attempt, and what its failure has to say."""
+    """An activity that fails with one attempt, and its expected failure."""
 
     work: Json
     type: str
@@ -74,7 +74,7 @@ ENDINGS = {
                 "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
                 "resources": {"limits": {"memory": "48Mi"}},
             },
-            # A kubelet that is very busy does not always hear of it, and tells of a SIGKILL only: then it is tried again.
+            # A very busy kubelet does not always notice it and reports only a SIGKILL: then the test retries.
             "retryPolicy": {
                 "exponential": {"initialInterval": "1s", "maximumAttempts": 5, "nonRetryableErrorTypes": ["OOMKilled"]}
             },
@@ -136,6 +136,41 @@ ENDINGS = {
         "InitContainerFailed",
         ["init container fetch", "exit code 7", "none there"],
     ),
+    "one of several containers": Ending(
+        template(
+            {
+                "containers": [
+                    {"name": "main", "image": IMAGE, "command": ["true"], "needs": ["fetch"]},
+                    {"name": "fetch", "image": IMAGE, "command": ["sh", "-c", "echo none there; exit 7"]},
+                ]
+            }
+        ),
+        "ExitCode7",
+        ["container fetch", "exit code 7", "none there"],
+    ),
+    "too much memory in one of several containers": Ending(
+        {
+            **template(
+                {
+                    "containers": [
+                        {"name": "main", "image": IMAGE, "command": ["true"], "needs": ["greedy", "patient"]},
+                        {"name": "patient", "image": IMAGE, "command": ["sleep", "600"]},
+                        {
+                            "name": "greedy",
+                            "image": IMAGE,
+                            "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
+                            "resources": {"limits": {"memory": "48Mi"}},
+                        },
+                    ]
+                }
+            ),
+            "retryPolicy": {
+                "exponential": {"initialInterval": "1s", "maximumAttempts": 5, "nonRetryableErrorTypes": ["OOMKilled"]}
+            },
+        },
+        "OOMKilled",
+        ["container greedy", "memory"],
+    ),
     "success with a sidecar that keeps running, and a result that is too large": Ending(
         template(
             {
@@ -194,8 +229,8 @@ def failed(namespace: Cluster, name: str) -> Json:
 
 
 @pytest.mark.slow
-def test_each_way_for_an_attempt_to_end_has_its_failure(namespace: Cluster) -> None:
-    """All at once: most of them wait for their nodes."""
+def test_each_ending_of_an_attempt_has_its_failure(namespace: Cluster) -> None:
+    """Run all of them concurrently: most wait for their nodes."""
     names = {what: f"end-{number}" for number, what in enumerate(ENDINGS)}
     for what, ending in ENDINGS.items():
         work = {"retryPolicy": ONCE, **ending.work, "name": "work"}
@@ -242,7 +277,7 @@ def evict(namespace: Cluster, pod: str) -> None:
 
 def force(namespace: Cluster, pod: str) -> None:
     namespace("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
-    # The operator may have let it go by now.
+    # The operator may have released it already.
     namespace.run("patch", "pod", pod, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
 
 
@@ -254,7 +289,7 @@ def force(namespace: Cluster, pod: str) -> None:
 def test_a_lost_pod_does_not_count_as_an_attempt(
     namespace: Cluster, what: str, do: Callable[[Cluster, str], None]
 ) -> None:
-    # The first attempt waits to be told to stop and fails then; the second returns.
+    # The first attempt fails when it is stopped; the second returns.
     script = (
         'if [ "$PERDURE_ATTEMPT" = 1 ]; then trap "exit 9" TERM; sleep 600 & wait; fi; echo 2 > /dev/termination-log'
     )
@@ -311,14 +346,14 @@ def limit(namespace: Cluster, what: str, count: int) -> None:
 
 
 def warned(namespace: Cluster, reason: str, words: str) -> bool:
-    """Whether a run has an Event with that reason and those words."""
+    """Whether a run has an Event with that reason and text."""
     return words in namespace(
         "get", "events", f"--field-selector=reason={reason}", "-o", "jsonpath={.items[*].message}"
     )
 
 
 def signal(namespace: Cluster, name: str) -> None:
-    """Give a run the signal `go`."""
+    """Send the signal `go` to a run."""
     spec = {"target": {"kind": "WorkflowRun", "name": name}, "signal": {"name": "go"}}
     kind = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Operation"}
     namespace.apply({**kind, "metadata": {"name": f"{name}-go"}, "spec": spec})
@@ -331,7 +366,7 @@ def progress(namespace: Cluster, name: str) -> str:
     return str(run["status"].get("progress"))
 
 
-def test_a_lease_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
+def test_a_lease_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/leases.coordination.k8s.io", 0)
     beats = shell("sleep 1000", name="beats", heartbeatTimeout="10m")
     steps = [
@@ -349,7 +384,7 @@ def test_a_lease_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespac
     namespace.delete("workflowrun", "leased")
 
 
-def test_a_child_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
+def test_a_child_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/workflowruns.perdure.dev", 1)
     steps = [
         {"name": "child", "needs": [], "childWorkflow": {"workflow": {"name": "small"}}},
@@ -371,7 +406,7 @@ def test_a_child_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespac
 
 
 def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
-    stranger = {
+    other = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "taken-2-1"},
@@ -388,7 +423,7 @@ def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
             ],
         },
     }
-    namespace.apply(stranger)
+    namespace.apply(other)
     namespace.pod("taken-2-1", "Succeeded")
     work = shell("echo true > /dev/termination-log", retryPolicy=ONCE, scheduleToCloseTimeout="5m")
     namespace.start("taken", one_step(work))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 
 class Example:
-    """An example in a namespace of its own."""
+    """An example in its own namespace."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
@@ -37,14 +37,14 @@ class Example:
     def start(self, run: str, given: Json | None = None) -> None:
         self.cluster.start(run, {"workflow": {"name": self.workflow}, **({"input": given} if given else {})})
 
-    def tell(self, workflow_id: str, signal: str, given: Any = None) -> None:
-        """Give a run a signal, as people can: by a run that does."""
-        step = {"name": "tell", "signal": {"workflowId": workflow_id, "name": signal, "input": given}}
-        self.cluster.start(f"tell-{workflow_id}", {"inline": {"steps": [step]}})
-        assert self.cluster.closed(f"tell-{workflow_id}")["phase"] == "Completed"
+    def signal(self, workflow_id: str, signal: str, given: Any = None) -> None:
+        """Signal a run with another run, as users can."""
+        step = {"name": "signal", "signal": {"workflowId": workflow_id, "name": signal, "input": given}}
+        self.cluster.start(f"signal-{workflow_id}", {"inline": {"steps": [step]}})
+        assert self.cluster.closed(f"signal-{workflow_id}")["phase"] == "Completed"
 
     def chain(self, workflow_id: str) -> list[Json]:
-        """The runs of a workflow id that have begun, the oldest first."""
+        """The started runs of a workflow ID, oldest first."""
         runs = [
             run
             for run in self.cluster.list("workflowruns")
@@ -64,7 +64,7 @@ class Example:
         self.cluster.wait(f"{workflow_id} to sleep at {timer}", asleep)
 
     def ended(self, workflow_id: str) -> Json:
-        """The last run of a workflow id, once it has closed for good; the histories of all of them are whole."""
+        """The last run of a workflow ID, once it has closed. Checks that the histories of all its runs are complete."""
 
         def last() -> Json | None:
             runs = self.chain(workflow_id)
@@ -77,7 +77,7 @@ class Example:
         return run
 
     def ends_like(self, workflow_id: str, scenario: str, given: Json | None = None, **changes: Any) -> Json:
-        """The status a run has ended with, which is that of a simulation with the same input."""
+        """The final status of a run, which must be that of a simulation with the same input."""
         file = EXAMPLES / self.name / "scenarios" / f"{scenario}.yaml"
         if given is not None:
             changes["input"] = given
@@ -105,10 +105,10 @@ def simulated(report: Report) -> Json:
 
 
 def essence(failure: Json) -> Json:
-    """A failure without what only a container can say: the exit code, the pod."""
-    told = {key: failure.get(key) for key in ("kind", "type", "message", "nonRetryable", "retryState", "activity")}
+    """A failure without the parts that only a container has: the exit code, the pod."""
+    reported = {key: failure.get(key) for key in ("kind", "type", "message", "nonRetryable", "retryState", "activity")}
     cause = failure.get("cause")
-    return told | {
+    return reported | {
         "cause": essence(cause) if cause else None,
         "suppressed": [essence(other) for other in failure.get("suppressed") or []],
     }
@@ -116,11 +116,11 @@ def essence(failure: Json) -> Json:
 
 @pytest.fixture
 def example(namespace: Cluster, request: pytest.FixtureRequest, *, record: bool) -> Iterator[Callable[[str], Example]]:
-    """Takes an example into the namespace; afterwards the histories are kept, where that is asked for."""
+    """Runs examples in the namespace, and stores their histories with `--record`."""
     yield lambda name: Example(namespace, name)
     if record:
         runs = namespace.list("workflowruns")
-        assert all(run["status"].get("completionTime") for run in runs), "a run that is open is not kept"
+        assert all(run["status"].get("completionTime") for run in runs), "open runs are not recorded"
         name = request.node.name.removeprefix("test_").replace("_", "-")
         histories.write(GOLDEN / "cluster" / f"{name}.json", histories.exported(runs))
 
@@ -138,7 +138,7 @@ def test_order_flow_survives_the_loss_of_a_pod(example: Use, namespace: Cluster)
         lease = namespace.get("lease", "order-2-1") or {"metadata": {}}
         return '"lamp-1"' in lease["metadata"].get("annotations", {}).get("perdure.dev/heartbeat-details", "")
 
-    namespace.wait("the heartbeat to tell of two items", picked_two)
+    namespace.wait("the heartbeat to report two items", picked_two)
     namespace("delete", "pod", "order-2-1", "--grace-period=1", "--wait=false")
     status = orders.ends_like("order", "ordered", many)
     assert status["progress"] == "4/4"
@@ -149,7 +149,7 @@ def test_order_flow_survives_the_loss_of_a_pod(example: Use, namespace: Cluster)
 
 
 @pytest.mark.slow
-def test_a_subscription(example: Use) -> None:
+def test_a_subscription_ends_as_simulated(example: Use) -> None:
     subscription = example("subscription")
     short = {"trial": "1s", "period": "1s", "periods": 2}
     slow = {"trial": "1s", "period": "1h"}
@@ -159,9 +159,9 @@ def test_a_subscription(example: Use) -> None:
     subscription.start("broke", {**short, "card": "4000000000000002"})
     subscription.start("free", {"price": 0})
     subscription.until_asleep("curious", "trial.over/nap")
-    subscription.tell("curious", "leave")
+    subscription.signal("curious", "leave")
     subscription.until_asleep("leaver", "period.over/nap")
-    subscription.tell("leaver", "leave")
+    subscription.signal("leaver", "leave")
     subscription.ends_like("agreed", "a-year", short)
     assert len(subscription.chain("agreed")) == 2
     subscription.ends_like("curious", "left-in-the-trial", {"trial": "1h"}, signals=[{"at": "1m", "name": "leave"}])
@@ -190,7 +190,7 @@ def test_a_cancelled_subscription_refunds_the_payment(example: Use, namespace: C
     }
     namespace.start("offer", {"inline": offer})
     subscription.until_asleep("withdrawn", "period.over/nap")
-    subscription.tell("offer", "withdraw", "sold out")
+    subscription.signal("offer", "withdraw", "sold out")
     run = subscription.ended("withdrawn")
 
     file = EXAMPLES / "subscription" / "scenarios" / "cancelled.yaml"
@@ -234,9 +234,9 @@ def test_an_approval_is_given_escalated_or_times_out(example: Use) -> None:
     approvals.start("escalated", away)
     approvals.start("missed", {"patience": "1s", "escalation": "1s"})
     approvals.until_asleep("given", "answer/race.over/nap")
-    approvals.tell("given", "decision", {"approved": True, "by": "bob"})
+    approvals.signal("given", "decision", {"approved": True, "by": "bob"})
     approvals.until_asleep("escalated", "manager/race.over/nap")
-    approvals.tell("escalated", "decision", {"approved": False, "by": "eve"})
+    approvals.signal("escalated", "decision", {"approved": False, "by": "eve"})
     approvals.ends_like("given", "approved")
     approvals.ends_like(
         "escalated",
@@ -295,13 +295,13 @@ def test_the_faster_mirror_wins_unless_none_responds(example: Use, namespace: Cl
     namespace.wait("no pod to be held", lambda: not held())
 
 
-def test_work_of_every_kind_runs(example: Use) -> None:
+def test_every_kind_of_work_runs(example: Use) -> None:
     work = example("work")
     work.start("one")
     work.ends_like("one", "done")
 
 
-def test_the_results_of_a_run_are_used_by_the_next_one(example: Use, namespace: Cluster) -> None:
+def test_a_run_uses_cached_results_of_an_earlier_run(example: Use, namespace: Cluster) -> None:
     caching = example("caching")
     for run in ("first", "second"):
         caching.start(run)
@@ -367,14 +367,14 @@ def test_an_open_run_keeps_the_definition_with_which_it_started(namespace: Clust
     changed["spec"]["output"] = "changed"
     namespace.apply(changed)
     approvals.start("new", {"patience": "1s", "escalation": "1s"})
-    approvals.tell("old", "decision", {"approved": True, "by": "bob"})
+    approvals.signal("old", "decision", {"approved": True, "by": "bob"})
     approvals.ends_like("old", "approved")
     assert approvals.ended("new")["status"]["output"] == "changed"
 
     (history,) = histories.exported(approvals.chain("old"))
     assert history.difference() is None
-    told = history.difference(changed["spec"])
-    assert told is not None
-    assert told.startswith("does not replay: event 2 differs")
-    assert '"person":"bob"' in told
-    assert '"person":"eve"' in told
+    reported = history.difference(changed["spec"])
+    assert reported is not None
+    assert reported.startswith("does not replay: event 2 differs")
+    assert '"person":"bob"' in reported
+    assert '"person":"eve"' in reported

@@ -1,4 +1,4 @@
-"""How steps hang together, on a real cluster: the manifests of docs/flows*.md, and what runs are to each other."""
+"""Control flow on a real cluster: the manifests of docs/flows*.md, and relations between runs."""
 
 from datetime import datetime, timedelta
 
@@ -53,7 +53,7 @@ def workflow(name: str, *steps: Json, **more: object) -> Json:
     return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
 
 
-def test_the_manifests_of_the_page_on_flows_do_what_it_describes(namespace: Cluster) -> None:
+def test_the_documented_flows_behave_as_described(namespace: Cluster) -> None:
     given = manifests()
     assert {m["metadata"]["name"] for m in given if m["kind"] == "WorkflowRun"} == set(SEEN)
     for manifest in given:

@@ -1,4 +1,4 @@
-"""After many runs there is what the policies say, and nothing else. PERDURE_RUNS says how many runs (20 by default)."""
+"""After many runs, only objects that the policies keep still exist. PERDURE_RUNS says how many runs (20 by default)."""
 
 import os
 from collections import Counter
@@ -17,14 +17,14 @@ KINDS = ("pods", "leases", "secrets", "deadletters", "operations", "historysegme
 
 
 def counted(namespace: Cluster) -> Counter[str]:
-    """Objects by kind; of pods also those that something still holds."""
+    """Objects by kind, and pods that still have a finalizer."""
     found = Counter({kind: len(namespace.list(kind)) for kind in KINDS})
     found["held pods"] = sum(bool(pod["metadata"].get("finalizers")) for pod in namespace.list("pods"))
     return found
 
 
 def ended_by_itself(status: Json) -> bool:
-    """Whether the attempt of a run has failed, and was not stopped: its pod is there to be looked at."""
+    """Whether the attempt of a run failed without being stopped, so that its pod is kept."""
     failure = status.get("failure") or {}
     while "cause" in failure:
         failure = failure["cause"]
@@ -44,14 +44,14 @@ def test_finished_runs_leave_nothing_behind(namespace: Cluster) -> None:
     ends = [namespace.closed(f"run-{number}", seconds=600) for number in range(RUNS)]
     assert {status["phase"] for status in ends[1::3] + ends[2::3]} == {"Failed"}
     assert "Completed" in {status["phase"] for status in ends[::3]}
-    # On a busy node some do not start, which is an attempt that has failed, or are late, and are stopped.
+    # On a busy node, some do not start, which fails the attempt, or start late and are stopped.
     failed = sum(map(ended_by_itself, ends[::3]))
     left = +Counter({"pods": sum(map(ended_by_itself, ends[1::3])) + failed, "leases": failed})
 
     def settled() -> bool:
         return counted(namespace) - before == left
 
-    # Leases go with their pods, when the cluster's garbage collector comes to it.
+    # The garbage collector of the cluster deletes Leases with their pods.
     namespace.wait("only the pods of failed attempts to be left, held by nothing", settled, seconds=600)
     print(f"{RUNS} runs: {dict(left)} are left, as the policies say")
     namespace("delete", "workflowruns", "--all", "--wait=true", "--timeout=300s")

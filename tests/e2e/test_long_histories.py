@@ -1,4 +1,4 @@
-"""Histories that do not fit into a status: they are sealed, read back whole, and what is done to the segments shows."""
+"""Histories that do not fit into a status are sealed and read completely, and changes of segments are detected."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_a_long_history_is_sealed_and_read_completely(namespace: Cluster, tmp_pa
         namespace, "replay", "-f", str(tmp_path / "long.json"), "--workflow", str(tmp_path / "long.yaml")
     )
     assert replayed.stdout == f"replays: {len(run['status']['history']['events'])} events\n", replayed.stderr
-    # They cannot be changed, and go with their run.
+    # They are immutable, and are deleted with their run.
     refused = namespace.run(
         "patch", "historysegment", names(segments)[0], "--type=merge", "-p", '{"spec":{"events":[{"eventId":1}]}}'
     )
@@ -68,7 +68,7 @@ def test_damaged_segments_are_reported_and_the_run_continues(namespace: Cluster)
     namespace.start("hurt", {"inline": {"steps": [step for part in parts for step in part]}})
 
     def sealed(count: int) -> list[Json]:
-        """All segments, once the run waits for the next word and has so many."""
+        """All segments, once the run waits for the next signal and has a number of them."""
         run = namespace.get("workflowrun", "hurt")
         found = namespace.segments(run) if run else []
         return found if len(found) == count else []
@@ -82,7 +82,7 @@ def test_damaged_segments_are_reported_and_the_run_continues(namespace: Cluster)
     condition = namespace.condition("workflowrun", "hurt", "SegmentMissing")
     assert (condition["type"], condition["status"]) == ("HistoryTruncated", "True")
     assert "was deleted" in condition["message"]
-    # Whoever puts something else in its place is found out too.
+    # A replaced segment is detected, too.
     (other,) = namespace.wait("another segment", lambda: sealed(1))
     forged = {key: other[key] for key in ("apiVersion", "kind", "spec")}
     metadata = {key: other["metadata"][key] for key in ("name", "ownerReferences")}
@@ -95,12 +95,12 @@ def test_damaged_segments_are_reported_and_the_run_continues(namespace: Cluster)
     go(2)
     assert namespace.closed("hurt", seconds=300)["phase"] == "Completed"
 
-    def told() -> int:
+    def reported() -> int:
         events = namespace.list("events.v1.events.k8s.io")
         return [e["reason"] for e in events if e["regarding"]["name"] == "hurt"].count("HistoryTruncated")
 
-    namespace.wait("both to be told", lambda: told() >= 2)
-    assert told() == 2
+    namespace.wait("both Events", lambda: reported() >= 2)
+    assert reported() == 2
     done = perdure(namespace, "history", "hurt")
     assert done.returncode == 2
     assert first["metadata"]["name"] in done.stderr

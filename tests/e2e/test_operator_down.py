@@ -1,4 +1,4 @@
-"""An operator that was away while things happened: the right outcome after it returns."""
+"""Events during a downtime of the operator: the outcome is correct after it returns."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,7 +24,7 @@ activity.main({"work": work})
 """
 
 
-def test_pods_that_ended_or_fell_silent_during_the_downtime_are_evaluated_afterwards(
+def test_pods_that_ended_or_stopped_their_heartbeats_during_a_downtime_are_evaluated(
     namespace: Cluster, own_operator: Process
 ) -> None:
     endings = {
@@ -53,7 +53,7 @@ def test_pods_that_ended_or_fell_silent_during_the_downtime_are_evaluated_afterw
 
 
 def start_of(namespace: Cluster, name: str) -> datetime | None:
-    """When a run has begun; None while it has not."""
+    """The start time of a run; None before it starts."""
     status = (namespace.get("workflowrun", name) or {}).get("status") or {}
     return datetime.fromisoformat(status["startTime"]) if "startTime" in status else None
 

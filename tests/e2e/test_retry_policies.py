@@ -91,7 +91,7 @@ def test_a_run_waits_for_a_missing_policy_and_keeps_its_first_version(namespace:
     ids=["exponential", "cloudScheduler"],
 )
 def test_the_observed_waits_are_the_computed_ones(namespace: Cluster, spec: Json, waits: list[float]) -> None:
-    """A pod is made when its wait is over: never before, and soon after."""
+    """A pod is created soon after its wait is over, never before."""
     namespace.apply(policy("timed", **spec))
     namespace.start("timed", one_step(shell("exit 1", retryPolicy={"name": "timed"})))
     assert namespace.closed("timed", seconds=300)["failure"]["retryState"] == "MaximumAttemptsReached"
@@ -115,7 +115,7 @@ def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(
         policy("fragile", exponential={"initialInterval": "1s", "maximumInterval": "1s"}, circuitBreaker=breaker)
     )
     namespace.condition("retrypolicy", "fragile", "Accepted")
-    # What they call is down until there is a ConfigMap.
+    # Their dependency is down until the ConfigMap exists.
     mounts = {"volumeMounts": [{"name": "backend", "mountPath": "/backend"}]}
     pod = {
         "containers": [{"name": "main", "image": IMAGE, "command": ["sh", "-c", "test -e /backend/up"], **mounts}],
@@ -153,10 +153,10 @@ def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(
     namespace.condition("retrypolicy", "fragile", "CircuitClosed")
     assert circuit(namespace, "fragile")["state"] == "Closed"
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         return {e["reason"] for e in namespace.list("events", "--field-selector=involvedObject.kind=RetryPolicy")}
 
-    namespace.wait("that to be told", lambda: {"CircuitOpened", "CircuitHalfOpened"} <= told())
+    namespace.wait("the Event", lambda: {"CircuitOpened", "CircuitHalfOpened"} <= reported())
 
 
 def test_a_run_is_retried_by_a_shared_policy(namespace: Cluster) -> None:

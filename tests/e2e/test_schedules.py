@@ -1,4 +1,4 @@
-"""Schedules on a real cluster: runs with real pods, overlap, pauses, results that are handed on, what is kept."""
+"""Schedules on a real cluster: runs with real pods, overlap, pauses, results passed on, and retention."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def status(namespace: Cluster, name: str) -> Json:
 
 
 def counted(namespace: Cluster, name: str, count: str, least: int) -> Json:
-    """The status of a schedule, once it has counted so many."""
+    """The status of a schedule, once a counter has reached a value."""
 
     def look() -> Json | None:
         found = status(namespace, name)
@@ -106,10 +106,10 @@ def test_the_overlap_policy_skips_a_time_or_terminates_the_open_run(namespace: C
         namespace.wait(f"a run of {name} to be {phase}", lambda phases=phases, phase=phase: phase in phases())
         counted(namespace, name, "actions", 2)
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         return {e["reason"] for e in namespace.list("events", "--field-selector=involvedObject.name=skips")}
 
-    namespace.wait("that to be told", lambda: "RunSkipped" in told())
+    namespace.wait("the Event", lambda: "RunSkipped" in reported())
 
 
 def test_a_paused_schedule_starts_nothing_and_catches_up_on_nothing(namespace: Cluster) -> None:
@@ -120,7 +120,7 @@ def test_a_paused_schedule_starts_nothing_and_catches_up_on_nothing(namespace: C
     assert paused["message"] == "`spec.paused` is true: for the migration"
     before = status(namespace, "pausing")
     assert "nextScheduledTimes" not in before or before["nextScheduledTimes"] == []
-    time.sleep(5)  # times pass; nothing of that is due later
+    time.sleep(5)  # missed times are not due later
     assert status(namespace, "pausing")["counts"] == before["counts"]
     resumed = datetime.now(UTC)  # noqa: TID251 (of this machine, which is the cluster's)
     patch(namespace, "pausing", '{"paused": false}')
@@ -258,7 +258,7 @@ def test_after_downtime_times_within_the_window_start_and_others_are_missed(
 
 @pytest.mark.parametrize("policy", ["TerminateOther", "CancelOther"])
 def test_the_overlap_policy_stops_a_run_that_keeps_continuing_as_new(namespace: Cluster, policy: str) -> None:
-    """However quickly link follows link: none of the chain that is in the way stays open."""
+    """No run of the blocking chain stays open, however quickly its runs follow each other."""
     steps = [
         {"name": "wait", "sleep": {"duration": "100ms"}},
         {"name": "anew", "continueAsNew": {"input": "${input}"}},
@@ -267,7 +267,7 @@ def test_the_overlap_policy_stops_a_run_that_keeps_continuing_as_new(namespace: 
     given["spec"]["workflowRunTemplate"]["spec"]["input"] = {"a": 1}
     namespace.apply(given)
     counted(namespace, "anew", "actions", 6)
-    # One that was asked may still be about to close; the one that has taken its place is open, and perhaps the one after it.
+    # A run with a request may still be closing; its successor is open, and perhaps the one after it.
     namespace.wait("all but the newest to be closed", lambda: status(namespace, "anew")["active"] <= 1)
     assert status(namespace, "anew")["counts"]["actions"] >= 6
 
@@ -284,7 +284,7 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     counted(namespace, "begun", "actions", before["counts"]["actions"] + 2)
 
 
-def test_a_backfill_of_too_many_times_is_refused_and_blocks_nothing(namespace: Cluster) -> None:
+def test_a_backfill_of_too_many_times_is_rejected_and_blocks_nothing(namespace: Cluster) -> None:
     namespace.apply(schedule("goes-on", QUICK, intervals=[{"every": "2s"}]))
     counted(namespace, "goes-on", "actions", 1)
     namespace.apply(

@@ -1,4 +1,4 @@
-"""What must not be possible, and what must not be told."""
+"""Forbidden actions, and information that must not be disclosed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The sidecar beside a container that has no library and no token, on a real cluster."""
+"""The sidecar of a container without a library and a token, on a real cluster."""
 
 import pytest
 
@@ -38,13 +38,13 @@ def test_heartbeats_results_and_input_are_files(namespace: Cluster) -> None:
     assert status["output"] == {"got": {"a": 1}}, status.get("failure")
 
 
-def test_a_large_result_needs_no_more_than_a_file(namespace: Cluster) -> None:
+def test_a_large_result_is_returned_as_a_file(namespace: Cluster) -> None:
     script = "python -c \"print('x' * 100000, end='')\" > $PERDURE_FILES/result"
     namespace.start("large", one_step(work(script)))
     assert namespace.closed("large")["output"] == "x" * 100_000
 
 
-def test_a_silent_activity_times_out_and_one_with_automatic_heartbeats_does_not(namespace: Cluster) -> None:
+def test_only_an_activity_without_heartbeats_times_out(namespace: Cluster) -> None:
     namespace.start("silent", one_step(work("sleep 300", heartbeatTimeout="5s")))
     beats = work("sleep 30", heartbeatTimeout="20s", sidecar={"autoHeartbeat": True})
     namespace.start("beating", one_step(beats))

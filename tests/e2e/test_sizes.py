@@ -1,4 +1,4 @@
-"""Runs that grow beyond what an object may hold: each is closed with the reason, or told of, and never tried for ever."""
+"""Runs that exceed the size limit of an object: each is closed or reported with the reason, and never retried forever."""
 
 import pytest
 import yaml
@@ -21,7 +21,7 @@ def padded(code: str, size: int, **options: object) -> dict[str, object]:
     return work
 
 
-def test_a_run_that_changes_more_values_than_fit_in_a_patch_continues(namespace: Cluster) -> None:
+def test_a_run_that_changes_more_values_than_a_patch_can_hold_continues(namespace: Cluster) -> None:
     given = {letter: {f"k{n}": at for n in range(10_500)} for at, letter in enumerate("ab")}
     steps = [
         {"name": "first", "set": {"big": "${input.a}"}},
@@ -50,7 +50,7 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_keeps_its_history(name
     namespace.start("grows", {"inline": {"activities": [work, unused], "steps": steps}})
     status = namespace.closed("grows")
     assert status["phase"] == "Terminated"
-    # What it has done was sealed, and took no room; its output, which has all of it, would.
+    # Its events were sealed and take no space; its output, which contains all results, would.
     assert "return less from activities" in status["failure"]["message"]
     run = namespace.whole("grows")
     check_history(run)
@@ -58,16 +58,16 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_keeps_its_history(name
 
 
 def test_a_run_whose_spec_fills_the_object_is_reported_and_not_retried(namespace: Cluster) -> None:
-    # The largest that etcd takes: nothing can be written beside it.
+    # The largest object that etcd accepts: nothing can be added to it.
     for size in range(OBJECT - 600, OBJECT - 8_000, -100):
         body = yaml.safe_dump(run_manifest("full", one_step(padded("pass", size))))
         if namespace.run("create", "-f", "-", stdin=body).returncode == 0:
             break
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         events = namespace.list("events.v1.events.k8s.io")
         return [e["note"] for e in events if e["regarding"]["name"] == "full" and e["reason"] == "PayloadTooLarge"]
 
-    namespace.wait("an Event", told)
-    assert "larger than the API server accepts" in told()[0]
+    namespace.wait("an Event", reported)
+    assert "larger than the API server accepts" in reported()[0]
     assert not namespace.list("pods")

@@ -80,4 +80,4 @@ def test_two_releases_coexist_with_permissions_only_in_their_namespaces(cluster:
         for own in (one, two):
             for name in (*names[own.namespace], *start(own, RUNS)):
                 assert own.closed(name)["phase"] == "Completed"
-        assert holders(two) == others  # what happens to one release concerns no other
+        assert holders(two) == others  # changes of one release do not affect the other

@@ -1,4 +1,4 @@
-"""Workflows on a real cluster: definitions found and pinned, steps, failure, timeouts, and what kubectl shows."""
+"""Workflows on a real cluster: pinned definitions, steps, failures, timeouts, and the output of kubectl."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_a_run_waits_until_its_workflow_is_fixed(namespace: Cluster) -> None:
     ],
     ids=[
         "a step that fails",
-        "a field that is not there",
+        "a missing field",
         "an expression that does not compile",
         "a name that cannot exist",
     ],
@@ -96,7 +96,7 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_too_large_an_input_pre
     grown = namespace.closed("grows")
     assert grown["phase"] == "Terminated"
     assert "1024 KiB" in grown["failure"]["message"]
-    # The pod whose result did not fit has ended, and stays for its log; nothing holds it any more.
+    # The pod whose result did not fit has ended and is kept for its log, without a finalizer.
     namespace.wait(
         "no pod to be held", lambda: not [p for p in namespace.list("pods") if p["metadata"].get("finalizers")]
     )

@@ -16,7 +16,7 @@ BUDGET = 5.0
 @pytest.mark.parametrize("heartbeat", [False, True], ids=["without a Lease", "with a Lease"])
 def test_an_activity_costs_at_most_five_writes(namespace: Cluster, *, heartbeat: bool) -> None:
     options = {"heartbeatTimeout": "1m"} if heartbeat else {}
-    # By default the same writes are made, but the pods are deleted some minutes later.
+    # By default, the writes are the same, but the pods are deleted some minutes later.
     now = {"onSuccess": "Delete"}
     work = python("activity.heartbeat(1); activity.complete('done')", podRetention=now, **options)
     steps = [{"name": f"step-{n}", "activity": {"name": "work"}} for n in range(ACTIVITIES)]
@@ -28,13 +28,13 @@ def test_an_activity_costs_at_most_five_writes(namespace: Cluster, *, heartbeat:
     def counted() -> Counter[str]:
         return Counter(what(entry) for entry in writes(namespace.namespace) if by_operator(entry))
 
-    # The log is written a moment after the answer.
+    # The log is written shortly after the response.
     namespace.wait("the log to have it all", lambda: counted()["delete pods"] >= ACTIVITIES)
     found = counted()
-    # Before a pod is made by a state that was read some seconds ago, a patch without a change confirms it: nothing is stored.
+    # Before a pod is created from a state read some seconds ago, a patch without a change confirms it: nothing is stored.
     patches, commits = found["patch workflowruns/status"], status["commit"]["number"]
     found["patch workflowruns/status"] = commits
-    # A run without any activity would cost these too: the commit that starts it, its Events, what each namespace has once.
+    # A run without activities also costs these: the commit that starts it, its Events, and objects of the namespace.
     in_each_namespace = ("create serviceaccounts", "create rolebindings", "create configmaps")
     once = 1 + sum(found[kind] for kind in ("create events", *in_each_namespace))
     per_activity = (sum(found.values()) - once) / ACTIVITIES

@@ -1,4 +1,4 @@
-"""Chance in the tests of the engine: deciders that ask for anything, a world in which anything happens, in any order."""
+"""Random tests of the engine: deciders with random commands, in a world with random events in any order."""
 
 import json
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ MOST_HEARD = 60
 
 
 class Chance:
-    """Draws what a run is like, and what happens to it."""
+    """Draws the properties of a run and its events."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -59,7 +59,7 @@ class Chance:
         )
 
     def program(self) -> Any:
-        """What is asked for at each event, in one go or in several; after how many events it ends, and how; what it costs."""
+        """The commands for each event, in one or several parts; the number of events until the end, and the outcome; the cost."""
         batches = [
             [self.wishes() for _ in range(self.random.choice([1, 1, 1, 2, 3]))]
             for _ in range(self.random.randint(1, 6))
@@ -97,7 +97,7 @@ class Chance:
         return drawn
 
     def happening(self) -> Any:
-        """What, whom it is about, which attempt next to the open one (-1 and 1 are stale or made up), and a variant."""
+        """The kind, the subject, the attempt relative to the open one (-1 and 1 are stale or invented), and a variant."""
         shift = self.random.choice([0, 0, 0, 0, 0, 0, -1, 1])
         return self.random.choice(_KINDS), self.random.randint(0, 7), shift, self.random.randint(0, 3)
 
@@ -125,7 +125,7 @@ _KINDS = [
 
 
 class Whim:
-    """Decides by a program of wishes, going round in it; names are made from a count that it keeps in its memory."""
+    """Decides by a cyclic program of wishes; names come from a counter in its memory."""
 
     def __init__(self, program: Any) -> None:
         self.batches, self.ending, self.work = program
@@ -145,7 +145,7 @@ class Whim:
             known["heard"] += 1
         if isinstance(event, ev.WorkflowExecutionSignaled):
             known["signals"] = [*known["signals"], event.identity]
-        # In the end it falls silent: it may go round and round by itself, by cancelling what it has just asked for.
+        # It ends eventually: otherwise it could loop forever by cancelling its own commands.
         batch = self.batches[known["heard"] % len(self.batches)] if known["heard"] < MOST_HEARD else [[]]
         commands: list[cmd.Command] = [self.command(known, wish) for wish in batch[known["part"]]]
         known["part"] = (known["part"] + 1) % len(batch)
@@ -215,7 +215,7 @@ class Whim:
 
 @dataclass
 class World:
-    """A run to which anything may happen; what must hold whatever happens is checked after every pass."""
+    """A run with random events; the invariants are checked after every step."""
 
     program: Any
     state: RunState = field(init=False)
@@ -350,7 +350,7 @@ class World:
             case _:
                 return []
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         ids = [event.event_id for event in self.history]
@@ -358,8 +358,8 @@ class World:
         closings = [event for event in self.history if isinstance(event, ev.CLOSING)]
         assert len(closings) == self.state.closed
         assert not closings or self.history[-1] is closings[0]
-        told = [e.identity for e in self.history if isinstance(e, ev.WorkflowExecutionSignaled)]
-        assert len(told) == len(set(told)), "no request is recorded twice"
+        reported = [e.identity for e in self.history if isinstance(e, ev.WorkflowExecutionSignaled)]
+        assert len(reported) == len(set(reported)), "no request is recorded twice"
         assert sum(isinstance(e, ev.WorkflowExecutionCancelRequested) for e in self.history) <= 1
         assert not {(a.scheduled_event_id, a.attempt) for a in self.state.activities.values()} & set(self.retired)
         asked = [e.activity_id for e in self.history if isinstance(e, ev.ActivityTaskCancelRequested)]
@@ -387,7 +387,7 @@ class World:
         ]
         if (
             stale and not self.state.undecided and not self.state.unfinished
-        ):  # else a made-up one may come true in the pass
+        ):  # otherwise an invented one may become real in the step
             without = step(self.state, (), self.now, self.decider)
             for report in stale:
                 assert step(self.state, (report,), self.now, self.decider) == without
@@ -402,14 +402,14 @@ class World:
                 assert request_id in transition.state.requests or request_id in self.forgotten
 
     def check_silence(self, before: RunState, transition: RunTransition) -> None:
-        """Nothing is decided while that may not be."""
+        """No decision is made while it is not allowed."""
         first = before.first_decision_time
         if before.paused or (first and first > self.now):
             assert transition.state.memory == before.memory
             assert not any(isinstance(event, ev.WorkflowExecutionCompleted) for event in transition.events)
 
     def check_replay(self) -> None:
-        """The history leads to the state; with a decider of the same program, and as it comes back from the API server."""
+        """The history replays to the state, with a decider of the same program and in its stored form."""
         undecided, unfinished = len(self.state.undecided), self.state.unfinished
         for events in (self.history, history.decode_events(history.encode(self.history))):
             decider = Whim(self.program)
@@ -436,10 +436,10 @@ class World:
         other.offset = max((event.event_time - T0).total_seconds() for event in other.history)
         first = self.history[0]
         assert isinstance(first, ev.WorkflowExecutionStarted)
-        told = reset_event(first, point + 1, other.now, base_run_id="r", new_run_id="s", successor="next")
+        reported = reset_event(first, point + 1, other.now, base_run_id="r", new_run_id="s", successor="next")
         again = list(since(state, self.history[point:], "r", signals=True))
-        other.take(begin(state, told, again, other.decider, self.state.requests))
-        assert other.history[point] == told
+        other.take(begin(state, reported, again, other.decider, self.state.requests))
+        assert other.history[point] == reported
         assert other.state.requests == self.state.requests
         other.check_replay()
 

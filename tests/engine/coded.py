@@ -1,4 +1,4 @@
-"""A run that workers decide, driven by hand: what tests of the workflow task machine work with."""
+"""A run decided by workers and driven manually, for tests of workflow tasks."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,8 +22,8 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 STICKY = "sticky-of-worker"
 
 
-class Nobody:
-    """No decider of this process is ever asked."""
+class NoDecider:
+    """A decider that is never called."""
 
     def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Decision:  # noqa: ARG002
         raise AssertionError("a run that workers decide asks nobody in this process")
@@ -54,7 +54,7 @@ class Coded:
             successor="next",
             **attributes,
         )
-        begun = start(first, Nobody())
+        begun = start(first, NoDecider())
         coded = cls(begun.state, list(begun.events))
         coded.check()
         return coded
@@ -63,7 +63,7 @@ class Coded:
 
     def at(self, seconds: float, *inputs: inp.RunInput) -> RunTransition:
         self.now = max(self.now, T0 + timedelta(seconds=seconds))
-        done = step(self.state, inputs, self.now, Nobody())
+        done = step(self.state, inputs, self.now, NoDecider())
         self.state = done.state
         self.events += done.events
         self.writes += done.durable
@@ -78,7 +78,7 @@ class Coded:
         return done.answers[request.request_id]
 
     def restart(self, epoch: str) -> None:
-        """The operator was killed: only what was written is left."""
+        """Restart the operator: only written state is left."""
         self.epoch = epoch
         stored = history.decode_state(history.encode(self.state))
         self.state = reclaim(stored, epoch)
@@ -117,7 +117,7 @@ class Coded:
         return self.ask(inp.TaskCompleted, seconds, token=token or self.token, commands=commands, **said)
 
     def decide(self, *commands: cmd.Command, seconds: float | None = None, **said: Any) -> Answer:
-        """Take the task and complete it at once."""
+        """Take the task and complete it immediately."""
         self.take(seconds)
         return self.complete(*commands, **said)
 

@@ -1,4 +1,4 @@
-"""Deciders for tests, and a run that a test drives by hand."""
+"""Deciders for tests, and a run that a test drives manually."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -187,7 +187,7 @@ class Drive:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the run failed, None if it did not."""
+        """The failure of the run; None if it did not fail."""
         return ev.failure_of(self.history[-1])
 
     @property
@@ -201,7 +201,7 @@ class Drive:
         return self.take(step(self.state, inputs, self.now, self.script))
 
     def ask(self, offset: float, request: Any) -> Answer:
-        """Step with one request; its answer."""
+        """Step with one request, and return its answer."""
         return self.at(offset, request).answers[request.request_id]
 
     def signal(self, offset: float, name: str = "go", **options: Any) -> Answer:
@@ -242,12 +242,12 @@ class Drive:
         return [type(event).__name__ for event in self.history]
 
     def new(self) -> list[str]:
-        """Types of the events of the last pass."""
+        """Types of the events of the last step."""
         assert self.last is not None
         return [type(event).__name__ for event in self.last.events]
 
     def check_replay(self) -> None:
-        """The history leads to the state again, with the same decider."""
+        """Check that the history replays to the state with the same decider."""
         self.script.broken = False
         replayed = history.replay(
             self.history, self.script, undecided=len(self.state.undecided), unfinished=self.state.unfinished

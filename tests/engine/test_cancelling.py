@@ -15,7 +15,7 @@ CANCEL = cmd.RequestCancelActivityTask(activity_id="work")
 GONE = Failure(kind=FailureKind.SERVER, message="node gone")
 
 
-def asked_to_stop(*, started: bool = True, **options: Any) -> Drive:
+def requested_cancellation(*, started: bool = True, **options: Any) -> Drive:
     drive = Drive.by(Reacting((activity(**options),), WorkflowExecutionSignaled=[(CANCEL,), (CANCEL,)]))
     if started:
         drive.started(1)
@@ -23,12 +23,12 @@ def asked_to_stop(*, started: bool = True, **options: Any) -> Drive:
     return drive
 
 
-def which(drive: Drive) -> dict[str, int]:
+def ids_of(drive: Drive) -> dict[str, int]:
     return {"scheduled_event_id": drive.open.scheduled_event_id, "attempt": drive.open.attempt}
 
 
 def test_29_an_activity_that_has_not_started_is_cancelled_immediately_and_the_decider_sees_it() -> None:
-    drive = asked_to_stop(started=False)
+    drive = requested_cancellation(started=False)
     assert drive.new() == ["WorkflowExecutionSignaled", "ActivityTaskCancelRequested", "ActivityTaskCanceled"]
     assert drive.script.asked[-1] == "ActivityTaskCanceled"
     assert drive.retired == [(2, 1)]
@@ -47,10 +47,10 @@ def test_29_an_activity_that_backs_off_is_cancelled_immediately() -> None:
 
 
 def test_a_running_activity_gets_a_cancellation_request_and_answers_later() -> None:
-    drive = asked_to_stop()
+    drive = requested_cancellation()
     assert drive.types()[-1] == "ActivityTaskCancelRequested"
     assert drive.open.cancel_requested
-    drive.at(3, inp.AttemptCancelled(details="tidied up", **which(drive)))
+    drive.at(3, inp.AttemptCancelled(details="tidied up", **ids_of(drive)))
     closed = drive.history[-1]
     assert isinstance(closed, ev.ActivityTaskCanceled)
     assert (closed.details, closed.started_event_id) == ("tidied up", 5)
@@ -59,7 +59,7 @@ def test_a_running_activity_gets_a_cancellation_request_and_answers_later() -> N
 
 
 def test_a_second_request_or_one_for_a_closed_activity_changes_nothing() -> None:
-    drive = asked_to_stop()
+    drive = requested_cancellation()
     drive.signal(3)
     assert drive.types().count("ActivityTaskCancelRequested") == 1
     drive = Drive.by(Reacting((activity(),), WorkflowExecutionSignaled=[(CANCEL,)]))
@@ -69,14 +69,14 @@ def test_a_second_request_or_one_for_a_closed_activity_changes_nothing() -> None
     drive.check_replay()
 
 
-def test_an_activity_may_complete_after_a_cancellation_request() -> None:
-    drive = asked_to_stop()
+def test_an_activity_can_complete_after_a_cancellation_request() -> None:
+    drive = requested_cancellation()
     drive.completed(3, "done")
     assert drive.types()[-1] == "ActivityTaskCompleted"
 
 
 def test_29_a_failure_after_a_cancellation_request_is_not_retried() -> None:
-    drive = asked_to_stop()
+    drive = requested_cancellation()
     drive.failed(3)
     closed = drive.history[-1]
     assert isinstance(closed, ev.ActivityTaskFailed)
@@ -84,8 +84,8 @@ def test_29_a_failure_after_a_cancellation_request_is_not_retried() -> None:
 
 
 def test_a_pod_lost_after_a_cancellation_request_cancels_the_activity() -> None:
-    drive = asked_to_stop()
-    drive.at(3, inp.AttemptLost(failure=GONE, **which(drive)))
+    drive = requested_cancellation()
+    drive.at(3, inp.AttemptLost(failure=GONE, **ids_of(drive)))
     assert drive.types()[-1] == "ActivityTaskCanceled"
 
 
@@ -97,8 +97,8 @@ def test_a_pod_lost_after_a_cancellation_request_cancels_the_activity() -> None:
     ],
 )
 def test_a_timeout_after_a_cancellation_request_is_not_retried(options: Any, want: TimeoutType) -> None:
-    drive = asked_to_stop(**options)
-    drive.at(20, inp.HeartbeatRead(time=T0 + seconds(1), **which(drive)))
+    drive = requested_cancellation(**options)
+    drive.at(20, inp.HeartbeatRead(time=T0 + seconds(1), **ids_of(drive)))
     closed = drive.history[-1]
     assert isinstance(closed, ev.ActivityTaskTimedOut)
     assert (closed.retry_state, closed.failure.timeout_type) == (RetryState.CANCEL_REQUESTED, want)
@@ -107,7 +107,7 @@ def test_a_timeout_after_a_cancellation_request_is_not_retried(options: Any, wan
 def test_an_activity_that_cancels_itself_without_a_request_fails_permanently() -> None:
     drive = Drive.of(activity())
     drive.started(1)
-    drive.at(2, inp.AttemptCancelled(details=[1], **which(drive)))
+    drive.at(2, inp.AttemptCancelled(details=[1], **ids_of(drive)))
     closed = drive.history[-2]
     assert isinstance(closed, ev.ActivityTaskFailed)
     assert (closed.failure.kind, closed.failure.details) == (FailureKind.CANCELLED, [1])

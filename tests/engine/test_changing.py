@@ -1,10 +1,10 @@
-"""Open activities that clients change: attempts that count anew, other options."""
+"""Changes of open activities by clients: resets of attempts, and options."""
 
 from typing import Any
 
 from msgspec.structs import replace
 
-from engine.coded import Coded, Nobody, activity
+from engine.coded import Coded, NoDecider, activity
 from engine.script import application, seconds
 from perdure.engine import activity_changes
 from perdure.engine import inputs as inp
@@ -108,7 +108,7 @@ def test_options_of_closed_activities_and_of_activities_in_pods_cannot_change() 
     [first, second] = coded.state.activities.values()
     coded.state = coded.state.with_activity(replace(second, task_queue="pods/tool"))
     asked = inp.OptionsChanged(request_id="x", activity_id="p", options=activity_changes.options_of(first))
-    assert step(coded.state, [asked], coded.now, Nobody()).answers["x"].reason == "NotSupported"
+    assert step(coded.state, [asked], coded.now, NoDecider()).answers["x"].reason == "NotSupported"
 
 
 def test_a_worker_cannot_report_for_an_activity_that_runs_in_a_pod() -> None:
@@ -129,7 +129,7 @@ def test_a_worker_cannot_report_for_an_activity_that_runs_in_a_pod() -> None:
                 inp.ActivityReturned(**at),
             ]
             for report in forged:
-                after = step(state, [report], coded.now, Nobody())
+                after = step(state, [report], coded.now, NoDecider())
                 assert after.answers["x"].reason == "NotSupported", report
                 assert "runs in a pod" in after.answers["x"].message
                 assert after.state.activities == state.activities

@@ -1,4 +1,4 @@
-"""When the decider is asked, about what, and what happens when it cannot decide or wants to go on later."""
+"""When the decider is called and with what, and what happens when it fails or splits its decision."""
 
 from itertools import pairwise
 from typing import Any
@@ -76,7 +76,7 @@ def test_timers_fire_while_the_decider_is_broken() -> None:
     assert drive.state.timers == {}
 
 
-# Going on later
+# Decisions in parts
 
 
 def test_a_decision_in_parts_takes_a_step_for_each_part_and_new_events_queue_behind_it() -> None:
@@ -148,7 +148,7 @@ def test_a_paused_run_decides_nothing_and_starts_no_attempts_but_its_timers_fire
     drive.ask(1, PauseRequested(request_id="p", reason="look"))
     assert drive.state.paused is not None
     assert not drive.state.may_start(drive.open, drive.now)
-    drive.started(2)  # its pod was there already
+    drive.started(2)  # its pod existed already
     assert drive.state.may_start(drive.open, drive.now)
     drive.at(3)
     drive.at(7)
@@ -216,7 +216,7 @@ def test_no_decision_happens_before_the_first_one_is_due() -> None:
     drive.check_replay()
 
 
-def test_a_run_starts_with_carried_signals_and_may_start_paused() -> None:
+def test_a_run_starts_with_carried_signals_and_can_start_paused() -> None:
     carried = [CarriedSignal(signal_name="a", input=1, identity="who"), CarriedSignal(signal_name="b")]
     drive = Drive.by(Reacting(), signals=carried, paused=True)
     assert drive.types() == [

@@ -1,4 +1,4 @@
-"""What people read of a failure: always with the types of what has failed. What is recorded of one: never too much."""
+"""The text of a failure, which contains the failure types, and the limits of a recorded failure."""
 
 from typing import Any
 

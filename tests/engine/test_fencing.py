@@ -1,4 +1,4 @@
-"""Attempts raced against each other: whatever an earlier one still reports, and whenever, there is one result."""
+"""Races between attempts: late reports of an earlier attempt never cause a second result."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
 
-# What an attempt reports: which one, counted back from the one that is due, and what.
+# A report: the number of attempts before the due one, and its kind.
 reports = st.tuples(st.integers(0, 4), st.sampled_from(["completed", "failed", "lost", "heartbeat"]))
 
 
@@ -30,10 +30,10 @@ def report(number: int, what: str, time: float) -> Any:
 
 @settings(max_examples=1000)
 @given(st.lists(reports, min_size=1, max_size=12), st.booleans())
-def test_a_late_report_of_an_earlier_attempt_changes_nothing(told: list[tuple[int, str]], at_once: bool) -> None:
+def test_a_late_report_of_an_earlier_attempt_changes_nothing(reported: list[tuple[int, str]], at_once: bool) -> None:
     """1,000 races: an activity is closed once, by the attempt that is due, with that attempt's own result."""
     drive = Drive.of(activity(retry_policy=RetryPolicy(initial_interval=seconds(0.001))))
-    for step, (back, what) in enumerate(told):
+    for step, (back, what) in enumerate(reported):
         pending = drive.state.activities.get("2")
         due = pending.attempt if pending else 5
         late = report(max(due - back, 1), what, step)

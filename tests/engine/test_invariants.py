@@ -1,4 +1,4 @@
-"""Random deciders, random happenings, crashes at every pass: what must hold whatever happens.
+"""Invariants with random deciders, random events, and crashes at every step.
 
 PERDURE_LONG=1 tries 20,000 cases instead of a few hundred, which takes some ten minutes.
 """

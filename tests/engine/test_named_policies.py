@@ -1,4 +1,4 @@
-"""RetryPolicies that are meant by name: looked up when something is scheduled, recorded, and never asked again."""
+"""References to RetryPolicies: read when something is scheduled, recorded, and never read again."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ def test_the_contents_of_a_policy_are_recorded_and_pinned() -> None:
     scheduled = drive.history[1]
     assert isinstance(scheduled, ev.ActivityTaskScheduled)
     assert scheduled.retry_policy == SHARED
-    drive.failed(1)  # without any policies: what is recorded counts
+    drive.failed(1)  # without any policies: the recorded ones are used
     assert drive.open.scheduled_time == T0 + seconds(8)
     drive.check_replay()
     assert history.decode_events(history.encode(drive.history)) == tuple(drive.history)
@@ -57,7 +57,7 @@ def test_a_run_waits_for_a_missing_policy_and_reports_it() -> None:
     drive.check_replay()
 
 
-def test_a_history_in_which_another_policy_was_recorded_does_not_replay() -> None:
+def test_a_history_with_another_recorded_policy_does_not_replay() -> None:
     drive = drive_of(named(), policies={"shared": SHARED})
     other = Reacting((named("other"),))
     with pytest.raises(history.NondeterminismError) as caught:

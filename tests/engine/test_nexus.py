@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.coded import T0, Coded, Nobody
+from engine.coded import T0, Coded, NoDecider
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history, resetting
@@ -265,7 +265,7 @@ def test_a_cancellation_is_sent_once_the_operation_has_started() -> None:
     assert "NexusOperationCanceled" in run.names
 
 
-def test_a_refused_cancellation_is_recorded() -> None:
+def test_a_rejected_cancellation_is_recorded() -> None:
     run = started(scheduled())
     run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5))
     refusal = Failure(kind=FailureKind.NEXUS_HANDLER, type="NOT_IMPLEMENTED", message="no")
@@ -303,7 +303,7 @@ def test_the_end_of_a_run_completes_the_operations_that_started_it() -> None:
     request = inp.CallbacksAttached(request_id="again", **attached)
     run.at(0, request)
     run.at(0, request)
-    assert run.names.count("WorkflowExecutionOptionsUpdated") == 1, "a request that was heeded changes nothing"
+    assert run.names.count("WorkflowExecutionOptionsUpdated") == 1, "a repeated request changes nothing"
     assert effects(run.state) == ()
     run.decide(cmd.CompleteWorkflowExecution(result=1))
     assert effects(run.state) == (CompleteOperation("1"), CompleteOperation("2"))
@@ -367,7 +367,7 @@ def test_a_reset_keeps_the_outcome_of_an_operation() -> None:
     event = resetting.reset_event(
         first, point + 1, T0 + seconds(60), base_run_id="run-1", new_run_id="run-2", successor="n"
     )
-    begun = resetting.begin(forked, event, again, Nobody(), ())
+    begun = resetting.begin(forked, event, again, NoDecider(), ())
     names = [type(each).__name__ for each in begun.events]
     assert [name for name in names if name.startswith("Nexus")] == ["NexusOperationStarted", "NexusOperationCompleted"]
     assert not begun.state.operations
@@ -378,7 +378,7 @@ def test_a_reset_calls_the_handler_again_with_the_same_request_id() -> None:
     first = run.events[0]
     assert isinstance(first, ev.WorkflowExecutionStarted)
     event = resetting.reset_event(first, 6, T0 + seconds(60), base_run_id="run-1", new_run_id="run-2", successor="n")
-    begun = resetting.begin(fold(run.events), event, [], Nobody(), ())
+    begun = resetting.begin(fold(run.events), event, [], NoDecider(), ())
     again = begun.state.operations["5"]
     assert (again.request_id, again.calls.due) == ("op-1", T0 + seconds(60))
 

@@ -1,4 +1,4 @@
-"""What YAML and people see of the payloads of Temporal SDKs can always be written as JSON."""
+"""The form of SDK payloads for YAML and users can always be written as JSON."""
 
 import base64
 from typing import Any

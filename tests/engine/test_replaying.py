@@ -1,4 +1,4 @@
-"""Going through a history once more: to the end, or to a point from which another one follows."""
+"""Replays of a history: to the end, or to a point from which another one continues."""
 
 from typing import Any
 
@@ -101,11 +101,11 @@ def test_after_a_reset_point_everything_is_decided_again() -> None:
     drive = drive_with_two_signals()
     state = history.fork(drive.history, 5, signalled((timer("t", 10),)))
     assert [event.event_id for event in state.undecided] == [5]
-    mended = signalled((timer("t", 10),), (NOTE,))
-    anew = step(state, (), drive.now, mended)
-    assert [type(event).__name__ for event in anew.events] == ["MarkerRecorded"]
-    assert list(anew.state.timers) == ["t"]
-    history.replay([*drive.history[:5], *anew.events], mended)
+    fixed = signalled((timer("t", 10),), (NOTE,))
+    repeated = step(state, (), drive.now, fixed)
+    assert [type(event).__name__ for event in repeated.events] == ["MarkerRecorded"]
+    assert list(repeated.state.timers) == ["t"]
+    history.replay([*drive.history[:5], *repeated.events], fixed)
 
 
 def test_after_the_first_event_everything_is_decided_again() -> None:
@@ -137,8 +137,8 @@ def test_an_activity_with_a_cancellation_request_does_not_start_again_after_a_re
     drive.signal(2)
     drive.signal(3)
     state = history.fork(drive.history, 5, signalled((ask,)))
-    anew = step(state, (), drive.now, signalled((ask,)))
-    assert [type(event).__name__ for event in anew.events] == ["ActivityTaskCanceled"]
+    repeated = step(state, (), drive.now, signalled((ask,)))
+    assert [type(event).__name__ for event in repeated.events] == ["ActivityTaskCanceled"]
 
 
 def test_a_decider_that_differs_before_the_reset_point_cannot_fork_there() -> None:

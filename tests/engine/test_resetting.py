@@ -1,4 +1,4 @@
-"""A run that begins with another one's history, and decides anew what follows."""
+"""A run that starts with the history of another one and decides again from there."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,13 +18,15 @@ TELL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other"
 def reset(
     drive: Drive, point: int, at: float, decider: Any, *, signals: bool = True, requests: Sequence[str] = ()
 ) -> Drive:
-    """A run that begins with the first events of another one."""
+    """A run that starts with the first events of another one."""
     now = T0 + seconds(at)
     first: Any = drive.history[0]
     state = history.fork(drive.history, point, decider)
-    told = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next", reason="why")
+    reported = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next", reason="why")
     other = Drive(decider, now=now, history=list(drive.history[:point]))
-    other.take(begin(state, told, list(since(state, drive.history[point:], "r", signals=signals)), decider, requests))
+    other.take(
+        begin(state, reported, list(since(state, drive.history[point:], "r", signals=signals)), decider, requests)
+    )
     return other
 
 
@@ -33,8 +35,13 @@ def test_events_after_the_point_are_decided_again_and_recorded_as_temporal_does(
     drive.completed(1, "done")
     other = reset(drive, 4, 60, Reacting((activity("a"),), ActivityTaskCompleted=[(activity("right"),)]))
     assert other.types()[4:] == ["WorkflowTaskFailed", "ActivityTaskScheduled"]
-    told: Any = other.history[4]
-    assert (told.cause, told.reason, told.base_run_id, told.new_run_id) == ("ResetWorkflow", "why", "r", "s")
+    reported: Any = other.history[4]
+    assert (reported.cause, reported.reason, reported.base_run_id, reported.new_run_id) == (
+        "ResetWorkflow",
+        "why",
+        "r",
+        "s",
+    )
     assert other.open.activity_id == "right"
     assert other.state.successor == "next"
     other.check_replay()
@@ -63,7 +70,7 @@ def test_later_signals_are_received_again_unless_the_request_excludes_them() -> 
         (e.signal_name, e.input, e.identity) for e in other.history[4:] if isinstance(e, ev.WorkflowExecutionSignaled)
     ]
     assert got == [("late", 1, "ada"), ("later", 2, "")]
-    # Whoever has asked, and does not know yet that it was heeded, asks again: nothing changes.
+    # A requester that has not seen the result repeats its request: nothing changes.
     assert other.ask(10, inp.SignalRequested(request_id="late@2", signal_name="late")).ok
     assert other.new() == []
     other.check_replay()

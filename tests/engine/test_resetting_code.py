@@ -1,4 +1,4 @@
-"""Code that begins with another run's history: a worker decides anew what follows."""
+"""Code that starts with the history of another run: a worker decides again from there."""
 
 from typing import Any
 
@@ -17,21 +17,21 @@ from perdure.engine.step import step
 
 
 def reset(coded: Coded, point: int, *, signals: bool = True) -> Coded:
-    """A run that begins with the first events of another one."""
+    """A run that starts with the first events of another one."""
     first: Any = coded.events[0]
     task: Any = coded.events[point - 1]
     state = history.fork_of_code(coded.events, point)
-    told = reset_event(
+    reported = reset_event(
         first, point + 1, coded.now, base_run_id="run-1", new_run_id="run-2", successor="next", task=task
     )
     again = list(since(state, coded.events[point:], "run-1", signals=signals))
-    begun = begin(state, told, again, _Nobody(), ())
+    begun = begin(state, reported, again, _NoDecider(), ())
     other = Coded(begun.state, [*coded.events[:point], *begun.events], now=coded.now)
     other.check()
     return other
 
 
-class _Nobody:
+class _NoDecider:
     def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Any:  # noqa: ARG002
         raise AssertionError("a run that workers decide asks nobody in this process")
 
@@ -50,9 +50,9 @@ def test_54_the_history_up_to_the_task_is_kept_and_a_new_task_follows_the_reset(
         "WorkflowExecutionSignaled",
         "WorkflowTaskScheduled",
     ]
-    told: Any = other.events[3]
-    assert (told.cause, told.scheduled_event_id, told.started_event_id) == ("ResetWorkflow", 2, 3)
-    assert (told.base_run_id, told.new_run_id) == ("run-1", "run-2")
+    reported: Any = other.events[3]
+    assert (reported.cause, reported.scheduled_event_id, reported.started_event_id) == ("ResetWorkflow", 2, 3)
+    assert (reported.base_run_id, reported.new_run_id) == ("run-1", "run-2")
     assert not other.state.activities
     other.decide(activity("b"))
     assert other.since("WorkflowTaskCompleted") == ["ActivityTaskScheduled"]
@@ -66,7 +66,7 @@ def test_signals_are_omitted_if_the_request_excludes_them() -> None:
 
 
 def updated() -> Coded:
-    """A run that has accepted an update, completed it, and gone on."""
+    """A run that has accepted an update, completed it, and continued."""
     coded = Coded.begin()
     coded.decide(timer("t", 60))
     coded.ask(inp.TaskWanted, 1)
@@ -77,10 +77,10 @@ def updated() -> Coded:
 
 def test_54_updates_that_were_accepted_are_admitted_again_until_a_worker_accepts_them() -> None:
     other = reset(updated(), 3)
-    told: Any = next(event for event in other.events if isinstance(event, ev.WorkflowExecutionUpdateAdmitted))
-    assert (told.update_id, told.name, told.input, told.header) == ("u", "set", [1], {"k": 1})
-    assert (told.identity, told.principal) == ("ada", "eve")
-    assert (other.code.admitted, other.code.updates) == ({"u": told.event_id}, {})
+    reported: Any = next(event for event in other.events if isinstance(event, ev.WorkflowExecutionUpdateAdmitted))
+    assert (reported.update_id, reported.name, reported.input, reported.header) == ("u", "set", [1], {"k": 1})
+    assert (reported.identity, reported.principal) == ("ada", "eve")
+    assert (other.code.admitted, other.code.updates) == ({"u": reported.event_id}, {})
     other.decide(timer("t", 60), cmd.AcceptUpdate(update_id="u", name="set", input=[1]))
     accepted: Any = other.events[-1]
     assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
@@ -119,7 +119,7 @@ def test_work_that_was_open_at_the_point_is_open_again() -> None:
     assert [a.activity_id for a in other.state.activities.values()] == ["a"]
     assert [t.timer_id for t in other.state.timers.values()] == ["t"]
     assert other.code.previous_started_event_id == 3
-    other.state = step(other.state, [], other.now, _Nobody()).state
+    other.state = step(other.state, [], other.now, _NoDecider()).state
     assert other.task.scheduled_event_id == other.state.next_event_id - 1
 
 

@@ -57,7 +57,7 @@ def test_a_google_wait_is_never_longer_than_its_maximum(policy: RetryPolicy, att
 
 @given(googles, st.integers(min_value=1, max_value=1100))
 def test_a_google_wait_is_the_sum_of_its_steps(policy: RetryPolicy, attempt: int) -> None:
-    """The reference's words, step by step: it doubles `maxDoublings` times, then grows by the last doubled wait."""
+    """As in the reference, step by step: the wait doubles `maxDoublings` times, then grows by the last doubled wait."""
     given_ = policy.cloud_scheduler
     assert given_ is not None
     wait = step = given_.min_backoff_duration // timedelta(microseconds=1)
@@ -68,7 +68,7 @@ def test_a_google_wait_is_the_sum_of_its_steps(policy: RetryPolicy, attempt: int
     assert policy.interval(attempt) == min(wait, longest) * timedelta(microseconds=1)
 
 
-def test_the_example_in_the_reference_of_cloud_scheduler() -> None:
+def test_waits_match_the_example_in_the_cloud_scheduler_reference() -> None:
     policy = google(min_backoff_duration=seconds(10), max_backoff_duration=seconds(300), max_doublings=3)
     assert waits(policy, 8) == [10, 20, 40, 80, 160, 240, 300, 300]
 
@@ -78,7 +78,7 @@ def test_without_doublings_waits_grow_linearly() -> None:
     assert waits(policy, 5) == [3.5, 7, 10.5, 12, 12]
 
 
-def test_21_the_waits_of_temporals_default() -> None:
+def test_21_default_waits_are_those_of_temporal() -> None:
     assert waits(RetryPolicy(), 9) == [1, 2, 4, 8, 16, 32, 64, 100, 100]
 
 

@@ -1,4 +1,4 @@
-"""Standalone activities: runs that do one activity of workers, and close as it closes."""
+"""Standalone activities: runs of one activity of workers, which close with its outcome."""
 
 from itertools import count
 from typing import Any
@@ -192,7 +192,7 @@ def test_termination_waits_for_no_worker() -> None:
     assert left(run).identity == "worker"
 
 
-def test_pausing_the_run_pauses_its_activity_which_a_worker_may_still_complete() -> None:
+def test_pausing_the_run_pauses_its_activity_which_a_worker_can_still_complete() -> None:
     run = begin()
     take(run, 0)
     assert run.ask(1, inp.PauseRequested(request_id="p", reason="lunch")).ok
@@ -219,6 +219,6 @@ def test_a_run_that_starts_paused_schedules_its_activity_once_it_is_unpaused() -
     assert run.open.first_scheduled_time == T0 + seconds(5)
 
 
-def test_a_standalone_activity_refuses_signals() -> None:
+def test_a_standalone_activity_rejects_signals() -> None:
     answer = begin().signal(1)
     assert (answer.ok, answer.reason) == (False, ConditionReason.NOT_SUPPORTED)

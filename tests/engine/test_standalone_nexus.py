@@ -1,4 +1,4 @@
-"""Standalone Nexus operations: runs that have one operation done, and close as it closes."""
+"""Standalone Nexus operations: runs of one operation, which close with its outcome."""
 
 from itertools import count
 from typing import Any
@@ -140,6 +140,6 @@ def test_a_terminated_run_keeps_the_description_of_its_operation() -> None:
     assert left(run).service == "payments"
 
 
-def test_a_standalone_operation_refuses_signals() -> None:
+def test_a_standalone_operation_rejects_signals() -> None:
     answer = begin().ask(1, inp.SignalRequested(request_id="s", signal_name="x"))
     assert (answer.ok, answer.message) == (False, "a standalone activity or Nexus operation does not accept signals")

@@ -148,7 +148,7 @@ def beat(drive: Drive, offset: float | None, details: object = None) -> Heartbea
     return HeartbeatRead(scheduled_event_id=a.scheduled_event_id, attempt=a.attempt, time=time, details=details)
 
 
-def test_25_a_heartbeat_timeout_fires_only_after_a_fresh_reading() -> None:
+def test_25_a_heartbeat_timeout_fires_only_after_the_lease_was_read_again() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(5)))
     drive.started(0)
     drive.at(6)
@@ -171,7 +171,7 @@ def test_a_reading_of_an_earlier_attempt_causes_no_heartbeat_timeout() -> None:
     assert drive.open.attempt == 2
 
 
-def test_27_heartbeat_details_survive_failed_attempts_and_are_erased_by_a_heartbeat_without() -> None:
+def test_27_heartbeat_details_survive_failed_attempts_and_an_empty_heartbeat_clears_them() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(50)))
     drive.started(0)
     drive.at(1, beat(drive, 1, "p1"))
@@ -219,7 +219,7 @@ def test_a_superseded_attempt_changes_nothing() -> None:
     assert drive.last.events == ()
 
 
-def test_an_existing_result_counts_even_if_the_deadline_has_passed() -> None:
+def test_a_result_observed_after_the_deadline_counts() -> None:
     drive = Drive.of(activity(start_to_close_timeout=seconds(10), retry_policy=ONCE))
     drive.started(0)
     drive.completed(3600, "done")

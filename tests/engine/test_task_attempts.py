@@ -69,7 +69,7 @@ def test_37_the_task_timeout_is_at_most_two_minutes() -> None:
 # Stickiness
 
 
-def test_37_after_a_sticky_answer_that_worker_gets_the_next_task_until_it_does_not_poll() -> None:
+def test_37_a_sticky_worker_gets_the_next_task_until_it_stops_polling() -> None:
     run = Coded.begin()
     run.decide(sticky_queue=STICKY, sticky_timeout=timedelta(seconds=5))
     run.signal()
@@ -103,7 +103,7 @@ def test_tasks_of_a_worker_that_shuts_down_go_to_others_immediately() -> None:
 # Prolonging
 
 
-def test_38_a_worker_may_prolong_a_task_for_half_an_hour_in_total() -> None:
+def test_38_a_worker_can_extend_a_task_for_half_an_hour_in_total() -> None:
     run = Coded.begin()
     for minute in range(0, 31, 5):
         assert run.decide(force_new_task=True, seconds=minute * 60).ok
@@ -137,8 +137,8 @@ def test_30_41_bad_attributes_fail_the_task_and_the_workflow_continues() -> None
     assert run.names.count("ActivityTaskScheduled") == 0
 
 
-def test_30_a_task_whose_commands_are_refused_again_times_out() -> None:
-    """Or the worker, which would answer the same, would be asked again at once, for ever."""
+def test_30_a_task_whose_commands_are_rejected_again_times_out() -> None:
+    """Otherwise, a worker that repeats its answer would get the task again immediately, without end."""
     run = Coded.begin()
     twice = [activity("a"), activity("a")]
     assert run.decide(*twice).reason == "BadCommand"

@@ -1,4 +1,4 @@
-"""Updates, and the speculative tasks that bring them to workers."""
+"""Updates, and the speculative tasks that deliver them to workers."""
 
 from datetime import timedelta
 
@@ -25,6 +25,15 @@ def test_39_a_rejected_update_leaves_no_event_and_names_the_event_to_go_back_to(
     assert (answer.ok, answer.message) == (True, "3")
     assert run.names == before
     assert run.code.task is None
+
+
+def test_a_repeated_rejection_names_the_reset_event_again() -> None:
+    run = Coded.begin()
+    run.decide(timer("t", 100))
+    run.ask(inp.TaskWanted)
+    token = run.take()
+    first, again = (run.complete(token=token, rejects_only=True, receives_again=True) for _ in range(2))
+    assert (again.ok, again.message) == (first.ok, first.message) == (True, "3")
 
 
 def test_a_rejection_is_recorded_if_the_worker_cannot_get_events_again() -> None:

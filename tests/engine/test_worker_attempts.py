@@ -29,7 +29,7 @@ def test_30_no_timeout_of_an_activity_is_longer_than_its_schedule_to_close_timeo
 
 
 def test_the_history_for_workers_has_the_start_of_an_activity_that_fails_before_it_starts() -> None:
-    """SDKs take an activity's failure only after its start."""
+    """SDKs accept the failure of an activity only after its start."""
     for report in ({"failure": WRONG}, {"result": 1}):
         run = Coded.begin()
         run.decide(activity("a", retry_policy=RetryPolicy(maximum_attempts=1)))
@@ -66,7 +66,7 @@ def test_an_activity_task_that_a_worker_returns_is_offered_again_after_a_restart
     run = Coded.begin()
     run.decide(activity())
     first = taken(run)
-    run.signal()  # records, with the signal, that somebody has the attempt
+    run.signal()  # records, with the signal, that a worker has the attempt
     assert run.ask(inp.ActivityReturned, **first).ok
     assert run.last is not None
     assert run.last.durable

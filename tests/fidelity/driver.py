@@ -1,4 +1,4 @@
-"""Speaks to a server as raw gRPC does, and records what it answers."""
+"""Calls a server with raw gRPC, and records its responses."""
 
 import base64
 import json
@@ -80,7 +80,7 @@ class Session:
         return self._record(rpc, note, begun)
 
     def begin(self, /, rpc: str, **request: Any) -> grpc.Future:
-        """Call an RPC that answers after something else has happened."""
+        """Start a call of an RPC that responds later."""
         method, kind, _ = self.server.rpc(rpc)
         made = kind()
         fields = kind.DESCRIPTOR.fields_by_name
@@ -93,7 +93,7 @@ class Session:
         return method.future(made, timeout=_PATIENCE)
 
     def end(self, rpc: str, begun: grpc.Future, note: str = "") -> Any:
-        """Record the answer to what was begun."""
+        """Record the response to a started call."""
         return self._record(rpc, note, begun)
 
     def until(self, so: Callable[[Any], Any], rpc: str, note: str = "", **request: Any) -> Any:
@@ -122,7 +122,7 @@ class Session:
         step["response"] = self.normal.message(response)
         return response
 
-    # What most scenarios do
+    # Common steps of scenarios
 
     def start(self, base: str = "w", note: str = "", **options: Any) -> Any:
         """Start a workflow, on the task queue ``q``."""
@@ -170,7 +170,7 @@ class Session:
         self.begin("TerminateWorkflowExecution", workflow_execution=self.execution(base)).exception()
 
     def history(self, base: str = "w", note: str = "", run_id: str = "", **options: Any) -> Any:
-        """The whole history of a workflow."""
+        """The complete history of a workflow."""
         return self.call("GetWorkflowExecutionHistory", note, execution=self.execution(base, run_id), **options)
 
     def describe(self, base: str = "w", note: str = "", run_id: str = "") -> Any:

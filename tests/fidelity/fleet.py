@@ -1,4 +1,4 @@
-"""Several operators over one API server in memory, in real time, that serve SDKs together. Any of them can be killed.
+"""Several operators that serve SDKs together, in real time, with one API server in memory. Any of them can be killed.
 
 Their connections to each other are real. A Service stands before them, as in a cluster: each new connection goes to one of those
 that are ready.
@@ -27,7 +27,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from process import free_port
 from simulated.faults import Faults
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from threads import join
 
 _GRPC_TASKS = frozenset({"AioServer._request_call", "AioServer._server_main_loop"})
@@ -46,7 +46,7 @@ class Member:
     name: str
     port: int
     frontend: Frontend
-    operator: TroubledOperator
+    operator: FaultyOperator
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     serving: "asyncio.Task[None] | None" = None
     connections: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -86,7 +86,7 @@ class Fleet:
         name, port, peer = f"operator-{self._number}", free_port(), f"127.0.0.1:{free_port()}"
         self._number += 1
         frontend = Frontend(replace(self._settings, member=name, peer_address=peer))
-        operator = TroubledOperator(
+        operator = FaultyOperator(
             name,
             self._loop,
             Random(name),
@@ -187,7 +187,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @dataclass(frozen=True)
 class ServedFleet:
-    """A fleet in a thread of its own, as tests use it."""
+    """A fleet in its own thread, for tests."""
 
     fleet: Fleet
     address: str

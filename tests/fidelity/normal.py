@@ -99,7 +99,7 @@ class Normalizer:
         return {"code": error.code().name, "message": self._text("", error.details() or ""), "details": details}
 
     def _value(self, name: str, value: Any, enum: Any) -> Json:
-        nature = next((told for ending, told in _NATURES if name.endswith(ending)), None)
+        nature = next((reported for ending, reported in _NATURES if name.endswith(ending)), None)
         if nature is not None:
             return nature
         if isinstance(value, Message):

@@ -18,7 +18,7 @@ from perdure.simulation.cluster.kubelet import Kubelet, Script
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from threads import join
 
 NAMESPACE = "default"
@@ -72,7 +72,7 @@ def in_memory(
 
 
 def _run(loop: ClusterLoop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment) -> None:
-    asyncio.set_event_loop(loop)  # gRPC asks for the loop of its thread
+    asyncio.set_event_loop(loop)  # gRPC uses the loop of its thread
     try:
         loop.run_until_complete(_operate(loop, port, stop, crashes, deployment))
     except Exception as error:
@@ -96,7 +96,7 @@ async def _operate(
     if deployment.pods is not None:
         Kubelet(loop, kubernetes, deployment.pods)
     frontend = Frontend(deployment.settings)
-    operator = TroubledOperator(
+    operator = FaultyOperator(
         "perdure",
         loop,
         Random(1),

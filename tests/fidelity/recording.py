@@ -1,4 +1,4 @@
-"""Plays scenarios on a server, keeps what it answered in files, and compares."""
+"""Plays scenarios on a server, stores the responses in files, and compares them."""
 
 import json
 import re
@@ -85,7 +85,7 @@ def differences(name: str, temporal: list[Json], ours: list[Json]) -> Iterator[D
         for path in [*theirs, *(path for path in own if path not in theirs)]:
             event = _EVENT.match(path)
             if event and not (_holds(whole, event[0]) and _holds(own_whole, event[0])):
-                continue  # the order of events says so
+                continue  # shown by the order of events
             if theirs.get(path, ABSENT) != own.get(path, ABSENT):
                 yield Difference(begin + path, theirs.get(path, ABSENT), own.get(path, ABSENT))
 

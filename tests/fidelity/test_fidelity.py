@@ -1,7 +1,7 @@
-"""Perdure answers as Temporal's server does, field by field.
+"""Perdure responds as Temporal's server does, field by field.
 
-`recorded/` has what Temporal's server answers to each scenario, `differences.py` what differs on purpose, `open.txt` what
-still has to be brought in line. A field that is in neither must not differ. With ``--record``, `open.txt` is written again,
+`recorded/` has the responses of Temporal's server for each scenario, `differences.py` the intended differences, `open.txt`
+the fields to fix. A field that is in neither must not differ. With ``--record``, `open.txt` is written again,
 and `requests.json`, which `test_inventory.py` reads.
 """
 

@@ -1,4 +1,4 @@
-"""Scenarios set every field that requests can set, and see every RPC answer and refuse, but for what is listed here."""
+"""Scenarios set every field of requests and cover a success and an error of every RPC, except those listed here."""
 
 import json
 from collections.abc import Iterator
@@ -127,7 +127,7 @@ def test_each_field_of_a_request_is_set_by_a_scenario_or_listed_with_a_reason() 
     assert [pattern for pattern in UNSET if pattern not in reasons.values()] == []
 
 
-def test_each_rpc_is_seen_to_answer_and_to_refuse_or_listed_with_a_reason() -> None:
+def test_each_rpc_has_recorded_successes_and_errors_or_a_listed_reason() -> None:
     seen = {(step["rpc"], kind) for name in NAMES for step in recorded(name) for kind in step}
     missing = {f"{rpc}: {kind}" for rpc in served() for kind in ("response", "error") if (rpc, kind) not in seen}
     assert sorted(missing) == sorted(UNANSWERED)

@@ -1,4 +1,4 @@
-"""What is recorded of Temporal's server is what it answers.
+"""The recorded responses of Temporal's server are current.
 
     pytest tests/fidelity/test_recorded.py --record
 
@@ -16,7 +16,7 @@ from fidelity.reference import reference
 
 pytestmark = [
     pytest.mark.bench,
-    pytest.mark.timeout(3600),  # a first build of the server takes long
+    pytest.mark.timeout(3600),  # the first build of the server takes long
     pytest.mark.skipif(shutil.which("go") is None, reason="Temporal's server is built with Go"),
 ]
 

@@ -1,4 +1,4 @@
-"""Responses are compared by what is on the wire: presence, values, the order of events."""
+"""Responses are compared in their wire form: presence, values, and the order of events."""
 
 from datetime import UTC, datetime
 
@@ -21,12 +21,12 @@ def fields(temporal: object, ours: object) -> list[tuple[str, object, object]]:
     return [(one.field, one.temporal, one.ours) for one in differences("s", temporal, ours)]  # type: ignore[arg-type]
 
 
-def test_an_empty_message_is_not_an_absent_one() -> None:
+def test_an_empty_message_differs_from_an_absent_one() -> None:
     found = fields(described(search_attributes=SearchAttributes(), history_length=1), described(history_length=1))
     assert found == [("Describe: response.workflow_execution_info.search_attributes", {}, "(absent)")]
 
 
-def test_generated_ids_names_and_times_are_not_compared_but_which_are_the_same_is() -> None:
+def test_generated_values_are_compared_only_by_equality() -> None:
     def one(run: str, first: str, name: str, year: int) -> object:
         info = WorkflowExecutionInfo(execution=WorkflowExecution(workflow_id=name, run_id=run), first_run_id=first)
         info.start_time.FromDatetime(datetime(year, 1, 1, tzinfo=UTC))
@@ -38,7 +38,7 @@ def test_generated_ids_names_and_times_are_not_compared_but_which_are_the_same_i
     assert field == "Describe: response.workflow_execution_info.first_run_id"
 
 
-def test_events_are_compared_by_type_and_their_order_once() -> None:
+def test_events_are_compared_by_type_and_order() -> None:
     def history(*types: str) -> object:
         events = [{"event_id": number, "event_type": f"EVENT_TYPE_{kind}"} for number, kind in enumerate(types, 1)]
         return [{"rpc": "Get", "response": {"history": {"events": events}}}]

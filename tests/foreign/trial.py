@@ -68,7 +68,7 @@ class Trial:
         self._parallel = parallel
 
     def define(self, examples: Sequence[Example]) -> list[str]:
-        """Create what runs of any example refer to; return what the API server rejects."""
+        """Create the objects that runs of examples refer to, and return those that the API server rejects."""
         rejected = []
         for example in examples:
             definitions = [each for each in example.manifests if each["kind"] in _DEFINITIONS]

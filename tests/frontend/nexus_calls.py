@@ -1,4 +1,4 @@
-"""Nexus operations between two namespaces: what callers, handlers, and endpoints do in tests."""
+"""Callers, handlers, and endpoints of Nexus operations between two namespaces."""
 
 import asyncio
 from datetime import timedelta

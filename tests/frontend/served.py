@@ -35,7 +35,7 @@ class Served:
         self.restart()
 
     def restart(self) -> None:
-        """Start an operator with a frontend that knows nothing yet."""
+        """Start an operator with an empty frontend."""
         self.frontend = Frontend(Settings(authentication=False))
         self.operator = self.world.start(self.frontend)
         self._handlers = self.frontend.handlers()

@@ -98,7 +98,7 @@ async def cart(client: Client, name: str) -> WorkflowHandle[Any, Any]:
     return await client.start_workflow(Cart.run, id=name, task_queue="carts")
 
 
-async def test_workflows_as_code_answer(served: tuple[str, str], server: ApiServer) -> None:
+async def test_workflows_in_code_answer_queries_and_updates(served: tuple[str, str], server: ApiServer) -> None:
     client = await Client.connect(served[0], namespace="shop")
     at = ("--address", served[1])
     async with Worker(client, task_queue="carts", workflows=[Cart]):
@@ -136,7 +136,7 @@ async def test_workflows_as_code_answer(served: tuple[str, str], server: ApiServ
 
 
 @pytest.mark.usefixtures("server")
-async def test_without_a_worker_no_answer_comes_in_time(served: tuple[str, str]) -> None:
+async def test_an_update_without_a_worker_times_out(served: tuple[str, str]) -> None:
     client = await Client.connect(served[0], namespace="shop")
     await cart(client, "alone")
     done = await perdure("update", "-w", "alone", "add", "rug", "--timeout", "1s", "--address", served[1])
@@ -144,7 +144,7 @@ async def test_without_a_worker_no_answer_comes_in_time(served: tuple[str, str])
 
 
 @pytest.mark.usefixtures("server")
-async def test_workflows_in_yaml_answer(served: tuple[str, str]) -> None:
+async def test_workflows_in_yaml_answer_queries(served: tuple[str, str]) -> None:
     client = await Client.connect(served[0], namespace="shop")
     await client.start_workflow("approval", id="a-1", task_queue="workflows")
     at = ("--address", served[1])
@@ -208,7 +208,7 @@ QUERY = ("query", "-w", "order 7", "status", "--system-namespace", "system")
 
 
 @pytest.mark.usefixtures("frontend")
-async def test_a_port_forward_with_the_users_options_leads_to_the_frontend(
+async def test_requests_go_through_a_port_forward_with_the_options_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -223,7 +223,7 @@ async def test_a_port_forward_with_the_users_options_leads_to_the_frontend(
     ]
 
 
-async def test_an_address_is_https_and_its_certificate_is_checked(frontend: int) -> None:
+async def test_an_https_address_is_verified_with_its_certificate(frontend: int) -> None:
     done = await perdure(*QUERY, "--token", "t", "--address", f"localhost:{frontend}")
     assert json.loads(done.stdout)[0] == "Bearer t", done.output
     done = await perdure(*QUERY, "--token", "t", "--address", f"127.0.0.1:{frontend}")
@@ -231,14 +231,14 @@ async def test_an_address_is_https_and_its_certificate_is_checked(frontend: int)
     assert "certificate" in done.stderr
 
 
-async def test_a_token_is_not_sent_in_clear(server: ApiServer) -> None:
+async def test_a_token_is_not_sent_without_tls(server: ApiServer) -> None:
     done = await perdure(*QUERY, "--token", "t", "--address", "http://frontend.example")
     assert done.exit_code == 2
     assert "use https://" in done.stderr
     assert not server.asked
 
 
-async def test_a_frontend_that_is_not_installed(server: ApiServer) -> None:
+async def test_a_missing_frontend_is_an_error(server: ApiServer) -> None:
     done = await perdure(*QUERY, "--token", "t")
     assert done.exit_code == 2
     assert "there is no Service `perdure-temporal` in namespace `system`: set `temporal.enabled`" in done.stderr

@@ -24,7 +24,7 @@ def complete() -> Command:
 
 
 @served
-async def test_a_chain_of_a_cron_schedule_begins_one_run_an_hour_also_after_a_restart(here: Served) -> None:
+async def test_a_cron_schedule_starts_one_run_an_hour_and_survives_a_restart(here: Served) -> None:
     signaled = await here.call(
         "SignalWithStartWorkflowExecution",
         workflow_id="w",
@@ -55,7 +55,7 @@ async def test_a_chain_of_a_cron_schedule_begins_one_run_an_hour_also_after_a_re
         end = (await here.history(run_id=runs[-1]))[-1].workflow_execution_completed_event_attributes
         assert end.new_execution_run_id
         runs.append(end.new_execution_run_id)
-    await asyncio.sleep(60)  # lists show what the watches have shown
+    await asyncio.sleep(60)  # lists depend on the watches
     listed = await here.call("ListWorkflowExecutions", query="ExecutionStatus = 'Running'")
     assert [each.execution.run_id for each in listed.executions] == runs[-1:]
     assert len(here.world.runs()) == len(runs), "one run for each hour"
@@ -69,7 +69,7 @@ async def _task(here: Served) -> PollWorkflowTaskQueueResponse:
 
 
 @served
-async def test_what_temporals_server_refuses_of_cron_schedules_is_refused(here: Served) -> None:
+async def test_cron_schedules_that_temporal_rejects_are_rejected(here: Served) -> None:
     for schedule, message in (
         ("often", "invalid CronSchedule."),
         ("0 0 30 2 *", "invalid CronSchedule, no time can be found to satisfy the schedule"),
@@ -82,7 +82,7 @@ async def test_what_temporals_server_refuses_of_cron_schedules_is_refused(here: 
 
 
 @served
-async def test_a_run_that_was_reset_is_followed_by_the_next_one_of_its_cron_schedule(here: Served) -> None:
+async def test_a_reset_run_is_followed_by_the_next_run_of_its_cron_schedule(here: Served) -> None:
     execution = WorkflowExecution(workflow_id="w")
     before = (await here.start(cron_schedule="@hourly")).run_id
     task = await _task(here)

@@ -61,7 +61,9 @@ def with_unknown_version(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [without_offset, with_unknown_kind, with_unknown_version])
-def test_an_unreadable_deployment_is_kept_and_its_workers_are_refused(change: Callable[[dict[str, Any]], None]) -> None:
+def test_an_unreadable_deployment_is_kept_and_its_workers_are_rejected(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
     @served
     async def run(here: Served) -> None:
         await register(here, "1")
@@ -110,7 +112,7 @@ async def test_a_deployment_name_of_an_unversioned_worker_is_bounded(here: Serve
 
 
 @served
-async def test_polls_with_ever_new_versions_write_once_a_second(here: Served) -> None:
+async def test_polls_with_new_versions_write_at_most_once_a_second(here: Served) -> None:
     client = here.frontend.runs.manager.client
     requests: list[str] = []
     for verb in ("get", "create", "replace"):
@@ -128,7 +130,7 @@ async def test_polls_with_ever_new_versions_write_once_a_second(here: Served) ->
 
 
 @served
-async def test_a_version_beyond_the_limit_is_refused_without_a_request(here: Served) -> None:
+async def test_a_version_beyond_the_limit_is_rejected_without_a_request(here: Served) -> None:
     polling = [asyncio.ensure_future(register_one(here, str(number))) for number in range(MAX_VERSIONS)]
     await asyncio.sleep(5)
     requests: list[str] = []
@@ -141,7 +143,7 @@ async def test_a_version_beyond_the_limit_is_refused_without_a_request(here: Ser
 
 
 @served
-async def test_a_version_is_not_deleted_before_its_workers_could_poll_a_restarted_operator(here: Served) -> None:
+async def test_a_version_is_kept_until_its_workers_can_poll_a_restarted_operator(here: Served) -> None:
     await register(here, "1")
     here.restart()
     with pytest.raises(RpcError, match="cannot be deleted since it has active pollers"):
@@ -151,7 +153,7 @@ async def test_a_version_is_not_deleted_before_its_workers_could_poll_a_restarte
 
 
 @served
-async def test_unversioned_workers_go_on_while_the_deployments_cannot_be_read(here: Served) -> None:
+async def test_unversioned_workers_continue_while_deployments_are_unreadable(here: Served) -> None:
     await here.start("begun")
     await here.decide()
     here.restart()
@@ -169,7 +171,7 @@ async def test_unversioned_workers_go_on_while_the_deployments_cannot_be_read(he
 
 
 @served
-async def test_deployments_of_a_namespace_route_nothing_in_another_one(here: Served) -> None:
+async def test_deployments_do_not_route_in_other_namespaces(here: Served) -> None:
     here.world.server.create("namespaces", {"metadata": {"name": "other"}}, namespace="None")
     await register(here, "1")
     await set_current(here, "1")
@@ -188,7 +190,7 @@ async def test_deployments_of_a_namespace_route_nothing_in_another_one(here: Ser
 
 
 @served
-async def test_namespaces_that_nobody_asks_about_are_forgotten(here: Served) -> None:
+async def test_unused_namespaces_are_removed_from_the_cache(here: Served) -> None:
     registry = here.frontend.deployments
     for number in range(1_000):
         await here.operator.do(registry.load(f"n{number}"))
@@ -215,7 +217,7 @@ def counted(client: Any, verb: str, requests: list[str]) -> None:
 
 
 def unreadable(here: Served) -> None:
-    """Let no more reads of the ConfigMap succeed."""
+    """Make all reads of the ConfigMap fail."""
     client = here.frontend.runs.manager.client
     get = client.get
 

@@ -17,7 +17,7 @@ async def described(here: Served) -> Any:
 
 
 @served
-async def test_a_workflow_tells_of_its_priority_its_request_and_the_builds_that_have_decided(here: Served) -> None:
+async def test_describe_shows_priority_request_id_and_build_ids(here: Served) -> None:
     await here.start(priority=Priority(priority_key=2, fairness_key="tenant"))
     found = await described(here)
     assert not found.workflow_execution_info.auto_reset_points.points
@@ -40,7 +40,7 @@ async def test_a_workflow_tells_of_its_priority_its_request_and_the_builds_that_
 
 
 @served
-async def test_a_pending_activity_tells_of_its_options_and_of_the_attempt_before(here: Served) -> None:
+async def test_describe_shows_options_and_last_attempt_of_a_pending_activity(here: Served) -> None:
     await here.start()
     await here.decide(
         activity("a", start_to_close_timeout=timedelta(minutes=1), heartbeat_timeout=timedelta(seconds=9))
@@ -63,7 +63,7 @@ async def test_a_pending_activity_tells_of_its_options_and_of_the_attempt_before
 
 
 @served
-async def test_a_closed_workflow_still_tells_of_the_activities_that_it_left_open(here: Served) -> None:
+async def test_describe_shows_activities_left_open_by_a_closed_workflow(here: Served) -> None:
     await here.start()
     await here.decide(activity("a", start_to_close_timeout=timedelta(minutes=1)))
     await here.call("PollActivityTaskQueue", identity="busy")
@@ -82,7 +82,7 @@ async def test_a_closed_workflow_still_tells_of_the_activities_that_it_left_open
 
 
 @served
-async def test_a_workflow_whose_activities_have_ended_leaves_none(here: Served) -> None:
+async def test_describe_shows_no_pending_activities_after_they_have_closed(here: Served) -> None:
     await here.start()
     await here.decide(activity("a", start_to_close_timeout=timedelta(minutes=1)))
     attempt = await here.call("PollActivityTaskQueue")

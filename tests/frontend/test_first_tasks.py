@@ -9,7 +9,7 @@ from perdure.frontend.service.making import run_name
 
 
 @served
-async def test_a_start_that_finds_another_run_reserves_nothing(it: Served) -> None:
+async def test_a_start_that_finds_an_open_run_reserves_no_task(it: Served) -> None:
     use_existing = WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING
     requests = ("one", "other")
     answers = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""Several operators serve SDKs together: each RPC and each task gets to the right one, also while operators come and go."""
+"""Several operators serve SDKs together: RPCs and tasks reach the right one, also while operators join and leave."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ async def finish_all(handles: list[WorkflowHandle[Order, int]]) -> list[int]:
     return [await handle.result() for handle in handles]
 
 
-async def test_a_worker_at_one_operator_does_the_workflows_of_all(fleet: ServedFleet) -> None:
+async def test_a_worker_connected_to_one_operator_serves_workflows_of_all(fleet: ServedFleet) -> None:
     first, second, third = [await fleet.connect(name) for name in fleet.fleet.members]
     async with working(first):
         handles = [await started(second, number) for number in range(20)]
@@ -107,7 +107,7 @@ async def test_a_worker_at_one_operator_does_the_workflows_of_all(fleet: ServedF
         assert [await handle.result() for handle in handles] == [7] * 20
 
 
-async def test_tasks_of_all_queues_reach_workers_wherever_they_are_connected(fleet: ServedFleet) -> None:
+async def test_tasks_reach_workers_connected_to_any_operator(fleet: ServedFleet) -> None:
     clients = [await fleet.connect(name) for name in fleet.fleet.members]
     queues = [f"queue-{number}" for number in range(6)]
     async with AsyncExitStack() as stack:
@@ -119,7 +119,7 @@ async def test_tasks_of_all_queues_reach_workers_wherever_they_are_connected(fle
         assert [await handle.result() for handle in handles] == [2] * 6
 
 
-async def test_a_workflow_stays_with_the_worker_that_has_it_in_memory(fleet: ServedFleet) -> None:
+async def test_a_workflow_stays_on_the_worker_that_caches_it(fleet: ServedFleet) -> None:
     first, second, third = [await fleet.connect(name, identity=name) for name in fleet.fleet.members]
     queue = "sticky"
     async with working(first, queue), working(second, queue):
@@ -134,7 +134,7 @@ async def test_a_workflow_stays_with_the_worker_that_has_it_in_memory(fleet: Ser
     assert len(deciders) == 1
 
 
-async def test_what_an_owner_refuses_reaches_the_caller_with_its_details(fleet: ServedFleet) -> None:
+async def test_an_error_of_the_owner_reaches_the_caller_with_its_details(fleet: ServedFleet) -> None:
     clients = [await fleet.connect(name) for name in fleet.fleet.members]
     name = str(uuid.uuid4())
     await clients[0].start_workflow(Order.run, 1, id=name, task_queue="nobody")
@@ -164,7 +164,7 @@ async def test_a_query_that_fails_with_a_long_message_is_executed_once_and_its_f
         await handle.result()
 
 
-async def test_every_operator_knows_the_workers_and_the_pollers_of_a_queue(fleet: ServedFleet) -> None:
+async def test_every_operator_lists_the_workers_and_pollers_of_a_queue(fleet: ServedFleet) -> None:
     clients = [await fleet.connect(name) for name in fleet.fleet.members]
     async with working(clients[0], "described"):
         await finish_all([await started(clients[1], 0, queue="described")])
@@ -198,7 +198,7 @@ async def test_a_client_of_one_operator_calls_a_handler_of_a_worker_at_another(f
             assert json.loads(answer.response.start_operation.sync_success.payload.data) == f"7 for {name}"
 
 
-async def test_a_run_whose_owner_has_not_seen_it_yet_is_found(fleet: ServedFleet) -> None:
+async def test_a_run_is_found_before_its_owner_has_observed_it(fleet: ServedFleet) -> None:
     async def create() -> str:
         owner = fleet.fleet.owner_of("just-created")
         fleet.fleet.members[owner].operator.interrupt(10, "workflowruns")
@@ -213,7 +213,7 @@ async def test_a_run_whose_owner_has_not_seen_it_yet_is_found(fleet: ServedFleet
     await handle.terminate()
 
 
-async def test_a_search_attribute_that_one_operator_registers_is_known_to_all(fleet: ServedFleet) -> None:
+async def test_a_search_attribute_registered_at_one_operator_is_known_to_all(fleet: ServedFleet) -> None:
     first, *others = [await fleet.connect(name) for name in fleet.fleet.members]
     key = SearchAttributeKey.for_keyword("Region")
     for client in (first, *others):  # each has read the search attributes before
@@ -232,7 +232,7 @@ async def test_a_search_attribute_that_one_operator_registers_is_known_to_all(fl
         )
 
 
-async def test_workflows_complete_while_an_operator_is_cut_off_from_the_api_server() -> None:
+async def test_workflows_complete_while_an_operator_cannot_reach_the_api_server() -> None:
     with in_memory_fleet(3) as fleet:
         client = await fleet.connect()
         async with working(client):
@@ -247,7 +247,7 @@ async def test_workflows_complete_while_an_operator_is_cut_off_from_the_api_serv
 
 
 @pytest.mark.parametrize("ending", ["kill", "leave"])
-async def test_workflows_complete_while_operators_come_and_go(ending: str) -> None:
+async def test_workflows_complete_while_operators_join_and_leave(ending: str) -> None:
     with in_memory_fleet(3) as fleet:
         client = await fleet.connect()
         async with working(client):
@@ -262,7 +262,7 @@ async def test_workflows_complete_while_operators_come_and_go(ending: str) -> No
                 assert names.count(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED) == 20
 
 
-async def test_calls_that_wait_continue_at_the_next_owner_of_their_workflow() -> None:
+async def test_long_polls_continue_at_the_next_owner_of_their_workflow() -> None:
     with in_memory_fleet(3) as fleet:
         client = await fleet.connect()
         async with working(client):

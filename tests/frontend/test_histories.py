@@ -33,7 +33,7 @@ def continue_as_new() -> Command:
 
 
 @served
-async def test_a_client_that_does_not_follow_retries_sees_the_end_of_a_run_as_continue_as_new(here: Served) -> None:
+async def test_an_older_client_sees_a_retried_run_as_continued_as_new(here: Served) -> None:
     policy = RetryPolicy(maximum_attempts=2)
     policy.initial_interval.FromTimedelta(timedelta(seconds=1))
     first = (await here.start(retry_policy=policy)).run_id
@@ -59,7 +59,7 @@ async def test_a_client_that_does_not_follow_retries_sees_the_end_of_a_run_as_co
 
 
 @pytest.mark.parametrize("name", ["completed", "timed_out"])
-def test_every_end_that_names_the_next_run_becomes_continue_as_new(name: str) -> None:
+def test_every_closing_event_with_a_next_run_becomes_continue_as_new(name: str) -> None:
     event = HistoryEvent(event_id=7)
     ended = getattr(event, f"workflow_execution_{name}_event_attributes")
     ended.SetInParent()
@@ -74,7 +74,7 @@ def test_every_end_that_names_the_next_run_becomes_continue_as_new(name: str) ->
 
 
 @served
-async def test_temporals_cli_and_ui_get_no_events_that_are_not_recorded_yet(here: Served) -> None:
+async def test_temporals_cli_and_ui_get_only_recorded_events(here: Served) -> None:
     await here.start()
     await here.task()
     execution = WorkflowExecution(workflow_id="w")
@@ -84,7 +84,7 @@ async def test_temporals_cli_and_ui_get_no_events_that_are_not_recorded_yet(here
 
 
 @served
-async def test_nobody_sees_the_gap_between_a_run_and_the_one_that_it_continues_in(here: Served) -> None:
+async def test_clients_do_not_see_the_gap_between_a_run_and_its_successor(here: Served) -> None:
     first = (await here.start()).run_id
     execution = WorkflowExecution(workflow_id="w")
     for _ in range(5):
@@ -101,7 +101,7 @@ async def test_nobody_sees_the_gap_between_a_run_and_the_one_that_it_continues_i
 
 
 @served
-async def test_a_finished_run_of_an_earlier_version_is_read_like_others(here: Served) -> None:
+async def test_a_closed_run_of_an_earlier_version_is_readable(here: Served) -> None:
     await here.start()
     await here.decide(fail_workflow("one"))
     execution = WorkflowExecution(workflow_id="w")
@@ -117,7 +117,7 @@ async def test_a_finished_run_of_an_earlier_version_is_read_like_others(here: Se
 
 
 @served
-async def test_a_history_is_whole_though_all_of_its_events_are_sealed(here: Served) -> None:
+async def test_a_history_with_only_sealed_events_is_complete(here: Served) -> None:
     await here.start()
     await here.decide(*[timer(f"t{number}", timedelta(hours=1)) for number in range(MAX_TAIL_EVENTS - 6)])
     execution = WorkflowExecution(workflow_id="w")

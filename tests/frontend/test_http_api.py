@@ -18,7 +18,7 @@ from frontend.http_calls import Http, free_port
 
 @workflow.defn(name="Greeting", sandboxed=False)
 class Greeting:
-    """Greets whom it is told to greet."""
+    """Greets the given name."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -64,9 +64,7 @@ WORKFLOWS = "/api/v1/namespaces/default/workflows"
 START = {"workflowType": {"name": "Greeting"}, "taskQueue": {"name": "http"}, "input": ["hello"]}
 
 
-async def test_a_workflow_is_started_signaled_queried_updated_and_its_result_awaited(
-    http: Http, address: tuple[str, str]
-) -> None:
+async def test_a_workflow_can_be_started_signaled_queried_and_updated(http: Http, address: tuple[str, str]) -> None:
     client = await Client.connect(address[0])
     async with Worker(client, task_queue="http", workflows=[Greeting]):
         status, started = await http.call("POST", f"{WORKFLOWS}/hello%2Fworld", START)
@@ -97,7 +95,7 @@ async def test_a_workflow_is_started_signaled_queried_updated_and_its_result_awa
         assert await awaited == [{"greeting": "hello", "names": ["Ada", "Grace"]}]
 
 
-async def test_workflows_are_listed_counted_described_and_terminated(http: Http) -> None:
+async def test_workflows_can_be_listed_counted_described_and_terminated(http: Http) -> None:
     body = {**START, "workflowType": {"name": "Unserved"}, "memo": {"fields": {"note": "urgent"}}}
     body["workflowIdReusePolicy"] = "RejectDuplicate"
     assert (await http.call("POST", f"{WORKFLOWS}/listed", body))[0] == 200
@@ -111,7 +109,7 @@ async def test_workflows_are_listed_counted_described_and_terminated(http: Http)
     assert await http.call("POST", f"{WORKFLOWS}/listed/terminate", {"reason": "tested"}) == (200, {})
 
 
-async def test_payloads_are_whole_where_asked_for_and_json_is_indented(http: Http) -> None:
+async def test_payloads_are_complete_and_json_is_indented_on_request(http: Http) -> None:
     kind = "application/json+no-payload-shorthand"
     whole = {"payloads": [{"metadata": {"encoding": "anNvbi9wbGFpbg=="}, "data": "ImhlbGxvIg=="}]}
     body = {**START, "workflowType": {"name": "Unserved"}, "input": whole}
@@ -145,7 +143,7 @@ async def test_payloads_are_whole_where_asked_for_and_json_is_indented(http: Htt
         ("POST /api/v1/namespaces/default/workflow-rules", {}, (501, 12), "CreateWorkflowRule is not supported"),
     ],
 )
-async def test_a_request_that_cannot_be_served_gets_a_status_as_json(
+async def test_a_failed_request_gets_a_status_as_json(
     http: Http, asked: str, body: Any, status: tuple[int, int], message: str
 ) -> None:
     found, answer = await http.call(*asked.split(), body)
@@ -153,12 +151,12 @@ async def test_a_request_that_cannot_be_served_gets_a_status_as_json(
     assert message in answer["message"]
 
 
-async def test_the_details_of_an_error_are_messages_of_temporals_api(http: Http) -> None:
+async def test_error_details_are_messages_of_temporals_api(http: Http) -> None:
     _, answer = await http.call("GET", f"{WORKFLOWS}/missing")
     assert answer["details"] == [{"@type": "type.googleapis.com/temporal.api.errordetails.v1.NotFoundFailure"}]
 
 
-async def test_a_web_page_cannot_call(http: Http) -> None:
+async def test_requests_of_web_pages_are_rejected(http: Http) -> None:
     status, answer = await http.call("GET", WORKFLOWS, headers={"Origin": "https://example.com"})
     assert (status, answer["code"]) == (403, 7)
     assert "web pages cannot call" in answer["message"]

@@ -1,4 +1,4 @@
-"""The examples of docs/http-api.md, run by bash and curl as they stand there."""
+"""The examples of docs/http-api.md, run by bash and curl."""
 
 import asyncio
 import json
@@ -83,7 +83,7 @@ async def run(base: str, command: str) -> Any:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-async def test_the_examples_do_what_their_comments_say(address: tuple[str, str]) -> None:
+async def test_the_examples_behave_as_their_comments_say(address: tuple[str, str]) -> None:
     client = await Client.connect(address[0], namespace="orders")
     found = examples()
     start, signal, query, update, result, listed, stop = found

@@ -86,7 +86,7 @@ async def test_one_request_waits_for_the_result_of_the_last_run(http: Http, addr
         assert refused["failure"]["applicationFailureInfo"]["type"] == "CardDeclined"
 
 
-async def test_a_run_that_stays_open_is_202_and_its_end_is_told(http: Http) -> None:
+async def test_an_open_run_is_202_and_its_outcome_is_reported(http: Http) -> None:
     await http.call("POST", f"{WORKFLOWS}/open", start("Unserved"))
     assert await http.call("GET", f"{RESULTS}/open/result?wait=0s") == (202, RUNNING)
     assert await http.call("GET", f"{RESULTS}/open/result?wait=1s") == (202, RUNNING)
@@ -103,7 +103,7 @@ async def test_a_run_that_stays_open_is_202_and_its_end_is_told(http: Http) -> N
         ("none/result?wait=soon", 400, "wait: "),
     ],
 )
-async def test_a_result_that_cannot_be_read_is_an_error(http: Http, path: str, status: int, message: str) -> None:
+async def test_an_unavailable_result_is_an_error(http: Http, path: str, status: int, message: str) -> None:
     found, error = await http.call("GET", f"{RESULTS}/{path}")
     assert found == status
     assert message in error["message"]
@@ -114,7 +114,7 @@ async def test_a_web_page_cannot_read_results(http: Http) -> None:
     assert found == 403
 
 
-async def test_responses_are_as_the_openapi_document_says(http: Http) -> None:
+async def test_responses_match_the_openapi_document(http: Http) -> None:
     _, document = await http.call("GET", "/api/v1/openapi.json")
 
     def check(path: str, method: str, body: Any) -> None:

@@ -64,7 +64,7 @@ def continue_as_new(behavior: int = 0, queue: str = "") -> Command:
 
 
 @served
-async def test_continue_as_new_may_ask_for_the_ramping_version(here: Served) -> None:
+async def test_continue_as_new_can_request_the_ramping_version(here: Served) -> None:
     await register(here, "1", "2")
     await set_current(here, "1")
     await here.call("SetWorkerDeploymentRampingVersion", deployment_name=NAME, build_id="2", percentage=0.0)
@@ -81,7 +81,7 @@ async def test_continue_as_new_may_ask_for_the_ramping_version(here: Served) -> 
 
 
 @served
-async def test_continue_as_new_may_ask_for_an_upgrade(here: Served) -> None:
+async def test_continue_as_new_can_request_an_upgrade(here: Served) -> None:
     await start_on(here, "1", "2")
     await decide(here, "1", PINNED)
     await set_current(here, "2")
@@ -123,7 +123,7 @@ async def test_a_reset_workflow_stays_on_its_version(here: Served) -> None:
 
 
 @served
-async def test_a_reset_may_change_the_override_of_the_new_run(here: Served) -> None:
+async def test_a_reset_can_change_the_override_of_the_new_run(here: Served) -> None:
     await start_on(here, "1", "2")
     await decide(here, "1", PINNED)
     reset: dict[str, Any] = {
@@ -182,7 +182,7 @@ async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> 
 
 
 @served
-async def test_an_override_needs_a_version_that_polls_the_task_queue(here: Served) -> None:
+async def test_an_override_requires_a_version_that_polls_the_task_queue(here: Served) -> None:
     await register(here, "1")
     with pytest.raises(RpcError) as refused:
         await here.start(versioning_override=pinned_to("9"))
@@ -190,7 +190,7 @@ async def test_an_override_needs_a_version_that_polls_the_task_queue(here: Serve
 
 
 @served
-async def test_a_pinned_override_without_a_version_names_the_one_that_the_workflow_is_pinned_to(here: Served) -> None:
+async def test_a_pinned_override_without_a_version_uses_the_pinned_version_of_the_workflow(here: Served) -> None:
     await start_on(here, "1")
     pinned = pinned_to("1")
     pinned.pinned.ClearField("version")

@@ -1,4 +1,4 @@
-"""Large payloads: where they are, who owns them, what they cost, and that no fault loses one or leaves one behind."""
+"""Large payloads: storage, ownership, cost, and that no fault loses or leaks one."""
 
 import asyncio
 import hashlib
@@ -91,7 +91,7 @@ async def signal(it: Served, given: Payload, request_id: str = "") -> None:
 
 
 @served
-async def test_large_payloads_are_objects_of_their_own_that_the_run_owns(it: Served) -> None:
+async def test_large_payloads_are_separate_objects_owned_by_the_run(it: Served) -> None:
     writes: list[Write] = []
     it.world.server.observers.append(writes.append)
     await it.start(input=some(payload(2_000_000)))
@@ -121,7 +121,7 @@ async def test_large_payloads_are_objects_of_their_own_that_the_run_owns(it: Ser
 
 
 @served
-async def test_small_payloads_cost_no_further_write(it: Served) -> None:
+async def test_small_payloads_need_no_additional_write(it: Served) -> None:
     writes: list[Write] = []
     await it.start(input=some(payload(10_000)))
     task = await it.task()
@@ -154,7 +154,7 @@ async def test_a_workflow_can_have_many_open_activities_whose_inputs_and_results
 
 
 @served
-async def test_payloads_in_a_full_status_are_objects_unless_they_are_tiny(it: Served) -> None:
+async def test_payloads_become_objects_when_the_status_is_full_unless_they_are_tiny(it: Served) -> None:
     await it.start()
     filling = [
         with_input(activity(f"a{number}", start_to_close_timeout=MINUTE), payload(16_000, number))
@@ -172,7 +172,7 @@ async def test_payloads_in_a_full_status_are_objects_unless_they_are_tiny(it: Se
 
 
 @served
-async def test_runs_that_follow_and_children_own_what_they_were_given(it: Served) -> None:
+async def test_successors_and_children_own_the_payloads_passed_to_them(it: Served) -> None:
     await it.start(input=some(payload(20_000)))
     again = Command(command_type=CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION)
     said = again.continue_as_new_workflow_execution_command_attributes
@@ -191,7 +191,7 @@ async def test_runs_that_follow_and_children_own_what_they_were_given(it: Served
     assert given == some(payload(40_000))
     await it.complete(of_child, complete(payload(50_000)))
     await it.decide()
-    for run in list(it.world.runs()):  # the first run, and the child: what the open one has is its own too
+    for run in list(it.world.runs()):  # the first run, and the child: the open run owns its payload, too
         if not it.world.run(run)["status"].get("completionTime"):
             continue
         it.world.delete("workflowruns", run)
@@ -204,7 +204,7 @@ async def test_runs_that_follow_and_children_own_what_they_were_given(it: Served
 
 
 @served
-async def test_heartbeat_details_replace_each_other(it: Served) -> None:
+async def test_new_heartbeat_details_replace_the_previous_ones(it: Served) -> None:
     await it.start()
     await it.decide(activity("a", start_to_close_timeout=MINUTE, heartbeat_timeout=MINUTE))
     handed = await it.call("PollActivityTaskQueue")
@@ -224,7 +224,7 @@ async def test_heartbeat_details_replace_each_other(it: Served) -> None:
 
 
 @served
-async def test_a_start_that_is_refused_leaves_nothing(it: Served) -> None:
+async def test_a_rejected_start_leaves_no_payload(it: Served) -> None:
     await it.start(input=some(payload(20_000)))
     before = set(stored(it.world))
     again: dict[str, Any] = {"workflow_id": "w", "workflow_type": WorkflowType(name="Order"), "request_id": "other"}
@@ -234,7 +234,7 @@ async def test_a_start_that_is_refused_leaves_nothing(it: Served) -> None:
 
 
 @served
-async def test_a_deleted_payload_is_told_and_not_taken_for_an_empty_one(it: Served) -> None:
+async def test_a_deleted_payload_is_reported_as_an_error(it: Served) -> None:
     await it.start(input=some(payload(20_000)))
     (name,) = stored(it.world)
     it.world.delete("payloads", name)
@@ -247,7 +247,7 @@ async def test_a_deleted_payload_is_told_and_not_taken_for_an_empty_one(it: Serv
 
 
 class _Client:
-    """A client and a worker that try again until they know that it was done, over operators that are killed."""
+    """A client and a worker that retry until their call has succeeded, while operators are killed."""
 
     def __init__(self, it: Served, random: Random) -> None:
         self.it = it
@@ -276,7 +276,7 @@ class _Client:
 
 @pytest.mark.parametrize("kills", [0, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_no_fault_loses_a_payload_or_leaves_one_behind(seed: int, kills: int) -> None:
+def test_no_fault_loses_or_leaks_a_payload(seed: int, kills: int) -> None:
     async def scenario(world: World) -> None:
         it = Served(world)
         random = Random(seed)
@@ -300,7 +300,7 @@ def test_no_fault_loses_a_payload_or_leaves_one_behind(seed: int, kills: int) ->
         for segment in world.server.of("historysegments"):
             used |= referred_to(orjson.dumps(segment)).keys()
         assert used <= first_parts(world).keys()
-        await client.insist(lambda: signal(it, payload(10), "last"))  # the next commit knows that no other is under way
+        await client.insist(lambda: signal(it, payload(10), "last"))  # the next commit runs alone
         await asyncio.sleep(1_200)
         left = first_parts(world).keys() - used
         assert len(left) <= kills, "what a killed operator had stored and not committed goes with its run"

@@ -50,7 +50,7 @@ def upsert(attributes: SearchAttributes) -> Command:
 
 
 @served
-async def test_a_run_that_only_points_to_another_one_is_none(here: Served) -> None:
+async def test_a_run_that_only_refers_to_an_open_run_is_not_listed(here: Served) -> None:
     await here.start("w")
     spec = {"workflow": {"type": "Order", "taskQueue": QUEUE}, "workflowId": "w"}
     here.world.create("WorkflowRun", "again", {**spec, "workflowIdConflictPolicy": "UseExisting"})
@@ -62,7 +62,7 @@ async def test_a_run_that_only_points_to_another_one_is_none(here: Served) -> No
 
 
 @served
-async def test_a_filter_takes_durations_and_every_way_to_write_a_status(here: Served) -> None:
+async def test_filters_accept_durations_and_all_spellings_of_a_status(here: Served) -> None:
     for name, minutes in (("short", 1), ("long", 90)):
         await here.start(name)
         await here.decide(timer("t", timedelta(minutes=minutes)))
@@ -79,7 +79,7 @@ async def test_a_filter_takes_durations_and_every_way_to_write_a_status(here: Se
 
 
 @served
-async def test_a_value_that_no_run_can_have_is_refused_with_the_reason(here: Served) -> None:
+async def test_a_filter_value_that_no_run_can_have_is_rejected(here: Served) -> None:
     await register(here, Size="Int")
     await here.start(search_attributes=number(b"5"))
     assert await listed(here, "Size = 5 AND Size < 5.5") == ["w"]
@@ -113,7 +113,7 @@ def start_child(**attributes: Any) -> Command:
 
 
 @served
-async def test_a_child_whose_workflow_id_is_in_use_is_in_no_list_and_no_count(here: Served) -> None:
+async def test_a_child_whose_workflow_id_is_in_use_is_neither_listed_nor_counted(here: Served) -> None:
     await here.start("child")
     await here.decide(complete_workflow())
     await here.start("parent")
@@ -177,7 +177,7 @@ async def test_a_registered_search_attribute_keeps_its_type(here: Served) -> Non
 
 
 @served
-async def test_an_upgrade_registers_what_existing_runs_have_and_once(here: Served) -> None:
+async def test_an_upgrade_registers_search_attributes_of_existing_runs_once(here: Served) -> None:
     spec = {"workflow": {"type": "Order", "taskQueue": QUEUE}, "searchAttributes": {"Size": 5}}
     here.world.create("WorkflowRun", "old", spec)
     await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""What is on its way through an operator that is lost: the others notice, and start it again."""
+"""Calls and tasks forwarded by a lost operator: the others detect the loss and repeat them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ _TASK_TIMEOUT = timedelta(minutes=5)
 
 @dataclass
 class Wire:
-    """Carries connections to a port, until it is cut: both sides keep their connections, and hear nothing anymore."""
+    """Forwards connections to a port until it is cut: both sides keep their connections but receive nothing."""
 
     port: int
     is_cut: bool = False
@@ -132,7 +132,7 @@ async def called(fleet: ServedFleet) -> AsyncIterator[Called]:
         await client.close()
 
 
-def test_both_sides_of_a_call_notice_that_the_other_has_vanished() -> None:
+def test_both_sides_of_a_call_detect_a_lost_peer() -> None:
     async def check(fleet: ServedFleet) -> None:
         async with called(fleet) as call:
             call.wire.is_cut = True
@@ -144,7 +144,7 @@ def test_both_sides_of_a_call_notice_that_the_other_has_vanished() -> None:
         fleet.do(check(fleet)).result(90)
 
 
-def test_the_connection_to_a_member_that_is_gone_closes_once_its_last_call_has_ended() -> None:
+def test_the_connection_to_a_former_member_closes_after_its_last_call() -> None:
     async def check(fleet: ServedFleet) -> None:
         async with called(fleet) as call:
             call.addresses.clear()
@@ -171,7 +171,7 @@ async def poll(client: Client, queue: str) -> PollWorkflowTaskQueueResponse:
 
 
 @pytest.mark.parametrize("owner_of_queue", ["the owner of the run", "another one", "the lost one"])
-async def test_a_task_on_its_way_through_an_operator_that_is_killed_goes_to_another_worker(owner_of_queue: str) -> None:
+async def test_a_task_forwarded_by_a_killed_operator_goes_to_another_worker(owner_of_queue: str) -> None:
     with in_memory_fleet(3) as fleet:
         run_at, other, lost = fleet.fleet.members
         queue_at = {"the owner of the run": run_at, "another one": other, "the lost one": lost}[owner_of_queue]
@@ -188,7 +188,7 @@ async def test_a_task_on_its_way_through_an_operator_that_is_killed_goes_to_anot
         assert second.attempt == 1
 
 
-async def test_a_poll_that_waits_at_an_operator_that_hands_over_goes_to_the_next_owner_of_its_task_queue() -> None:
+async def test_a_waiting_poll_moves_to_the_new_owner_of_its_task_queue() -> None:
     with in_memory_fleet(3) as fleet:
         run_at, other, leaving = fleet.fleet.members
         queue, workflow_id = placed(fleet.fleet, fleet.namespace, leaving, run_at)
@@ -202,7 +202,7 @@ async def test_a_poll_that_waits_at_an_operator_that_hands_over_goes_to_the_next
         assert (await polled).workflow_execution.workflow_id == workflow_id
 
 
-async def test_a_task_that_a_worker_at_another_operator_does_not_receive_goes_to_the_next(
+async def test_a_task_that_a_remote_worker_does_not_receive_goes_to_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken, call = Event(), PeerClient.call

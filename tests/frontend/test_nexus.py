@@ -55,7 +55,7 @@ from perdure.observe import metrics
 
 
 @served
-async def test_a_handler_gets_what_the_workflow_has_said(here: Served) -> None:
+async def test_a_handler_gets_input_headers_and_timeouts_of_the_caller(here: Served) -> None:
     await endpoint(here)
     await here.start()
     await here.decide(schedule(header={"Tenant": "a"}, schedule_to_close_timeout=timedelta(minutes=1)))
@@ -75,7 +75,7 @@ async def test_a_handler_gets_what_the_workflow_has_said(here: Served) -> None:
 
 
 @served
-async def test_an_answer_completes_the_operation(here: Served) -> None:
+async def test_a_synchronous_response_completes_the_operation(here: Served) -> None:
     task = await caller(here)
     await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
     completed = (await here.history())[5].nexus_operation_completed_event_attributes
@@ -85,12 +85,12 @@ async def test_an_answer_completes_the_operation(here: Served) -> None:
 
 
 @served
-async def test_a_handler_error_is_retried_unless_it_is_final(here: Served) -> None:
+async def test_a_handler_error_is_retried_unless_it_is_non_retryable(here: Served) -> None:
     task = await caller(here)
     busy = HandlerError(error_type="UNAVAILABLE", failure=NexusFailure(message="busy"))
     await here.call("RespondNexusTaskFailed", namespace=BILLS, task_token=task.task_token, error=busy)
-    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
-    pending = told.pending_nexus_operations[0]
+    reported = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    pending = reported.pending_nexus_operations[0]
     assert pending.state == PendingNexusOperationState.PENDING_NEXUS_OPERATION_STATE_BACKING_OFF
     assert (pending.attempt, pending.last_attempt_failure.cause.message) == (1, "busy")
     again = await handle(here)
@@ -103,7 +103,7 @@ async def test_a_handler_error_is_retried_unless_it_is_final(here: Served) -> No
 
 
 @served
-async def test_a_worker_that_does_not_answer_has_failed_and_another_is_asked(here: Served) -> None:
+async def test_a_handler_task_without_a_response_is_retried_on_another_worker(here: Served) -> None:
     task = await caller(here)
     again = await handle(here)
     assert again.request.start_operation == task.request.start_operation
@@ -121,7 +121,7 @@ def ended(namespace: str) -> dict[str, float]:
 
 
 @served
-async def test_operations_that_have_ended_are_counted_by_outcome(here: Served) -> None:
+async def test_completed_operations_are_counted_by_outcome(here: Served) -> None:
     metrics.NEXUS_OPERATIONS.clear()
     await endpoint(here)
     await here.start()
@@ -150,7 +150,7 @@ async def test_a_restart_of_the_operator_calls_the_handler_again(here: Served) -
 
 
 @served
-async def test_answers_that_cannot_be_are_refused(here: Served) -> None:
+async def test_invalid_responses_are_rejected(here: Served) -> None:
     task = await caller(here)
     with pytest.raises(RpcError, match="missing opration token"):
         await answer(here, task, async_success=StartOperationResponse.Async())
@@ -179,8 +179,8 @@ async def test_the_end_of_a_workflow_completes_the_operation_in_the_other_namesp
     assert events[5] == "NexusOperationStarted"
     assert (await here.history())[5].nexus_operation_started_event_attributes.operation_token == "charge"
     execution = WorkflowExecution(workflow_id="charge", run_id=started.run_id)
-    told = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
-    assert told.callbacks[0].state == CallbackState.CALLBACK_STATE_SUCCEEDED
+    reported = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
+    assert reported.callbacks[0].state == CallbackState.CALLBACK_STATE_SUCCEEDED
 
 
 @served
@@ -197,7 +197,7 @@ async def test_an_operation_waits_for_the_last_run_of_the_workflow(here: Served)
 
 
 @served
-async def test_an_operator_that_is_killed_still_completes_the_operation(here: Served) -> None:
+async def test_an_operation_completes_after_the_operator_is_killed(here: Served) -> None:
     task = await caller(here)
     await start_for(here, task)
     polled = await here.call("PollWorkflowTaskQueue", namespace=BILLS)
@@ -254,8 +254,8 @@ async def test_a_cancellation_reaches_the_handler(here: Served) -> None:
     await here.decide(cancel(5))
     call = await handle(here)
     assert call.request.cancel_operation.operation_token == "charge"
-    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
-    pending = told.pending_nexus_operations[0]
+    reported = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    pending = reported.pending_nexus_operations[0]
     state = NexusOperationCancellationState.NEXUS_OPERATION_CANCELLATION_STATE_SCHEDULED
     assert (pending.state, pending.cancellation_info.state) == (
         PendingNexusOperationState.PENDING_NEXUS_OPERATION_STATE_STARTED,
@@ -284,13 +284,13 @@ async def test_a_reset_of_the_caller_keeps_its_operations(here: Served) -> None:
 
 
 @served
-async def test_a_result_for_which_the_run_has_no_room_fails_the_operation(here: Served) -> None:
+async def test_a_result_that_does_not_fit_into_the_run_fails_the_operation(here: Served) -> None:
     await endpoint(here)
     await here.start()
     await here.decide(*(schedule() for _ in range(9)))
     await answer(here, await handle(here), sync_success=StartOperationResponse.Sync(payload=FIVE))
     deciding = await here.task()
-    for _ in range(8):  # what happens meanwhile waits in the status
+    for _ in range(8):  # events during that time wait in the status
         await answer(here, await handle(here), sync_success=StartOperationResponse.Sync(payload=_filling(200)))
     await here.complete(deciding)
     events = names(await here.history())
@@ -305,7 +305,7 @@ def _filling(kibibytes: int) -> Payload:
 
 
 async def _worker(here: Served, rpc: str, namespace: str, act: Callable[[Any], Awaitable[None]]) -> None:
-    """Poll, and act on each task. A call that an operator takes with it is repeated, as SDKs do."""
+    """Poll, and process each task. Calls lost with an operator are repeated, as SDKs do."""
     queue = HANDLERS if rpc == "PollNexusTaskQueue" else TaskQueue(name=QUEUE)
     while True:
         try:
@@ -322,7 +322,7 @@ async def _worker(here: Served, rpc: str, namespace: str, act: Callable[[Any], A
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_operators_that_are_killed_complete_an_operation_once(seed: int) -> None:
+def test_an_operation_completes_once_when_operators_are_killed(seed: int) -> None:
     async def play(here: Served) -> None:
         random = Random(seed)
         await endpoint(here)

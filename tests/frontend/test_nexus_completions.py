@@ -78,7 +78,7 @@ async def _updated(here: Served) -> tuple[PollNexusTaskQueueResponse, Message]:
 
 
 def _request(message: Message) -> Request:
-    """The request of an update, as sdk-core repeats it: only what workflows see."""
+    """The request of an update, as sdk-core repeats it: only the fields that workflows see."""
     asked = Request()
     message.body.Unpack(asked)
     return Request(meta=asked.meta, input=asked.input)
@@ -138,7 +138,7 @@ async def test_the_end_of_an_update_completes_the_operation_and_the_workflow_sta
 
 
 @served
-async def test_an_update_that_fails_or_that_its_workflow_leaves_behind_fails_the_operation(here: Served) -> None:
+async def test_a_failed_or_abandoned_update_fails_the_operation(here: Served) -> None:
     _, message = await _updated(here)
     await here.decide()
     await _say(here, await _next_task(here), message, _done(Outcome(failure=Failure(message="no money"))))
@@ -158,7 +158,7 @@ async def test_a_workflow_that_closes_before_its_update_fails_the_operation(here
 
 
 @served
-async def test_another_operation_that_repeats_an_update_waits_for_its_end_too(here: Served) -> None:
+async def test_a_second_operation_with_the_same_update_waits_for_its_outcome(here: Served) -> None:
     _, message = await _updated(here)
     await here.decide()
     await here.start("other")
@@ -180,7 +180,7 @@ async def test_another_operation_that_repeats_an_update_waits_for_its_end_too(he
 
 
 @served
-async def test_callbacks_of_updates_that_cannot_be_are_refused(here: Served) -> None:
+async def test_invalid_callbacks_of_updates_are_rejected(here: Served) -> None:
     await here.start()
     execution = WorkflowExecution(workflow_id="w")
     good = CallbackToken(
@@ -233,9 +233,9 @@ async def test_the_end_of_a_standalone_activity_completes_the_operations_that_wa
         here, await handle(here), on_conflict_options=options, id_conflict_policy=policy, links=[link]
     )
     assert (attached.run_id, attached.started) == (started.run_id, False)
-    told = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
-    assert [each.info.state for each in told.callbacks] == [CallbackState.CALLBACK_STATE_STANDBY] * 2
-    assert list(told.info.links) == [link]
+    reported = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
+    assert [each.info.state for each in reported.callbacks] == [CallbackState.CALLBACK_STATE_STANDBY] * 2
+    assert list(reported.info.links) == [link]
     task = await here.call("PollActivityTaskQueue", namespace=BILLS)
     await here.call(
         "RespondActivityTaskCompleted", namespace=BILLS, task_token=task.task_token, result=Payloads(payloads=[FIVE])
@@ -246,7 +246,7 @@ async def test_the_end_of_a_standalone_activity_completes_the_operations_that_wa
 
 
 @served
-async def test_activities_started_at_the_same_time_for_one_id_complete_all_operations(here: Served) -> None:
+async def test_simultaneous_starts_of_an_activity_complete_all_operations(here: Served) -> None:
     await endpoint(here)
     await here.start()
     await here.decide(*(schedule() for _ in range(4)))
@@ -265,14 +265,14 @@ async def test_activities_started_at_the_same_time_for_one_id_complete_all_opera
 
 
 @served
-async def test_a_standalone_activity_shows_a_link_that_its_callback_has_too(here: Served) -> None:
+async def test_a_standalone_activity_shows_each_link_once(here: Served) -> None:
     task = await caller(here)
     link = Link(nexus_operation=Link.NexusOperation(namespace="default", operation_id="from", run_id="r"))
     callback = _callback_of(task, "charge")
     callback.links.append(link)
     await _activity_for(here, task, completion_callbacks=[callback], links=[link])
-    told = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
-    assert list(told.info.links) == [link]
+    reported = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
+    assert list(reported.info.links) == [link]
 
 
 @served
@@ -307,7 +307,7 @@ async def test_the_reason_of_a_terminated_activity_is_the_failure_of_the_operati
 
 
 @served
-async def test_attaching_to_an_open_activity_needs_what_to_attach(here: Served) -> None:
+async def test_attaching_to_an_open_activity_requires_a_request_id_and_a_callback_or_link(here: Served) -> None:
     for options, message in (
         (AttachOptions(attach_completion_callbacks=True), "requires attach_request_id"),
         (AttachOptions(attach_request_id=True), "requires at least one completion callback or link"),

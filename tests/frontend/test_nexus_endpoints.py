@@ -1,4 +1,4 @@
-"""Nexus endpoints: how they are stored, who may call them, and whether workers poll for them."""
+"""Nexus endpoints: storage, allowed callers, and missing workers."""
 
 import asyncio
 import base64
@@ -73,7 +73,7 @@ async def test_endpoints_are_listed_in_pages(here: Served) -> None:
 
 
 @served
-async def test_endpoints_that_cannot_be_are_refused(here: Served) -> None:
+async def test_invalid_endpoints_are_rejected(here: Served) -> None:
     external = EndpointTarget(external=EndpointTarget.External(url="https://example.com"))
     for wrong, message in (
         (spec(""), "endpoint name not set"),
@@ -89,7 +89,7 @@ async def test_endpoints_that_cannot_be_are_refused(here: Served) -> None:
 
 
 @served
-async def test_an_entry_that_cannot_be_read_stays_and_admits_nobody(here: Served) -> None:
+async def test_an_unreadable_entry_is_kept_and_admits_no_callers(here: Served) -> None:
     await endpoint(here)
     key = ObjectKey("configmaps", "default", CONFIG_MAP)
     here.world.server.update(key, lambda obj: obj["data"].update(broken='{"id": 7}'))
@@ -99,11 +99,11 @@ async def test_an_entry_that_cannot_be_read_stays_and_admits_nobody(here: Served
     assert len((await here.call("ListNexusEndpoints")).endpoints) == 2
 
 
-# Who may call
+# Allowed callers
 
 
 @served
-async def test_only_namespaces_that_the_endpoint_names_may_call_it(here: Served) -> None:
+async def test_only_allowed_namespaces_can_call_an_endpoint(here: Served) -> None:
     await endpoint(here, callers="")
     await here.start()
     with pytest.raises(RpcError, match='caller namespace "default" unauthorized for "billing"'):
@@ -114,7 +114,7 @@ async def test_only_namespaces_that_the_endpoint_names_may_call_it(here: Served)
 
 
 @served
-async def test_a_namespace_may_call_itself_and_anyone_may_be_admitted(here: Served) -> None:
+async def test_a_namespace_can_call_its_own_endpoint_and_a_wildcard_admits_all(here: Served) -> None:
     await endpoint(here, callers="", name="own", namespace="default")
     await endpoint(here, callers="*", name="open")
     await here.start()
@@ -124,7 +124,7 @@ async def test_a_namespace_may_call_itself_and_anyone_may_be_admitted(here: Serv
 
 
 @served
-async def test_a_namespace_that_is_no_longer_admitted_is_refused_at_the_next_attempt(here: Served) -> None:
+async def test_removing_an_allowed_caller_rejects_its_next_attempt(here: Served) -> None:
     made = await endpoint(here)
     await here.start()
     await here.decide(schedule())
@@ -137,7 +137,7 @@ async def test_a_namespace_that_is_no_longer_admitted_is_refused_at_the_next_att
 
 
 @served
-async def test_the_operations_of_temporal_itself_are_refused_with_what_to_do_instead(here: Served) -> None:
+async def test_operations_of_the_temporal_system_endpoint_are_rejected_with_the_alternative(here: Served) -> None:
     await here.start()
     with pytest.raises(RpcError, match=r"cannot start workflows with a signal: .* from an activity"):
         await here.decide(schedule("__temporal_system"))
@@ -147,7 +147,7 @@ async def test_the_operations_of_temporal_itself_are_refused_with_what_to_do_ins
 
 
 @served
-async def test_an_endpoint_that_does_not_exist_fails_the_task_or_the_operation(here: Served) -> None:
+async def test_a_missing_endpoint_fails_the_task_or_the_operation(here: Served) -> None:
     await here.start()
     with pytest.raises(RpcError, match='endpoint "billing" not found'):
         await here.decide(schedule())
@@ -164,37 +164,37 @@ def stored(here: Served) -> dict[str, Any]:
     return run
 
 
-def lacks(here: Served) -> str:
-    """What the workflow says of workers that are missing."""
+def missing_worker_message(here: Served) -> str:
+    """The message of the workflow about missing workers."""
     return lacks_worker(stored(here)["status"])
 
 
 @served
-async def test_an_endpoint_that_no_worker_polls_is_reported_until_one_does(here: Served) -> None:
+async def test_an_endpoint_without_workers_is_reported_until_one_polls(here: Served) -> None:
     await endpoint(here)
-    await asyncio.sleep(30)  # the time that workers have to come after a restart
+    await asyncio.sleep(30)  # workers have that time to connect after a restart
     await here.start()
     await here.decide(schedule())
     await asyncio.sleep(8)
-    assert lacks(here) == "", "workers may be busy for a while"
+    assert missing_worker_message(here) == "", "workers may be busy for a while"
     await asyncio.sleep(130)  # the next call is due a minute later
     lacking = "operation `invoices.charge`: no worker polls the task queue of the Nexus endpoint `billing`"
-    assert lacks(here) == lacking
+    assert missing_worker_message(here) == lacking
     assert [each["note"] for each in here.world.server.posted if each["reason"] == "NoWorker"] == [lacking]
     polling = asyncio.create_task(handle(here))
-    while lacks(here):
+    while missing_worker_message(here):
         assert not polling.done(), "it is noticed before the next call"
         await asyncio.sleep(1)
     await answer(here, await polling, async_success=StartOperationResponse.Async(operation_token="later"))
     await here.decide()
     await asyncio.sleep(120)
-    assert lacks(here) == "", "it waits for no worker any more"
+    assert missing_worker_message(here) == "", "it waits for no worker any more"
 
 
 @served
-async def test_a_missing_worker_is_reported_once_although_another_operator_starts(here: Served) -> None:
+async def test_a_missing_worker_is_reported_once_across_operator_restarts(here: Served) -> None:
     await endpoint(here)
-    await asyncio.sleep(30)  # the time that workers have to come after a start
+    await asyncio.sleep(30)  # workers have that time to connect after a start
     await here.start()
     await here.decide(schedule())
     await here.start("unpolled", queue=TaskQueue(name="unpolled"))
@@ -207,15 +207,15 @@ async def test_a_missing_worker_is_reported_once_although_another_operator_start
 
 
 @served
-async def test_a_worker_that_has_polled_is_missed_when_it_stops(here: Served) -> None:
+async def test_a_worker_that_stops_polling_is_reported(here: Served) -> None:
     task = await caller(here)
     await asyncio.sleep(100)  # it does not answer, and polls no more
-    assert "endpoint `billing`" in lacks(here)
+    assert "endpoint `billing`" in missing_worker_message(here)
     assert task.task_token
 
 
 @served
-async def test_nothing_is_told_of_the_workers_of_an_endpoint_that_does_not_admit_the_namespace(here: Served) -> None:
+async def test_missing_workers_are_not_reported_to_namespaces_that_the_endpoint_does_not_admit(here: Served) -> None:
     made = await endpoint(here)
     await asyncio.sleep(30)
     await here.start()
@@ -231,7 +231,7 @@ async def test_nothing_is_told_of_the_workers_of_an_endpoint_that_does_not_admit
 
 
 @served
-async def test_a_worker_of_another_namespace_cannot_answer(here: Served) -> None:
+async def test_a_worker_of_another_namespace_cannot_respond(here: Served) -> None:
     task = await caller(here)
     with pytest.raises(RpcError, match="Invalid TaskToken"):
         await here.call("RespondNexusTaskCompleted", namespace="shop", task_token=task.task_token)
@@ -243,10 +243,10 @@ async def test_a_worker_of_another_namespace_cannot_answer(here: Served) -> None
 
 
 @served
-async def test_a_callback_that_was_made_up_completes_nothing(here: Served) -> None:
+async def test_a_forged_callback_completes_no_operation(here: Served) -> None:
     task = await caller(here)
-    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
-    run_id = told.workflow_execution_info.execution.run_id
+    reported = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    run_id = reported.workflow_execution_info.execution.run_id
     token = CallbackToken(
         namespace="default", name="w", workflow_id="w", run_id=run_id, scheduled_event_id=5, request_id="guessed"
     )
@@ -256,11 +256,11 @@ async def test_a_callback_that_was_made_up_completes_nothing(here: Served) -> No
     execution = WorkflowExecution(workflow_id="charge")
     async with asyncio.timeout(60):
         while True:
-            told = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
-            if told.callbacks[0].state == CallbackState.CALLBACK_STATE_FAILED:
+            reported = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
+            if reported.callbacks[0].state == CallbackState.CALLBACK_STATE_FAILED:
                 break
             await asyncio.sleep(0.1)
-    assert told.callbacks[0].last_attempt_failure.message == "operation not found"
+    assert reported.callbacks[0].last_attempt_failure.message == "operation not found"
     assert "NexusOperationCompleted" not in names(await here.history())
 
 
@@ -270,7 +270,7 @@ def _with_token(token: bytes) -> Callback.Nexus:
 
 
 @served
-async def test_callbacks_to_other_places_are_refused(here: Served) -> None:
+async def test_callbacks_to_other_addresses_are_rejected(here: Served) -> None:
     for nexus, message in (
         (Callback.Nexus(url="https://example.com/steal"), "does not match any configured callback address"),
         (Callback.Nexus(url="temporal://system"), "temporal-callback-token is missing or invalid"),

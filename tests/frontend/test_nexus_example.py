@@ -27,7 +27,7 @@ def modules(*names: str) -> Iterator[list[ModuleType]]:
         sys.path.remove(str(FOLDER))
 
 
-async def test_a_purchase_is_charged_in_another_namespace_or_refused_with_the_reason() -> None:
+async def test_a_purchase_is_charged_in_another_namespace_or_rejected_with_the_reason() -> None:
     endpoint = yaml.safe_load((FOLDER / "endpoint.yaml").read_text(encoding="utf-8"))
     with (
         modules("billing", "handler", "caller") as (billing, handler, caller),
@@ -51,14 +51,14 @@ async def test_a_purchase_is_charged_in_another_namespace_or_refused_with_the_re
                 assert "no money" in str(caught.value.cause)
 
 
-def test_the_run_of_the_example_is_for_its_worker() -> None:
+def test_the_manifest_of_the_example_matches_its_worker() -> None:
     run = yaml.safe_load((FOLDER / "run.yaml").read_text(encoding="utf-8"))
     with modules("caller") as (caller,):
         said = {"type": caller.PurchaseWorkflow.__name__, "taskQueue": caller.TASK_QUEUE}
         assert run["spec"]["workflow"] == said
 
 
-def test_the_endpoint_of_the_example_names_the_queue_of_its_handler_and_the_namespace_of_its_caller() -> None:
+def test_the_endpoint_of_the_example_matches_its_handler_and_caller() -> None:
     with modules("billing", "handler") as (billing, handler):
         data = yaml.safe_load((FOLDER / "endpoint.yaml").read_text(encoding="utf-8"))["data"]
         found = yaml.safe_load(data[billing.ENDPOINT])

@@ -46,7 +46,7 @@ class Charge:
 
 @nexusrpc.handler.service_handler(name="Billing")
 class Billing:
-    """What can be called."""
+    """The operations that can be called."""
 
     @nexusrpc.handler.sync_operation
     async def quote(self, context: nexusrpc.handler.StartOperationContext, name: str) -> str:  # noqa: ARG002
@@ -128,19 +128,19 @@ async def served(http: Http) -> AsyncIterator[Http]:
         yield http
 
 
-async def test_an_operation_is_called_by_endpoint_and_by_task_queue(served: Http) -> None:
+async def test_an_operation_can_be_called_by_endpoint_or_task_queue(served: Http) -> None:
     status, headers, answer = await served.call("quote", "Ada")
     assert (status, headers["Content-Type"], answer) == (200, "application/json", "7 for Ada")
     by_queue = f"/namespaces/default/task-queues/{QUEUE}/nexus-services/Billing"
     assert (await served.call("quote", "Ada", path=by_queue))[::2] == (200, "7 for Ada")
 
 
-async def test_no_input_and_no_result_have_no_content(served: Http) -> None:
+async def test_a_missing_input_or_result_has_no_content(served: Http) -> None:
     status, headers, answer = await served.call("nothing")
     assert (status, headers.get("Content-Type"), answer) == (200, None, None)
 
 
-async def test_a_handler_gets_what_the_caller_sends_but_no_credentials(served: Http) -> None:
+async def test_a_handler_gets_the_headers_of_the_caller_except_credentials(served: Http) -> None:
     link = "temporal:///namespaces/default/workflows/w/r/history"
     status, _, answer = await served.call(
         "seen?callback=http://example.com/done",
@@ -163,7 +163,7 @@ async def test_a_handler_gets_what_the_caller_sends_but_no_credentials(served: H
     assert not headers.keys() & {"authorization", "cookie", "temporal-principal-name", "host", "nexus-callback-token"}
 
 
-async def test_a_handler_cannot_add_headers_of_its_own(served: Http) -> None:
+async def test_a_handler_cannot_inject_headers(served: Http) -> None:
     status, headers, _ = await served.call("link", "a.Kind")
     assert (status, headers["Nexus-Link"]) == (200, '<https://example.com>; type="a.Kind"')
     status, headers, answer = await served.call("link", "a.Kind\r\nX-Added: yes")
@@ -171,7 +171,7 @@ async def test_a_handler_cannot_add_headers_of_its_own(served: Http) -> None:
     assert answer["message"] == "the handler's response has control characters in Nexus-Link"
 
 
-async def test_an_operation_that_fails_says_so(served: Http) -> None:
+async def test_a_failed_operation_is_reported_as_failed(served: Http) -> None:
     status, headers, answer = await served.call("quote", "nobody")
     assert (status, headers["Nexus-Operation-State"]) == (424, "failed")
     assert headers["Temporal-Nexus-Failure-Source"] == "worker"
@@ -182,7 +182,7 @@ async def test_an_operation_that_fails_says_so(served: Http) -> None:
     assert whole["cause"]["metadata"]["type"] == "temporal.api.failure.v1.Failure"
 
 
-async def test_a_handler_that_refuses_says_whether_to_call_again(served: Http) -> None:
+async def test_a_handler_error_says_whether_to_retry(served: Http) -> None:
     for support in ("", "true"):
         status, headers, answer = await served.call("quote", "", Temporal_Nexus_Failure_Support=support)
         assert (status, headers["Nexus-Request-Retryable"]) == (400, "true")
@@ -192,7 +192,7 @@ async def test_a_handler_that_refuses_says_whether_to_call_again(served: Http) -
     assert answer["details"] == {"type": "BAD_REQUEST", "retryableOverride": True}
 
 
-async def test_an_operation_that_is_started_is_canceled_by_its_token(served: Http) -> None:
+async def test_a_started_operation_is_canceled_by_its_token(served: Http) -> None:
     status, headers, answer = await served.call("charge", "charge-1")
     assert (status, answer["state"]) == (201, "running")
     assert "/workflows/charge-1/" in headers["Nexus-Link"]
@@ -212,14 +212,14 @@ async def test_an_operator_without_a_shard_asks_the_caller_to_retry(
     assert (status, failure["message"].partition(",")[0]) == (503, "this operator owns no shard at the moment")
 
 
-async def test_a_call_that_no_worker_answers_times_out(http: Http) -> None:
+async def test_a_call_without_a_worker_times_out(http: Http) -> None:
     path = "/namespaces/default/task-queues/unserved/nexus-services/Billing"
     status, headers, answer = await http.call("quote", "Ada", path=path, Request_Timeout="200ms")
     assert (status, answer["message"]) == (520, "upstream timeout")
     assert headers["Temporal-Nexus-Failure-Source"] == "worker"
 
 
-async def test_a_header_that_is_not_utf_8_is_refused(http: Http) -> None:
+async def test_a_header_that_is_not_utf_8_is_rejected(http: Http) -> None:
     address, _, port = http.base.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(address, int(port))
     path = f"/nexus/endpoints/{http.endpoint}/services/Billing/quote"
@@ -231,7 +231,7 @@ async def test_a_header_that_is_not_utf_8_is_refused(http: Http) -> None:
     assert b"the header 'X-Name' is not UTF-8" in answer
 
 
-async def test_details_that_are_nested_too_deep_are_an_error_of_the_handler(http: Http) -> None:
+async def test_too_deeply_nested_details_are_a_handler_error(http: Http) -> None:
     calling = asyncio.create_task(http.call("quote", "Ada"))
     task = await http.client.workflow_service.poll_nexus_task_queue(
         PollNexusTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=QUEUE), identity="worker")
@@ -269,9 +269,7 @@ async def test_details_that_are_nested_too_deep_are_an_error_of_the_handler(http
         ({"Origin": "https://example.com"}, 403, "web pages cannot call the HTTP API"),
     ],
 )
-async def test_a_call_that_cannot_be_made_gets_a_failure(
-    http: Http, asked: dict[str, Any], status: int, message: str
-) -> None:
+async def test_an_invalid_call_gets_a_failure(http: Http, asked: dict[str, Any], status: int, message: str) -> None:
     found, _, answer = await http.call(**{"operation": "quote", "body": b"\xff", **asked})
     assert (found, answer["metadata"]) == (status, {"type": "nexus.HandlerError"})
     assert message in answer["message"]

@@ -13,7 +13,7 @@ from perdure.frontend.errors import RpcError
 
 
 @served
-async def test_a_paused_workflow_is_given_to_no_worker_until_it_is_unpaused(here: Served) -> None:
+async def test_a_paused_workflow_dispatches_no_task_until_it_is_unpaused(here: Served) -> None:
     await here.start()
     paused = {"workflow_id": "w", "reason": "maintenance", "request_id": "1"}
     await here.call("PauseWorkflowExecution", **paused)
@@ -35,7 +35,7 @@ async def test_a_paused_workflow_is_given_to_no_worker_until_it_is_unpaused(here
 
 
 @served
-async def test_older_clients_list_open_and_closed_workflows(here: Served) -> None:
+async def test_older_clients_can_list_open_and_closed_workflows(here: Served) -> None:
     await here.start("it's done")
     await here.decide(complete_workflow())
     await asyncio.sleep(10)

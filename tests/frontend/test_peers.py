@@ -51,7 +51,7 @@ OPERATOR = "system:serviceaccount:orders:shop"
 
 
 def certificate(*, authority: bool = True) -> Served:
-    """A certificate; without its authority if nobody knows where it is from."""
+    """A certificate, without its authority if that is unknown."""
     made = renewed({}, ["perdure-temporal.perdure-system.svc"], now())
     return Served(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode() if authority else "")
 
@@ -60,7 +60,7 @@ def certificate(*, authority: bool = True) -> Served:
 async def guarded(
     fleet: ServedFleet, path: Path, user: str, api: ApiServer, *, authority: bool = True
 ) -> AsyncIterator[tuple[PeerClient, list[str]]]:
-    """A member that knows other members by their tokens; gives a client for it, and who has called."""
+    """Serve a member that authenticates other members, and yield a client of it and its callers."""
     api.audiences = [AUDIENCE]
     own = path / "token"
     own.write_text(token(aud=[AUDIENCE], sub=user))
@@ -97,7 +97,9 @@ async def call(client: PeerClient, principal: str = "") -> GetSystemInfoResponse
 
 
 @pytest.mark.parametrize("authority", [True, False], ids=["an authority that is known", "one that is not"])
-def test_a_member_shows_its_token_by_tls_and_passes_on_who_has_called_it(tmp_path: Path, *, authority: bool) -> None:
+def test_a_member_authenticates_with_its_token_over_tls_and_forwards_the_caller(
+    tmp_path: Path, *, authority: bool
+) -> None:
     async def check(fleet: ServedFleet) -> None:
         api = ApiServer()
         async with guarded(fleet, tmp_path, OPERATOR, api, authority=authority) as (client, principals):
@@ -109,7 +111,7 @@ def test_a_member_shows_its_token_by_tls_and_passes_on_who_has_called_it(tmp_pat
         fleet.do(check(fleet)).result(60)
 
 
-def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> None:
+def test_callers_other_than_operators_of_the_release_are_rejected(tmp_path: Path) -> None:
     async def check(fleet: ServedFleet) -> None:
         async with guarded(fleet, tmp_path, "system:serviceaccount:perdure-system:perdure", ApiServer()) as (
             client,
@@ -121,17 +123,17 @@ def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> Non
             (tmp_path / "token").write_text(token(aud=["perdure.dev/temporal"]))
             with pytest.raises(PeerLostError, match=r"the token is not for the audience 'perdure\.dev/fleet'"):
                 await call(client)
-            stranger = PeerClient(PeerIdentity(name="stranger", served=certificate()), client.addresses)
+            foreign = PeerClient(PeerIdentity(name="stranger", served=certificate()), client.addresses)
             with pytest.raises(PeerLostError):  # it does not trust the certificate
-                await call(stranger)
-            await stranger.close()
+                await call(foreign)
+            await foreign.close()
             assert not called
 
     with in_memory_fleet(1) as fleet:
         fleet.do(check(fleet)).result(60)
 
 
-def test_a_member_without_a_token_to_show_takes_the_others_for_lost(tmp_path: Path) -> None:
+def test_a_member_without_a_token_treats_the_others_as_lost(tmp_path: Path) -> None:
     async def check(fleet: ServedFleet) -> None:
         async with guarded(fleet, tmp_path, OPERATOR, ApiServer()) as (client, called):
             (tmp_path / "token").unlink()
@@ -147,7 +149,7 @@ def shard(rpc: str, request: Any) -> int | None:
     return shard_of_rpc(rpc, request, {"run": "w"}.get)  # type: ignore[arg-type] # every run in these tests is known
 
 
-def test_the_owner_of_a_queue_asks_where_a_poll_came_from_whether_the_worker_still_may() -> None:
+def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_the_poll() -> None:
     refused: list[RpcError] = []
 
     async def recheck() -> None:
@@ -192,7 +194,7 @@ def test_the_owner_of_a_queue_asks_where_a_poll_came_from_whether_the_worker_sti
         fleet.do(check(fleet)).result(60)
 
 
-def test_an_rpc_goes_to_the_owner_of_its_workflow_or_task_queue() -> None:
+def test_an_rpc_is_routed_to_the_owner_of_its_workflow_or_task_queue() -> None:
     execution = WorkflowExecution(workflow_id="w")
     w = shard_of("shop", "w")
     assert (
@@ -213,7 +215,7 @@ def test_an_rpc_goes_to_the_owner_of_its_workflow_or_task_queue() -> None:
     )
 
 
-def test_the_polls_of_a_sticky_queue_go_to_the_owner_of_the_task_queue() -> None:
+def test_polls_of_a_sticky_queue_are_routed_to_the_owner_of_the_task_queue() -> None:
     queue = TaskQueue(name="sticky-1", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name="orders")
     sticky = PollWorkflowTaskQueueRequest(namespace="shop", task_queue=queue)
     normal = PollWorkflowTaskQueueRequest(namespace="shop", task_queue=TaskQueue(name="orders"))
@@ -255,7 +257,7 @@ ANYWHERE = {
 """RPCs that any member can handle: they read what all members know, or what is stored."""
 
 
-def test_every_rpc_has_a_member_that_handles_it() -> None:
+def test_every_rpc_has_a_route() -> None:
     """A new RPC has to be added above, or be about a workflow, a Schedule or a task queue that its request names."""
     handlers = Frontend(Settings(authentication=False)).handlers()
     served = {rpc for rpc in handlers if any(hasattr(module, f"{rpc}Request") for module in SERVICES.values())}

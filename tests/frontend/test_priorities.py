@@ -30,7 +30,7 @@ def child(workflow_id: str, priority: Priority) -> Command:
 
 
 @served
-async def test_an_activity_and_a_child_inherit_what_they_do_not_say(here: Served) -> None:
+async def test_activities_and_children_inherit_unset_fields_of_the_priority(here: Served) -> None:
     await here.start(priority=Priority(priority_key=1, fairness_key="tenant", fairness_weight=2))
     await here.decide(
         activity("plain", start_to_close_timeout=MINUTE),
@@ -47,7 +47,7 @@ async def test_an_activity_and_a_child_inherit_what_they_do_not_say(here: Served
 
 
 @served
-async def test_the_tasks_of_an_urgent_workflow_overtake_those_that_wait(here: Served) -> None:
+async def test_tasks_of_an_urgent_workflow_are_dispatched_first(here: Served) -> None:
     for number in range(5):
         await here.start(f"ordinary-{number}")
     await here.start("urgent", priority=Priority(priority_key=1))
@@ -59,7 +59,7 @@ async def test_the_tasks_of_an_urgent_workflow_overtake_those_that_wait(here: Se
 
 
 @served
-async def test_the_rate_that_workers_ask_for_holds_for_the_whole_queue(here: Served) -> None:
+async def test_the_rate_limit_of_workers_applies_to_the_whole_queue(here: Served) -> None:
     await here.start()
     await here.decide(*(activity(str(number), start_to_close_timeout=MINUTE) for number in range(4)))
     begin, metadata = here.world.loop.time(), {"max_tasks_per_second": {"value": 0.5}}
@@ -72,7 +72,7 @@ async def test_the_rate_that_workers_ask_for_holds_for_the_whole_queue(here: Ser
 
 
 @served
-async def test_priorities_that_cannot_be_are_refused(here: Served) -> None:
+async def test_invalid_priorities_are_rejected(here: Served) -> None:
     for wrong, message in (
         (Priority(priority_key=-1), "priority key can't be negative"),
         (Priority(fairness_key="x" * 65), "fairness key length exceeds limit"),

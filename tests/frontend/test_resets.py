@@ -29,7 +29,7 @@ def message(number: int, said: ProtoMessage) -> Message:
 
 
 def answer() -> dict[str, Any]:
-    """What a worker says that accepts the update and completes it."""
+    """The messages of a worker that accepts and completes the update."""
     ended = Response()
     ended.meta.update_id = "u"
     ended.outcome.success.payloads.append(RESULT)
@@ -82,7 +82,7 @@ async def test_an_update_is_processed_again_and_its_callers_get_the_new_outcome(
     ],
     ids=["signals only", "updates excluded"],
 )
-def test_a_client_can_leave_updates_out(without: dict[str, Any]) -> None:
+def test_a_reset_can_exclude_updates(without: dict[str, Any]) -> None:
     @served
     async def test(here: Served) -> None:
         await updated(here)

@@ -1,4 +1,4 @@
-"""Standalone activities without an SDK: long polls, restarts, manifests, and what clients change of them."""
+"""Standalone activities without an SDK: long polls, restarts, manifests, and changes by clients."""
 
 import asyncio
 from datetime import timedelta
@@ -50,7 +50,7 @@ async def fail(here: Served, task: PollActivityTaskQueueResponse) -> None:
 
 
 async def restart(here: Served) -> None:
-    """Kill the operator, and wait until another one knows which runs there are."""
+    """Kill the operator, and wait until another one has listed the runs."""
     await here.operator.kill()
     here.world.operators.remove(here.operator)
     await asyncio.sleep(10)
@@ -59,19 +59,19 @@ async def restart(here: Served) -> None:
 
 
 async def describe(here: Served, **fields: Any) -> DescribeActivityExecutionResponse:
-    told: DescribeActivityExecutionResponse = await here.call(
+    reported: DescribeActivityExecutionResponse = await here.call(
         "DescribeActivityExecution", **{"activity_id": "a", **fields}
     )
-    return told
+    return reported
 
 
 async def outcome(here: Served, **fields: Any) -> PollActivityExecutionResponse:
-    told: PollActivityExecutionResponse = await here.call("PollActivityExecution", **{"activity_id": "a", **fields})
-    return told
+    reported: PollActivityExecutionResponse = await here.call("PollActivityExecution", **{"activity_id": "a", **fields})
+    return reported
 
 
 @served
-async def test_a_poll_waits_a_minute_for_the_outcome_and_then_for_as_long_again(here: Served) -> None:
+async def test_a_poll_for_the_outcome_waits_a_minute_each_time(here: Served) -> None:
     started = await begin(here)
     time = here.world.loop.time()
     assert await outcome(here) == PollActivityExecutionResponse()
@@ -85,15 +85,15 @@ async def test_a_poll_waits_a_minute_for_the_outcome_and_then_for_as_long_again(
 
 
 @served
-async def test_a_long_poll_of_a_description_returns_when_that_has_changed(here: Served) -> None:
+async def test_a_long_poll_of_a_description_returns_when_it_changes(here: Served) -> None:
     run_id = (await begin(here)).run_id
-    told = await describe(here)
+    reported = await describe(here)
     again = await describe(here)
-    assert again.long_poll_token == told.long_poll_token
-    assert await describe(here, run_id=run_id, long_poll_token=told.long_poll_token) == (
+    assert again.long_poll_token == reported.long_poll_token
+    assert await describe(here, run_id=run_id, long_poll_token=reported.long_poll_token) == (
         DescribeActivityExecutionResponse()
     )
-    waiting = asyncio.ensure_future(describe(here, run_id=run_id, long_poll_token=told.long_poll_token))
+    waiting = asyncio.ensure_future(describe(here, run_id=run_id, long_poll_token=reported.long_poll_token))
     await asyncio.sleep(1)
     assert not waiting.done()
     await attempt(here)
@@ -104,12 +104,12 @@ async def test_a_long_poll_of_a_description_returns_when_that_has_changed(here: 
             here,
             activity_id="b",
             run_id=(await describe(here, activity_id="b")).run_id,
-            long_poll_token=told.long_poll_token,
+            long_poll_token=reported.long_poll_token,
         )
 
 
 @served
-async def test_a_restart_loses_neither_an_activity_nor_an_attempt_that_was_recorded(here: Served) -> None:
+async def test_a_restart_keeps_activities_and_recorded_attempts(here: Served) -> None:
     run_id = (await begin(here)).run_id
     task = await attempt(here)
     await asyncio.sleep(5)  # that the attempt has started is recorded then
@@ -157,7 +157,7 @@ async def test_a_manifest_that_names_a_retry_policy_waits_for_it(here: Served) -
 
 
 @served
-async def test_a_client_pauses_and_resets_an_activity(here: Served) -> None:
+async def test_a_client_can_pause_and_reset_an_activity(here: Served) -> None:
     await begin(here)
     await fail(here, await attempt(here))
     paused = {"activity_id": "a", "reason": "maintenance", "request_id": "1"}
@@ -195,7 +195,7 @@ async def test_a_client_pauses_and_resets_an_activity(here: Served) -> None:
 
 
 @served
-async def test_a_client_gives_an_activity_other_options(here: Served) -> None:
+async def test_a_client_can_change_the_options_of_an_activity(here: Served) -> None:
     await begin(here)
     options = ActivityOptions()
     options.start_to_close_timeout.FromSeconds(5)

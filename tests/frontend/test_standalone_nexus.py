@@ -49,7 +49,7 @@ async def describe(here: Served, operation_id: str = "o") -> DescribeNexusOperat
 
 
 @served
-async def test_a_handler_of_another_namespace_answers_and_knows_who_calls(here: Served) -> None:
+async def test_a_handler_of_another_namespace_responds_and_gets_the_caller(here: Served) -> None:
     await endpoint(here)
     begun = await begin(here)
     task = await handle(here)
@@ -67,13 +67,13 @@ async def test_a_workflow_of_another_namespace_completes_an_operation_after_a_re
     await endpoint(here)
     await begin(here)
     await start_for(here, await handle(here))
-    told = await outcome(here, wait_stage=STARTED)
-    assert (told.wait_stage, told.operation_token) == (STARTED, "charge")
+    reported = await outcome(here, wait_stage=STARTED)
+    assert (reported.wait_stage, reported.operation_token) == (STARTED, "charge")
     await replace(here)
     assert (await describe(here)).info.status == RUNNING
     await charge(here, complete_workflow())
-    told = await outcome(here)
-    assert (told.wait_stage, told.HasField("failure")) == (CLOSED, False)
+    reported = await outcome(here)
+    assert (reported.wait_stage, reported.HasField("failure")) == (CLOSED, False)
 
 
 @served
@@ -128,7 +128,7 @@ async def test_operations_activities_and_workflows_can_have_the_same_id(here: Se
 
 
 @served
-async def test_an_answer_for_an_operation_that_was_terminated_changes_nothing(here: Served) -> None:
+async def test_a_response_for_a_terminated_operation_changes_nothing(here: Served) -> None:
     await endpoint(here)
     await begin(here)
     task = await handle(here)
@@ -139,7 +139,7 @@ async def test_an_answer_for_an_operation_that_was_terminated_changes_nothing(he
 
 
 @served
-async def test_a_signal_keeps_the_links_to_the_operation_that_has_sent_it(here: Served) -> None:
+async def test_a_signal_keeps_the_links_to_the_operation_that_sent_it(here: Served) -> None:
     link = Link(nexus_operation=Link.NexusOperation(namespace="shop", operation_id="o", run_id="r"))
     await here.start()
     execution = WorkflowExecution(workflow_id="w")

@@ -36,7 +36,7 @@ async def two_activities(here: Served) -> None:
 
 
 @served
-async def test_a_limit_outlives_the_operator_and_can_be_lifted(here: Served) -> None:
+async def test_a_rate_limit_survives_an_operator_restart_and_can_be_removed(here: Served) -> None:
     await set_rate(here, 0)
     await two_activities(here)
     here.restart()
@@ -52,7 +52,7 @@ async def test_a_limit_outlives_the_operator_and_can_be_lifted(here: Served) -> 
 
 
 @served
-async def test_an_edited_limit_counts_within_a_minute(here: Served) -> None:
+async def test_an_edited_rate_limit_applies_within_a_minute(here: Served) -> None:
     await set_rate(here, 0)
     await two_activities(here)
     client = here.frontend.runs.manager.client
@@ -64,7 +64,7 @@ async def test_an_edited_limit_counts_within_a_minute(here: Served) -> None:
 
 
 @served
-async def test_an_unreadable_entry_stops_no_worker_and_is_named(here: Served) -> None:
+async def test_an_unreadable_entry_is_reported_and_blocks_no_worker(here: Served) -> None:
     client = here.frontend.runs.manager.client
     body = {
         "apiVersion": "v1",
@@ -85,7 +85,7 @@ async def test_an_unreadable_entry_stops_no_worker_and_is_named(here: Served) ->
         ({"task_queue": 300 * "ö"}, "too long"),
     ],
 )
-def test_a_change_of_no_task_queue_is_refused(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_change_is_rejected(given: dict[str, Any], message: str) -> None:
     @served
     async def refused(here: Served) -> None:
         with pytest.raises((RpcError, UnfitError), match=message):

@@ -19,7 +19,7 @@ PROLONG: dict[str, Any] = {"force_create_new_workflow_task": True, "return_new_w
 
 
 @served
-async def test_a_worker_that_prolongs_its_task_gets_the_next_one_with_the_response(here: Served) -> None:
+async def test_a_worker_that_extends_its_task_gets_the_next_one_with_the_response(here: Served) -> None:
     await here.start()
     first = await here.task()
     others = here.operator.do(here.call("PollWorkflowTaskQueue"))
@@ -41,7 +41,7 @@ async def test_a_worker_that_prolongs_its_task_gets_the_next_one_with_the_respon
 
 
 @served
-async def test_a_child_that_closes_while_a_worker_prolongs_its_task_is_in_the_next_one(here: Served) -> None:
+async def test_a_child_that_closes_while_a_task_is_extended_is_in_the_next_one(here: Served) -> None:
     await here.start(workflow_task_timeout=timedelta(minutes=1))
     child = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
     attributes = child.start_child_workflow_execution_command_attributes
@@ -61,7 +61,7 @@ async def test_a_child_that_closes_while_a_worker_prolongs_its_task_is_in_the_ne
 
 
 @served
-async def test_the_response_carries_a_task_only_if_one_is_due_and_the_worker_asks(here: Served) -> None:
+async def test_the_response_contains_a_task_only_if_one_is_due_and_the_worker_requests_it(here: Served) -> None:
     await here.start()
     first = await here.complete(await here.task(), return_new_workflow_task=True)
     assert not first.HasField("workflow_task")
@@ -75,7 +75,7 @@ async def test_the_response_carries_a_task_only_if_one_is_due_and_the_worker_ask
 
 
 @served
-async def test_an_answer_that_is_sent_again_gets_the_same_task_again(here: Served) -> None:
+async def test_a_repeated_completion_gets_the_same_task(here: Served) -> None:
     await here.start()
     task = await here.task()
     given = [(await here.complete(task, **PROLONG)).workflow_task for _ in range(2)]
@@ -83,7 +83,7 @@ async def test_an_answer_that_is_sent_again_gets_the_same_task_again(here: Serve
 
 
 @served
-async def test_an_answer_with_other_commands_than_the_first_is_refused(here: Served) -> None:
+async def test_a_repeated_completion_with_different_commands_is_rejected(here: Served) -> None:
     await here.start()
     task = await here.task()
     await here.complete(task, timer("t", timedelta(hours=1)))
@@ -94,7 +94,7 @@ async def test_an_answer_with_other_commands_than_the_first_is_refused(here: Ser
 
 
 @served
-async def test_a_prolonged_task_asks_for_an_update_once_and_one_that_was_lost_asks_again(here: Served) -> None:
+async def test_an_extended_task_delivers_an_update_once_and_a_lost_task_delivers_it_again(here: Served) -> None:
     execution = WorkflowExecution(workflow_id="w")
     await here.start()
     await here.decide()
@@ -111,7 +111,7 @@ async def test_a_prolonged_task_asks_for_an_update_once_and_one_that_was_lost_as
 
 
 @served
-async def test_a_query_may_have_an_answer_of_2_mib(here: Served) -> None:
+async def test_a_query_result_can_have_2_mib(here: Served) -> None:
     await here.start()
     await here.decide()
     execution, answered = WorkflowExecution(workflow_id="w"), QueryResultType.QUERY_RESULT_TYPE_ANSWERED
@@ -148,7 +148,7 @@ def sticky_queue(name: str) -> TaskQueue:
 
 
 @served
-async def test_a_task_for_a_worker_whose_connection_has_broken_goes_to_another_one_at_once(here: Served) -> None:
+async def test_a_task_for_a_disconnected_worker_goes_to_another_one_immediately(here: Served) -> None:
     execution = WorkflowExecution(workflow_id="w")
     await here.start()
     sticky = StickyExecutionAttributes(worker_task_queue=TaskQueue(name="mine"))
@@ -183,7 +183,7 @@ def eager(name: str) -> Command:
 
 
 @served
-async def test_a_worker_gets_the_activities_that_it_does_itself_with_the_response(here: Served) -> None:
+async def test_a_worker_gets_eager_activities_with_the_response(here: Served) -> None:
     await here.start()
     others = here.operator.do(here.call("PollActivityTaskQueue"))
     await asyncio.sleep(1)
@@ -216,7 +216,7 @@ async def test_an_eager_activity_that_takes_all_its_time_times_out_by_schedule_t
 
 
 @served
-async def test_an_activity_in_a_pod_is_not_given_to_a_worker(here: Served) -> None:
+async def test_an_activity_in_a_pod_is_not_dispatched_to_a_worker(here: Served) -> None:
     await here.start()
     command = eager("one")
     command.schedule_activity_task_command_attributes.task_queue.name = "pods/checksums"

@@ -1,4 +1,4 @@
-"""The start of a workflow is recorded with its first decision: what that saves, and that nothing is lost by it."""
+"""The start of a workflow is recorded with its first decision: saved requests, and no loss after a crash."""
 
 import asyncio
 from collections import Counter
@@ -94,7 +94,7 @@ async def test_a_start_is_recorded_within_two_seconds_and_shown_as_pending_until
 
 
 @served
-async def test_a_killed_operator_starts_the_workflow_again_and_refuses_the_old_task(it: Served) -> None:
+async def test_a_restarted_operator_dispatches_the_workflow_again_and_rejects_the_old_task(it: Served) -> None:
     task = await started(it)
     await it.operator.kill()
     it.world.operators.remove(it.operator)
@@ -154,7 +154,7 @@ async def test_a_workflow_can_be_deleted_before_its_start_is_recorded(it: Served
 
 
 @served
-async def test_clients_see_a_workflow_only_as_it_is_recorded(it: Served) -> None:
+async def test_clients_see_only_the_recorded_state_of_a_workflow(it: Served) -> None:
     await started(it)
     listed = await it.call("ListWorkflowExecutions", query="ExecutionStatus = 'Running'")
     assert [each.execution.workflow_id for each in listed.executions] == ["w"]
@@ -165,7 +165,7 @@ async def test_clients_see_a_workflow_only_as_it_is_recorded(it: Served) -> None
 
 
 @served
-async def test_a_run_that_waits_for_the_workflow_id_has_the_start_recorded(it: Served) -> None:
+async def test_a_run_that_waits_for_the_workflow_id_causes_the_start_to_be_recorded(it: Served) -> None:
     await started(it)
     before, replaced = it.world.loop.time(), WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING
     await it.start(request_id="other", workflow_id_conflict_policy=replaced)
@@ -174,7 +174,7 @@ async def test_a_run_that_waits_for_the_workflow_id_has_the_start_recorded(it: S
 
 
 @served
-async def test_a_start_that_another_client_writes_to_is_recorded_all_the_same(it: Served) -> None:
+async def test_a_start_is_recorded_despite_a_conflicting_write_of_another_client(it: Served) -> None:
     task = await started(it)
     name = run_of(it)["metadata"]["name"]
     it.world.edit("workflowruns", name, lambda run: run["metadata"].setdefault("labels", {}).update(team="billing"))

@@ -37,15 +37,15 @@ async def test_workers_that_poll_register_their_version(here: Served) -> None:
     await register(here, "1")
     described = await here.call("DescribeWorkerDeployment", deployment_name=NAME)
     assert statuses(described) == {"1": "INACTIVE"}
-    told = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
-    assert [each.name for each in told.version_task_queues] == ["orders", "orders"]
+    reported = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
+    assert [each.name for each in reported.version_task_queues] == ["orders", "orders"]
     listed = await here.call("ListWorkerDeployments")
     assert [each.name for each in listed.worker_deployments] == [NAME]
     assert listed.worker_deployments[0].routing_config.current_version == "__unversioned__"
 
 
 @served
-async def test_only_the_first_poll_of_a_task_queue_writes(here: Served) -> None:
+async def test_only_the_first_poll_of_a_task_queue_causes_a_write(here: Served) -> None:
     await register(here, "1")
     stored = "/api/v1/namespaces/default/configmaps/perdure-worker-deployments"
     before = await here.operator.do(here.frontend.runs.manager.client.get(stored))
@@ -82,7 +82,7 @@ async def test_without_a_current_version_unversioned_workers_get_new_workflows(h
 
 
 @served
-async def test_without_a_current_version_a_versioned_client_gets_the_task_of_the_workflow_that_it_starts(
+async def test_without_a_current_version_a_versioned_client_gets_the_task_of_its_own_workflow(
     here: Served,
 ) -> None:
     await register(here, "1")
@@ -135,7 +135,7 @@ async def test_an_auto_upgrade_workflow_moves_to_the_new_current_version(here: S
 
 
 @served
-async def test_a_task_that_waits_moves_when_the_current_version_changes(here: Served) -> None:
+async def test_a_waiting_task_moves_to_the_new_current_version(here: Served) -> None:
     await start_on(here, "1", "2")
     await set_current(here, "2")
     assert not (await poll(here, "1")).task_token
@@ -159,7 +159,7 @@ async def test_a_ramping_version_gets_its_share_of_new_workflows(here: Served) -
 
 
 @served
-async def test_describe_shows_the_versions_that_have_decided(here: Served) -> None:
+async def test_describe_shows_the_versions_that_completed_tasks(here: Served) -> None:
     await start_on(here, "1", "2")
     assert await versions_shown(here) == {}
     await decide(here, "1", AUTO_UPGRADE)
@@ -174,7 +174,7 @@ async def test_describe_shows_the_versions_that_have_decided(here: Served) -> No
 
 
 @served
-async def test_a_version_drains_until_no_workflow_is_pinned_to_it(here: Served) -> None:
+async def test_a_version_is_draining_until_no_workflow_is_pinned_to_it(here: Served) -> None:
     await start_on(here, "1", "2")
     await decide(here, "1", PINNED)
     await set_current(here, "2")
@@ -195,7 +195,7 @@ async def test_a_version_drains_until_no_workflow_is_pinned_to_it(here: Served) 
 
 
 @served
-async def test_a_stale_conflict_token_is_refused(here: Served) -> None:
+async def test_a_stale_conflict_token_is_rejected(here: Served) -> None:
     await register(here, "1", "2")
     first = await here.call("DescribeWorkerDeployment", deployment_name=NAME)
     await set_current(here, "1", conflict_token=first.conflict_token)
@@ -206,7 +206,7 @@ async def test_a_stale_conflict_token_is_refused(here: Served) -> None:
 
 
 @served
-async def test_only_the_manager_of_a_deployment_changes_it(here: Served) -> None:
+async def test_only_the_manager_of_a_deployment_can_change_it(here: Served) -> None:
     await register(here, "1")
     await here.call("SetWorkerDeploymentManager", deployment_name=NAME, manager_identity="ci")
     with pytest.raises(RpcError, match="ManagerIdentity 'ci' is set and does not match user identity 'worker'"):
@@ -215,7 +215,7 @@ async def test_only_the_manager_of_a_deployment_changes_it(here: Served) -> None
 
 
 @served
-async def test_a_version_that_nobody_polls_is_set_only_on_request(here: Served) -> None:
+async def test_a_version_without_pollers_can_be_set_only_with_allow_no_pollers(here: Served) -> None:
     await register(here, "1")
     with pytest.raises(RpcError, match="build ID '2' not found in Worker Deployment 'shop'"):
         await set_current(here, "2")
@@ -233,12 +233,12 @@ async def test_metadata_of_a_version_is_kept(here: Served) -> None:
     )
     assert answer.metadata.entries["commit"] == payload
     here.restart()
-    told = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
-    assert told.worker_deployment_version_info.metadata.entries["commit"] == payload
+    reported = await here.call("DescribeWorkerDeploymentVersion", deployment_version=version("1"))
+    assert reported.worker_deployment_version_info.metadata.entries["commit"] == payload
 
 
 @served
-async def test_a_restarted_operator_routes_as_before(here: Served) -> None:
+async def test_routing_survives_an_operator_restart(here: Served) -> None:
     await register(here, "1", "2")
     await set_current(here, "1")
     await here.start("pinned")
@@ -252,7 +252,7 @@ async def test_a_restarted_operator_routes_as_before(here: Served) -> None:
 
 
 @served
-async def test_deprecated_versioning_is_refused_with_a_message(here: Served) -> None:
+async def test_deprecated_versioning_is_rejected_with_the_alternative(here: Served) -> None:
     with pytest.raises(
         RpcError, match="GetWorkerVersioningRules is deprecated and not supported: use worker deployments"
     ):
@@ -260,15 +260,17 @@ async def test_deprecated_versioning_is_refused_with_a_message(here: Served) -> 
 
 
 @served
-async def test_changes_of_the_routing_are_events_on_the_config_map(here: Served) -> None:
+async def test_routing_changes_are_recorded_as_events_of_the_config_map(here: Served) -> None:
     await register(here, "1", "2")
     await set_current(here, "1")
     await here.call("SetWorkerDeploymentRampingVersion", deployment_name=NAME, build_id="2", percentage=12.5)
     await set_current(here, "2")
     await set_current(here, "2")
     await asyncio.sleep(5)
-    told = [event for event in here.world.server.posted if event["regarding"]["name"] == WORKER_DEPLOYMENTS.config_map]
-    notes = [(event["reason"], event["note"]) for event in told]
+    reported = [
+        event for event in here.world.server.posted if event["regarding"]["name"] == WORKER_DEPLOYMENTS.config_map
+    ]
+    notes = [(event["reason"], event["note"]) for event in reported]
     assert notes == [
         ("CurrentVersionChanged", "Worker deployment `shop`: the current version is `1`, was unversioned"),
         ("RampingVersionChanged", "Worker deployment `shop`: 12.5% go to `2`, was: no version is ramping"),

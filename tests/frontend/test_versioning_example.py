@@ -50,7 +50,7 @@ async def version_of(handle: WorkflowHandle[object, str]) -> str:
     raise AssertionError
 
 
-async def test_pinned_workflows_stay_and_others_move_with_the_release() -> None:
+async def test_pinned_workflows_keep_their_version_and_others_move() -> None:
     with example_module("versioning", "app") as app, in_memory() as server:
         async with AsyncExitStack() as workers:
             client = await Client.connect(server.address, namespace=server.namespace)
@@ -85,7 +85,7 @@ async def test_pinned_workflows_stay_and_others_move_with_the_release() -> None:
             ]
 
 
-def test_there_is_a_deployment_for_each_version() -> None:
+def test_each_version_has_a_deployment() -> None:
     documents = yaml.safe_load_all((FOLDER / "workers.yaml").read_text(encoding="utf-8"))
     pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "Deployment"]
     builds = [env["value"] for pod in pods for env in pod["containers"][0]["env"] if env["name"] == "VERSION"]

@@ -73,7 +73,7 @@ data: {{signing-key: {base64.b64encode(SECRET.encode()).decode()}}}
 
 
 def objects() -> list[dict[str, Any]]:
-    """Those of the example, the first Webhook of the page, and others for what they do not show."""
+    """The objects of the example, the first Webhook of the documentation, and some for other features."""
     first = next(block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
     files = [(EXAMPLES / name).read_text(encoding="utf-8") for name in ("order.yaml", "webhooks.yaml")]
     return [each for text in (*files, first, OTHERS) for each in yaml.safe_load_all(text)]
@@ -109,7 +109,7 @@ async def result(http: Http, workflow_id: str) -> Any:
     return found.get("result")
 
 
-async def test_a_request_starts_a_run_once(http: Http) -> None:
+async def test_a_repeated_request_starts_one_run(http: Http) -> None:
     order = {"type": "order.created", "order": "1"}
     status, created = await send(http, "orders", order)
     assert (status, created["outcome"], created["kind"]) == (202, "Created", "WorkflowRun")
@@ -127,7 +127,7 @@ async def pay(http: Http, body: Any, later: int = 0, **headers: str) -> tuple[in
     return await http.call("POST", "/webhooks/orders/payments", raw, headers=signed)
 
 
-async def test_an_id_from_the_body_makes_requests_with_other_times_one(http: Http) -> None:
+async def test_requests_with_the_same_id_in_the_body_start_one_run(http: Http) -> None:
     paid = {"event": "e2", "order": "none", "amount": 5}
     status, first = await pay(http, paid)
     assert status == 202
@@ -147,7 +147,7 @@ async def test_start_and_signal_together_start_a_run_that_is_not_open(http: Http
     assert found == {"order": "3", "amount": 5}
 
 
-async def test_whoever_cannot_sign_cannot_tell_which_webhooks_exist(http: Http) -> None:
+async def test_unsigned_requests_get_the_same_answer_for_existing_and_missing_webhooks(http: Http) -> None:
     order = {"type": "order.created", "order": "4"}
     stale = {"event": "e4", "order": "4", "amount": 1}
     answers = await asyncio.gather(
@@ -167,7 +167,7 @@ async def test_whoever_cannot_sign_cannot_tell_which_webhooks_exist(http: Http) 
     assert answers == [(401, message)] * len(answers)
 
 
-async def test_a_sender_learns_what_is_wrong_with_a_signed_request(http: Http) -> None:
+async def test_a_signed_invalid_request_gets_a_detailed_error(http: Http) -> None:
     status, refused = await send(http, "orders", {"type": "order.created"})
     assert status == 422
     assert refused["message"].startswith("spec.workflowId: ${body.order}: ")
@@ -179,7 +179,7 @@ async def test_a_sender_learns_what_is_wrong_with_a_signed_request(http: Http) -
     assert (await send(http, "orders", b" " * (MAX_BODY + 1)))[0] == 413
 
 
-async def test_requests_beyond_the_rate_are_rejected_until_later(http: Http) -> None:
+async def test_requests_beyond_the_rate_limit_are_rejected(http: Http) -> None:
     assert (await send(http, "one-per-minute", {"number": 1}))[0] == 202
     body = b'{"number": 2}'
     headers = {"X-Hub-Signature-256": signature(body)}
@@ -210,7 +210,7 @@ async def run(base: str, command: str) -> Any:
 
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("openssl")), reason="needs curl and openssl")
-async def test_the_commands_of_the_page_work(base: str, http: Http) -> None:
+async def test_the_commands_in_the_documentation_work(base: str, http: Http) -> None:
     found = dict(re.findall(r"```sh\n# ([^\n]*)\n(.*?)```", PAGE, re.DOTALL))
     first = await run(base, found["Send a request"])
     assert (first["outcome"], first["kind"]) == ("Created", "WorkflowRun")
@@ -219,7 +219,7 @@ async def test_the_commands_of_the_page_work(base: str, http: Http) -> None:
     assert (await run(base, found["Send a signed timestamp"]))["kind"] == "Operation"
 
 
-async def test_webhooks_are_not_served_if_they_are_turned_off() -> None:
+async def test_webhooks_are_not_served_when_disabled() -> None:
     port = free_port()
     settings = replace(OPEN, http_address=f"127.0.0.1:{port}", webhooks=False)
     with in_memory(namespace="orders", settings=settings, objects=objects()):

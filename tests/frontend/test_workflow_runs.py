@@ -45,7 +45,7 @@ async def asked(here: Served, query: str) -> Any:
 
 
 @served
-async def test_its_events_are_named_by_their_steps(here: Served) -> None:
+async def test_events_have_the_names_of_their_steps_as_summaries(here: Served) -> None:
     await started(here)
     await asyncio.sleep(30)
     events = await here.history()
@@ -61,7 +61,7 @@ async def test_its_events_are_named_by_their_steps(here: Served) -> None:
 
 
 @served
-async def test_its_task_queue_is_the_one_that_starts_workflows_by_name(here: Served) -> None:
+async def test_a_yaml_run_has_the_workflows_task_queue(here: Served) -> None:
     await started(here)
     execution = WorkflowExecution(workflow_id="w")
     described = await here.call("DescribeWorkflowExecution", execution=execution)
@@ -72,7 +72,7 @@ async def test_its_task_queue_is_the_one_that_starts_workflows_by_name(here: Ser
 
 
 @served
-async def test_the_summary_and_details_of_the_client_are_kept(here: Served) -> None:
+async def test_summary_and_details_of_the_client_are_kept(here: Served) -> None:
     summary = Payload(metadata={"encoding": b"json/plain"}, data=b'"Order of Ada"')
     await started(here, user_metadata=UserMetadata(summary=summary))
     described = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
@@ -80,7 +80,7 @@ async def test_the_summary_and_details_of_the_client_are_kept(here: Served) -> N
 
 
 @served
-async def test_it_answers_queries_also_after_its_end(here: Served) -> None:
+async def test_a_yaml_run_answers_queries_while_open_and_closed(here: Served) -> None:
     await started(here)
     await asyncio.sleep(30)
     assert [step["status"] for step in await asked(here, "steps")] == ["Succeeded", "Succeeded", "Waiting"]
@@ -93,7 +93,7 @@ async def test_it_answers_queries_also_after_its_end(here: Served) -> None:
 
 
 @served
-async def test_the_operator_serves_its_task_queue(here: Served) -> None:
+async def test_the_operator_polls_the_workflows_task_queue(here: Served) -> None:
     for kind, want in ((TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, 1), (TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, 0)):
         queue = TaskQueue(name="workflows")
         described = await here.call("DescribeTaskQueue", queue=queue, task_queue_type=kind)

@@ -18,7 +18,7 @@ def node(name: str, *conditions: tuple[str, str]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "status": {"conditions": [{"type": t, "status": s} for t, s in conditions]}}
 
 
-def test_a_node_is_ready_only_if_it_says_so() -> None:
+def test_a_node_is_ready_only_if_its_condition_is_true() -> None:
     nodes = [
         node("good", ("MemoryPressure", "False"), ("Ready", "True")),
         node("bad", ("Ready", "False")),
@@ -28,7 +28,7 @@ def test_a_node_is_ready_only_if_it_says_so() -> None:
     assert checks.unready_nodes(nodes) == ["bad", "gone", "new"]
 
 
-def test_waiting_goes_on_through_failures_and_tells_the_last_one() -> None:
+def test_waiting_continues_after_failures_and_reports_the_last_one() -> None:
     steps: list[ClusterError | bool] = [ClusterError("refused"), False, True]
     answers = iter(steps)
 
@@ -48,7 +48,7 @@ def test_waiting_goes_on_through_failures_and_tells_the_last_one() -> None:
     assert str(caught.value.__cause__) == "refused"
 
 
-def test_the_state_of_a_cluster_survives_on_disk_and_garbage_counts_as_none(tmp_path: Path) -> None:
+def test_the_state_of_a_cluster_is_read_from_disk_unless_it_is_invalid(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     state = State("t1", workers=2, audit=True, image="perdure.local/node:x")
     file = cache.cluster("t1").state
@@ -67,7 +67,7 @@ def test_the_state_of_a_cluster_survives_on_disk_and_garbage_counts_as_none(tmp_
         (None, lifecycle.STOCK_LOOKUP),
     ],
 )
-def test_the_dns_check_uses_an_image_that_the_node_can_get(image: str | None, want: checks.Lookup) -> None:
+def test_the_dns_check_uses_an_image_available_on_the_node(image: str | None, want: checks.Lookup) -> None:
     assert State("t1", 2, audit=False, image=image).lookup is want
 
 

@@ -22,13 +22,13 @@ def test_runc_is_wrapped_only_where_the_capability_is_missing(tmp_path: Path) ->
     assert settings["default-runtime"] in runtimes
 
 
-def test_all_that_the_daemon_writes_is_under_the_cache_folder() -> None:
+def test_the_daemon_writes_only_to_the_cache_folder() -> None:
     settings = OwnDaemon(Cache(Path("/cache"))).settings(capable=True)
     for key in ("data-root", "exec-root", "pidfile"):
         assert str(settings[key]).startswith("/cache/")
 
 
-def test_sockets_of_a_deep_cache_folder_are_kept_short() -> None:
+def test_socket_paths_of_a_deep_cache_folder_are_short() -> None:
     deep = Cache(Path("/home/somebody") / ("long" * 20))
     assert len(str(deep.docker_run)) <= LONGEST_RUN_FOLDER
     assert deep.docker_run != Cache(Path("/elsewhere") / ("long" * 20)).docker_run
@@ -40,7 +40,7 @@ def test_two_caches_have_two_bridges_whose_names_the_kernel_accepts() -> None:
     assert all(len(bridge) <= 15 for bridge in bridges)
 
 
-def test_the_wrapper_is_installed_for_this_python(tmp_path: Path) -> None:
+def test_the_wrapper_runs_with_this_python(tmp_path: Path) -> None:
     target = tmp_path / "runc-wrapper"
     install_runc_wrapper(target)
     first = target.read_text().splitlines()[0]
@@ -56,5 +56,5 @@ def test_the_wrapper_is_installed_for_this_python(tmp_path: Path) -> None:
         ({"XDG_CACHE_HOME": "/y"}, "/y/perdure"),
     ],
 )
-def test_the_cache_folder_is_where_the_environment_says(environment: dict[str, str], want: str) -> None:
+def test_the_cache_folder_is_taken_from_the_environment(environment: dict[str, str], want: str) -> None:
     assert Cache.from_environment(environment).root == Path(want)

@@ -21,7 +21,7 @@ def test_every_module_folder_is_built_by_some_program() -> None:
     assert {file.parent.name for file in NODE_IMAGE.glob("*/go.mod")} == {program.name for program in PROGRAMS}
 
 
-def test_all_staging_modules_are_of_the_same_kubernetes() -> None:
+def test_all_staging_modules_have_the_version_of_kubernetes() -> None:
     go_mod = (gobuild.KUBERNETES.folder / "go.mod").read_text()
     want = gobuild.KUBERNETES.version.replace("v1.", "v0.", 1)
     replaced = [line.split()[-1] for line in go_mod.splitlines() if "=> k8s.io/" in line]
@@ -60,7 +60,7 @@ def test_progress_counts_packages_and_before_that_downloads(tmp_path: Path) -> N
         ("no version", (0, 0, 0)),
     ],
 )
-def test_a_version_is_read_from_what_tools_print(text: str, want: tuple[int, int, int]) -> None:
+def test_a_version_is_parsed_from_the_output_of_tools(text: str, want: tuple[int, int, int]) -> None:
     assert version_in(text) == want
 
 

@@ -26,17 +26,17 @@ def test_the_file_users_give_to_kind_has_one_control_plane_two_workers_and_the_c
     assert (patch["kind"], patch["failCgroupV1"]) == ("KubeletConfiguration", False)
 
 
-def test_only_the_name_changes_if_nothing_else_is_asked_for() -> None:
+def test_only_the_name_changes_by_default() -> None:
     assert rendered() == yaml.safe_load(KIND_CONFIG.read_text()) | {"name": "t1"}
 
 
 @pytest.mark.parametrize("workers", [0, 1, 5])
-def test_workers_are_as_many_as_asked_for(workers: int) -> None:
+def test_the_number_of_workers_is_configurable(workers: int) -> None:
     roles = [node["role"] for node in rendered(workers=workers)["nodes"]]
     assert roles == ["control-plane"] + ["worker"] * workers
 
 
-def test_the_audit_log_gets_from_the_api_server_to_the_host() -> None:
+def test_the_audit_log_is_mounted_from_the_host() -> None:
     config = rendered(audit=AUDIT)
     mounts = {mount["containerPath"]: mount["hostPath"] for mount in config["nodes"][0]["extraMounts"]}
     assert mounts == {
@@ -60,7 +60,7 @@ def test_audit_adds_to_the_patches_of_the_file() -> None:
     assert rendered(audit=AUDIT)["kubeadmConfigPatches"] == rendered()["kubeadmConfigPatches"]
 
 
-def test_on_cgroup_v1_kubelet_and_containerd_leave_systemd_out_of_it() -> None:
+def test_kubelet_and_containerd_do_not_use_systemd_cgroups_on_cgroup_v1() -> None:
     text = kindconfig.render(KIND_CONFIG.read_text(), name="t1", workers=2, audit=AUDIT, cgroup_v2=False)
     config = yaml.safe_load(text)
     patches = [yaml.safe_load(patch) for patch in config["kubeadmConfigPatches"]]

@@ -31,7 +31,7 @@ COMMIT
 """
 
 
-def test_mounts_below_a_folder_come_innermost_first_and_no_others() -> None:
+def test_only_mounts_below_a_folder_are_listed_innermost_first() -> None:
     assert leftovers.mounts_below(MOUNTINFO, Path("/cache/docker")) == [
         Path("/cache/docker/data/overlay2/a/merged"),
         Path("/cache/docker/data/overlay2/a/merged"),
@@ -41,7 +41,7 @@ def test_mounts_below_a_folder_come_innermost_first_and_no_others() -> None:
     assert leftovers.mounts_below(MOUNTINFO, Path("/elsewhere")) == []
 
 
-def test_packet_filter_rules_of_docker_go_and_those_of_others_stay() -> None:
+def test_only_packet_filter_rules_of_docker_are_removed() -> None:
     assert leftovers.docker_rules(IPTABLES, "perdureabc") == [
         ["-t", "nat", "-D", *["PREROUTING", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "DOCKER"]],
         ["-t", "nat", "-D", *["POSTROUTING", "-s", "172.18.0.0/16", "!", "-o", "perdureabc", "-j", "MASQUERADE"]],
@@ -53,7 +53,7 @@ def test_packet_filter_rules_of_docker_go_and_those_of_others_stay() -> None:
     ]
 
 
-def test_a_clean_packet_filter_needs_nothing() -> None:
+def test_a_clean_packet_filter_needs_no_change() -> None:
     assert leftovers.docker_rules("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -o wg0 -j ACCEPT\n", "perdureabc") == []
 
 
@@ -65,14 +65,14 @@ def test_the_forward_policy_is_read(rules: str, want: str | None) -> None:
     assert leftovers.forward_policy(rules) == want
 
 
-def test_settings_of_an_earlier_run_that_never_ended_are_not_overwritten(tmp_path: Path) -> None:
+def test_saved_host_settings_are_not_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "host-state.json"
     leftovers.HostState({"kernel/panic": "0"}, {}).save(file)
     leftovers.HostState({"kernel/panic": "10"}, {}).save(file)
     assert '"kernel/panic": "0"' in file.read_text()
 
 
-def test_limits_are_raised_to_what_is_needed_and_higher_ones_stay(tmp_path: Path) -> None:
+def test_limits_are_raised_only_if_they_are_too_low(tmp_path: Path) -> None:
     folder = tmp_path / "fs" / "inotify"
     folder.mkdir(parents=True)
     (folder / "max_user_instances").write_text("128\n")

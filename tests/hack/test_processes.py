@@ -23,14 +23,14 @@ MARKER = "/cache/docker/daemon.json"
     ids=[
         "the process it was written for",
         "with a line end",
-        "a process of somebody else's that got the number",
+        "another process with the same ID",
         "a zombie, whose command line is empty",
-        "nobody",
+        "no process",
         "an empty file of a killed daemon",
         "no number",
     ],
 )
-def test_a_pid_file_is_believed_only_for_a_process_of_ours(
+def test_a_pid_file_counts_only_for_a_process_with_the_marker(
     tmp_path: Path, fake_proc: Any, content: str, want: int | None
 ) -> None:
     fake_proc.add(41, "/usr/sbin/dockerd", "--config-file", MARKER)
@@ -45,21 +45,21 @@ def test_no_pid_file_means_no_process(tmp_path: Path, fake_proc: Any) -> None:
     assert processes.pid_from_file(tmp_path / "absent", MARKER, fake_proc.root) is None
 
 
-def test_all_processes_with_a_marker_are_found_but_never_this_one(fake_proc: Any) -> None:
+def test_processes_with_a_marker_are_found_except_this_one(fake_proc: Any) -> None:
     fake_proc.add(7, "containerd-shim", "-address", "/cache/docker/run/exec/containerd.sock")
     fake_proc.add(8, "containerd-shim", "-address", "/run/containerd/containerd.sock")
     fake_proc.add_self("python3", "/cache/docker/run")
     assert processes.find("/cache/docker/run", fake_proc.root) == [7]
 
 
-def test_children_are_found_even_if_names_hold_brackets(fake_proc: Any) -> None:
+def test_children_are_found_when_process_names_contain_brackets(fake_proc: Any) -> None:
     fake_proc.add(7, "containerd-shim")
     fake_proc.add(8, "systemd", parent=7)
     fake_proc.add(9, "bash", parent=8)
     assert processes.children({7}, fake_proc.root) == [8]
 
 
-def test_a_process_of_ours_is_stopped_and_another_one_is_not() -> None:
+def test_only_a_process_with_the_marker_is_stopped() -> None:
     marker = "perdure-test-marker"
     with subprocess.Popen(["sleep", "60"]) as other:
         processes.stop(other.pid, marker, grace=1)

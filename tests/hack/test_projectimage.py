@@ -15,7 +15,7 @@ def test_pip_settings_of_the_host_become_a_pip_conf() -> None:
     assert projectimage.pip_settings(ENVIRONMENT) == want
 
 
-def test_docker_gets_the_names_of_the_settings_and_takes_the_values_itself() -> None:
+def test_docker_gets_only_the_names_of_build_arguments() -> None:
     assert projectimage.pip_build_arguments(ENVIRONMENT) == [
         "--build-arg=PIP_DEFAULT_TIMEOUT",
         "--build-arg=PIP_INDEX_URL",

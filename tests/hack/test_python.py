@@ -1,4 +1,4 @@
-"""One version of Python everywhere: how deep JSON may nest before Python gives up depends on it."""
+"""One version of Python everywhere: the maximum nesting of JSON depends on it."""
 
 import re
 import sys
@@ -18,18 +18,18 @@ def test_the_base_image_is_pinned_by_digest() -> None:
     assert BASE is not None
 
 
-def test_the_tests_run_on_the_version_that_ships() -> None:
+def test_tests_run_on_the_python_version_of_the_image() -> None:
     assert BASE is not None
     assert BASE["python"] == "{}.{}".format(*sys.version_info[:2])
 
 
-def test_the_image_that_is_built_offline_has_the_version_that_ships() -> None:
+def test_the_image_built_offline_has_the_same_python_version() -> None:
     assert BASE is not None
     assert nodeimage.PYTHON_IMAGE.partition(":")[2] == BASE["python"]
     assert BASE["debian"] == debian.SUITE  # its python3 is the one that this release of Debian has
 
 
-def test_the_checks_and_the_environment_of_developers_use_that_version() -> None:
+def test_lint_and_developer_environment_use_the_python_version_of_the_image() -> None:
     assert BASE is not None
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["mypy"]["python_version"] == BASE["python"]

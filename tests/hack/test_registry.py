@@ -23,12 +23,12 @@ STOCK = "kindest/node:v1.37.0"
         ("", set(), False, NodeImage.OWN),
     ],
     ids=[
-        "what the user names comes first",
-        "the stock image that was pulled before needs no registry",
-        "our image that is there is not thrown away because a registry came back",
-        "our image of other sources is built anew",
-        "a registry gives the stock image",
-        "no registry, so our own",
+        "an image chosen by the user comes first",
+        "a stock image pulled earlier needs no registry",
+        "an existing local image is used even if a registry is reachable",
+        "a local image of other sources is built again",
+        "a reachable registry provides the stock image",
+        "without a registry, the image is built",
     ],
 )
 def test_the_node_image_is_chosen(chosen: str, local: set[str], reachable: bool, want: NodeImage) -> None:
@@ -39,7 +39,7 @@ def test_the_node_image_is_chosen(chosen: str, local: set[str], reachable: bool,
     assert choice.reason
 
 
-def test_the_registry_is_not_asked_if_an_image_is_there() -> None:
+def test_the_registry_is_not_queried_if_the_image_exists() -> None:
     def ask() -> bool:
         pytest.fail("asked")
 
@@ -67,11 +67,11 @@ def server(status: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("status", "want"), [(200, True), (401, True), (403, False), (502, False)])
-def test_only_a_registry_answers_like_one(status: int, want: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_registry_is_recognized_as_one(status: int, want: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with server(status) as url:
         assert registry_answers(url, timeout=5) is want
 
 
-def test_nobody_listening_is_no_registry() -> None:
+def test_a_closed_port_is_not_a_registry() -> None:
     assert not registry_answers("http://127.0.0.1:1/v2/", timeout=1)

@@ -17,7 +17,7 @@ PROCESS = {
 }
 
 
-def test_what_needs_the_missing_capability_is_taken_out_and_nothing_else() -> None:
+def test_only_settings_that_need_the_missing_capability_are_removed() -> None:
     assert runc_wrapper.without_privilege(PROCESS, oom_score=0) == {
         "args": ["/sbin/init"],
         "capabilities": {"bounding": ["CAP_SYS_ADMIN"], "effective": []},
@@ -25,11 +25,11 @@ def test_what_needs_the_missing_capability_is_taken_out_and_nothing_else() -> No
     }
 
 
-def test_a_process_without_demands_stays_as_it_is() -> None:
+def test_a_process_without_such_settings_is_unchanged() -> None:
     assert runc_wrapper.without_privilege({"args": ["true"]}, oom_score=0) == {"args": ["true"]}
 
 
-def test_an_oom_score_may_still_be_raised() -> None:
+def test_an_oom_score_can_still_be_raised() -> None:
     assert runc_wrapper.without_privilege({"oomScoreAdj": 900}, oom_score=100) == {"oomScoreAdj": 900}
 
 
@@ -58,11 +58,11 @@ def test_the_process_file_of_an_exec_is_rewritten(tmp_path: Path, option: list[s
 
 
 @pytest.mark.parametrize("arguments", [["state", "id"], ["kill", "--all", "id", "9"], ["exec", "id", "true"], []])
-def test_other_commands_touch_no_file(arguments: list[str]) -> None:
+def test_other_commands_change_no_file(arguments: list[str]) -> None:
     runc_wrapper.rewrite(arguments, oom_score=0)
 
 
-def test_the_wrapper_stands_alone() -> None:
+def test_the_wrapper_imports_only_the_standard_library() -> None:
     assert "cluster" not in {
         line.split()[1].split(".")[0]
         for line in Path(runc_wrapper.__file__).read_text().splitlines()

@@ -12,7 +12,7 @@ def write(folder: Path, name: str, text: str) -> Path:
     return file
 
 
-def test_a_key_depends_on_content_names_and_words_but_not_on_the_folder(tmp_path: Path) -> None:
+def test_a_key_depends_on_content_names_and_arguments_but_not_on_the_folder(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
@@ -24,12 +24,12 @@ def test_a_key_depends_on_content_names_and_words_but_not_on_the_folder(tmp_path
     assert key != fingerprint(files=[here / "go.mod"], words=["-trimpath"])
 
 
-def test_words_that_run_together_to_the_same_text_have_different_keys() -> None:
+def test_arguments_that_join_to_the_same_text_have_different_keys() -> None:
     assert fingerprint(words=["ab", "c"]) != fingerprint(words=["a", "bc"])
     assert fingerprint(words=["ab"]) != fingerprint(words=["ab", ""])
 
 
-def test_a_key_notices_that_a_script_became_executable(tmp_path: Path) -> None:
+def test_a_key_changes_when_a_script_becomes_executable(tmp_path: Path) -> None:
     script = write(tmp_path, "podnet.sh", "#!/bin/sh")
     script.chmod(0o644)
     before = fingerprint(files=[script])
@@ -37,7 +37,7 @@ def test_a_key_notices_that_a_script_became_executable(tmp_path: Path) -> None:
     assert fingerprint(files=[script]) != before
 
 
-def test_an_entry_is_made_once(tmp_path: Path) -> None:
+def test_an_entry_is_built_once(tmp_path: Path) -> None:
     made = []
 
     def make(draft: Path) -> None:
@@ -62,14 +62,14 @@ def test_a_failed_build_leaves_no_entry(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_what_a_killed_build_left_is_cleared_and_named(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_build_are_removed_and_reported(tmp_path: Path) -> None:
     (tmp_path / "kubernetes-abc" / "half").mkdir(parents=True)
     assert clear_work(tmp_path) == ["kubernetes-abc"]
     assert list(tmp_path.iterdir()) == []
     assert clear_work(tmp_path / "absent") == []
 
 
-def test_the_last_one_out_is_told_by_the_lock(tmp_path: Path) -> None:
+def test_a_shared_lock_is_free_only_after_its_last_user(tmp_path: Path) -> None:
     lock = tmp_path / "locks" / "daemon-in-use"
     with locked(lock, shared=True), locked(lock, shared=True), locked_if_free(lock) as free:
         assert not free
@@ -77,7 +77,7 @@ def test_the_last_one_out_is_told_by_the_lock(tmp_path: Path) -> None:
         assert free
 
 
-def test_a_file_is_replaced_without_a_trace_of_the_draft(tmp_path: Path) -> None:
+def test_a_file_is_replaced_without_leaving_a_temporary_file(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "state.json"
     write_atomically(file, "1")
     write_atomically(file, "2")

@@ -1,4 +1,4 @@
-"""A real API server takes and refuses manifests, and says why in words: the table of `admission.yaml`."""
+"""A real API server accepts and rejects manifests with clear messages: the table of `admission.yaml`."""
 
 import secrets
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def is_installed(kubectl: Cluster, file: Path) -> bool:
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_admission(kubectl: Cluster, namespace: str, kind: str, case: Json) -> None:
-    # Not applied, which drops every null before anything is sent.
+    # Not applied: `apply` drops every null before it sends the object.
     asked = manifest(kind, case)
     if "refused" not in case:
         assert_part(case.get("stored", {}), kubectl.objects.create(namespace, asked, dryRun="All"), kind)
@@ -94,37 +94,52 @@ def stored(kubectl: Cluster, namespace: str) -> str:
 
 
 CHANGES = [
-    pytest.param("WorkflowRun", {"ttlSecondsAfterFinished": 60}, None, id="a run may be kept for another time"),
-    pytest.param("WorkflowRun", {"ttlSecondsAfterFailure": 60}, None, id="also if it fails"),
-    pytest.param("WorkflowRun", {"runTimeout": "1h"}, "`spec` must not change", id="a run gets no new field"),
-    pytest.param("WorkflowRun", {"searchAttributes": None}, "`spec` must not change", id="a run loses no field"),
-    pytest.param("WorkflowRun", {"taskTimeout": "20s"}, "`spec` must not change", id="a run keeps its fields"),
-    pytest.param("WorkflowRun", {"workflow": {"name": "y"}}, "`spec` must not change", id="a run keeps its workflow"),
-    pytest.param("WorkflowRun", {"input": {"guest": "Bob"}}, "an Operation", id="a run keeps its free-form input"),
-    pytest.param("WorkflowRun", {"input": {"more": 1}}, "`spec` must not change", id="a run's input does not grow"),
-    pytest.param("WorkflowRun", {"input": None}, "`spec` must not change", id="a run's input does not go"),
-    pytest.param("Operation", {"signal": {"name": "refused"}}, "`spec` must not change", id="an operation is fixed"),
-    pytest.param("Operation", {"signal": {"input": 1}}, "create another one", id="an operation's input is fixed"),
-    pytest.param("Operation", {"ttlSecondsAfterFinished": 1}, "`spec` must not change", id="so is its time to live"),
-    pytest.param("HistorySegment", {"index": 1}, "the record of what happened", id="a segment is fixed"),
-    pytest.param("HistorySegment", {"events": [{"eventId": 2}]}, "the record of", id="a segment's events are fixed"),
-    pytest.param("Payload", {"data": "YWJk"}, "histories refer to it", id="a payload is fixed"),
-    pytest.param("DeadLetter", {"input": {"a": 2}}, "the record of what failed", id="a dead letter is fixed"),
-    pytest.param("Schedule", {"paused": False, "overlapPolicy": "AllowAll"}, None, id="a schedule may change"),
+    pytest.param("WorkflowRun", {"ttlSecondsAfterFinished": 60}, None, id="the TTL of a run can change"),
+    pytest.param("WorkflowRun", {"ttlSecondsAfterFailure": 60}, None, id="the TTL of a failed run can change"),
+    pytest.param("WorkflowRun", {"runTimeout": "1h"}, "`spec` must not change", id="a field cannot be added to a run"),
     pytest.param(
-        "Schedule", {"overlapPolicy": "Never"}, "spec.overlapPolicy", id="a schedule may not change to nonsense"
+        "WorkflowRun", {"searchAttributes": None}, "`spec` must not change", id="a field cannot be removed from a run"
     ),
+    pytest.param("WorkflowRun", {"taskTimeout": "20s"}, "`spec` must not change", id="a field of a run is immutable"),
+    pytest.param(
+        "WorkflowRun", {"workflow": {"name": "y"}}, "`spec` must not change", id="the workflow of a run is immutable"
+    ),
+    pytest.param("WorkflowRun", {"input": {"guest": "Bob"}}, "an Operation", id="the input of a run is immutable"),
+    pytest.param(
+        "WorkflowRun", {"input": {"more": 1}}, "`spec` must not change", id="the input of a run cannot be extended"
+    ),
+    pytest.param("WorkflowRun", {"input": None}, "`spec` must not change", id="the input of a run cannot be removed"),
+    pytest.param(
+        "Operation", {"signal": {"name": "refused"}}, "`spec` must not change", id="an operation is immutable"
+    ),
+    pytest.param(
+        "Operation", {"signal": {"input": 1}}, "create another one", id="the input of an operation is immutable"
+    ),
+    pytest.param(
+        "Operation",
+        {"ttlSecondsAfterFinished": 1},
+        "`spec` must not change",
+        id="the TTL of an operation cannot change",
+    ),
+    pytest.param("HistorySegment", {"index": 1}, "the record of what happened", id="a segment is immutable"),
+    pytest.param(
+        "HistorySegment", {"events": [{"eventId": 2}]}, "the record of", id="the events of a segment are immutable"
+    ),
+    pytest.param("Payload", {"data": "YWJk"}, "histories refer to it", id="a payload is immutable"),
+    pytest.param("DeadLetter", {"input": {"a": 2}}, "the record of what failed", id="a dead letter is immutable"),
+    pytest.param("Schedule", {"paused": False, "overlapPolicy": "AllowAll"}, None, id="a schedule can change"),
+    pytest.param("Schedule", {"overlapPolicy": "Never"}, "spec.overlapPolicy", id="a schedule cannot become invalid"),
     pytest.param(
         "RetryPolicy",
         {"cloudScheduler": {}},
         "must have exactly one of `exponential` and `cloudScheduler`",
-        id="a policy does not become two",
+        id="a policy cannot have two kinds of backoff",
     ),
     pytest.param(
         "RetryPolicy",
         {"exponential": None, "cloudScheduler": {}},
         None,
-        id="a policy may become one of the other family",
+        id="a policy can change its kind of backoff",
     ),
 ]
 
@@ -143,7 +158,7 @@ def test_changes(kubectl: Cluster, stored: str, kind: str, change: Json, want_sa
 
 
 def try_status(kubectl: Cluster, namespace: str, status: Json) -> Json:
-    """The run as it were with this status."""
+    """The run with this status, in a dry run."""
     change = {"status": status}
     return kubectl.objects.patch("workflowrun", namespace, "one", change, subresource="status", dryRun="All")
 
@@ -152,7 +167,7 @@ NOW = "2026-01-02T00:00:00Z"
 SUCCEEDED = {"type": "Succeeded", "status": "True", "reason": "Completed", "message": "", "lastTransitionTime": NOW}
 
 
-def test_a_status_keeps_what_is_free_form(kubectl: Cluster, stored: str) -> None:
+def test_a_status_keeps_free_form_fields(kubectl: Cluster, stored: str) -> None:
     status = {
         "phase": "Running",
         "state": {"anything": [1, {"nested": True}]},
@@ -165,14 +180,14 @@ def test_a_status_keeps_what_is_free_form(kubectl: Cluster, stored: str) -> None
         assert_part(status, try_status(kubectl, stored, form)["status"], "status")
 
 
-def test_a_status_knows_the_phases(kubectl: Cluster, stored: str) -> None:
+def test_a_status_with_an_unknown_phase_is_rejected(kubectl: Cluster, stored: str) -> None:
     with pytest.raises(ApiException) as caught:
         try_status(kubectl, stored, {"phase": "Sleeping"})
     assert "status.phase" in refusal(caught.value)
     assert "ContinuedAsNew" in refusal(caught.value)
 
 
-def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
+def test_duplicate_condition_types_are_rejected(kubectl: Cluster, stored: str) -> None:
     with pytest.raises(ApiException) as caught:
         try_status(kubectl, stored, {"conditions": [SUCCEEDED, SUCCEEDED]})
     assert "Duplicate value" in refusal(caught.value)
@@ -203,7 +218,7 @@ def test_columns(kubectl: Cluster, stored: str, kind: str, wide: bool, want_titl
     assert table.splitlines()[0].split() == want_titles.split()
 
 
-def test_a_table_tells_what_runs_whether_it_is_named_or_code(kubectl: Cluster, namespace: str) -> None:
+def test_printed_columns_name_the_workflow_of_yaml_and_code_runs(kubectl: Cluster, namespace: str) -> None:
     for name, workflow in (("named", {"name": "flow"}), ("coded", {"type": "Order", "taskQueue": "orders"})):
         run = manifest(
             "WorkflowRun", {"metadata": {"name": name}, "spec": {"workflow": workflow, "workflowId": "Cart 7"}}
@@ -214,7 +229,7 @@ def test_a_table_tells_what_runs_whether_it_is_named_or_code(kubectl: Cluster, n
     assert [line[first:last].strip().split(maxsplit=1) for line in lines] == [["flow", "Cart 7"], ["Order", "Cart 7"]]
 
 
-def test_runs_are_found_by_field(kubectl: Cluster, stored: str) -> None:
+def test_runs_can_be_selected_by_field(kubectl: Cluster, stored: str) -> None:
     get = ("get", "wfr", "--namespace", stored, "--output=name", "--field-selector")
     assert kubectl(*get, "spec.workflow.name=x").split() == ["workflowrun.perdure.dev/one"]
     assert kubectl(*get, "spec.workflow.name=y") == ""
@@ -227,6 +242,6 @@ def test_the_category_lists_every_kind(kubectl: Cluster, stored: str) -> None:
 
 
 @pytest.mark.usefixtures("namespace")
-def test_explain_tells_unit_default_and_values(kubectl: Cluster) -> None:
+def test_explain_shows_unit_default_and_values(kubectl: Cluster) -> None:
     assert "Default: 0s, no limit" in kubectl("explain", "workflowrun.spec.executionTimeout")
     assert "BufferOne" in kubectl("explain", "schedule.spec.overlapPolicy")

@@ -1,4 +1,4 @@
-"""The commit against a real API server: only one of two writers wins, and the other hears of it as a conflict."""
+"""Commits with a real API server: only one of two writers succeeds, and the other gets a conflict."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,7 +34,7 @@ async def record_of(cluster: Cluster) -> AsyncIterator[tuple[Record, Client, str
         yield Record(client, await client.get(url)), client, f"{url}/status"
 
 
-async def test_of_two_writers_one_wins_and_the_other_reads_again(waiting: Cluster) -> None:
+async def test_the_slower_of_two_writers_gets_a_conflict_and_reads_again(waiting: Cluster) -> None:
     async with record_of(waiting) as (record, client, status):
         await client.merge(status, {"status": {"progress": "1/2"}})
         with pytest.raises(ConflictError):
@@ -44,7 +44,7 @@ async def test_of_two_writers_one_wins_and_the_other_reads_again(waiting: Cluste
     assert waiting("get", "wfr", "waits", "-o", "jsonpath={.status.progress}") == "2/2"
 
 
-async def test_a_patch_that_fits_nowhere_any_more_is_a_conflict_too(waiting: Cluster) -> None:
+async def test_a_patch_that_no_longer_applies_is_a_conflict(waiting: Cluster) -> None:
     async with record_of(waiting) as (record, client, status):
         await record.write({**record.status, "state": {"memory": {"steps": {}}}})
         await client.merge(status, {"status": {"state": {"memory": None}}})
@@ -70,7 +70,7 @@ NUMBERS: list[Any] = [
 ]
 
 
-async def test_the_digest_of_a_commit_is_the_same_when_it_is_read_again(waiting: Cluster) -> None:
+async def test_the_digest_of_a_commit_survives_storage(waiting: Cluster) -> None:
     async with record_of(waiting) as (record, _, _):
         memory = {"numbers": NUMBERS, "text": "ü \u2028 <&> \x00 😀", "": {"/~": [[], {}, ""]}}
         events = [{"eventId": 1, "result": NUMBERS}]

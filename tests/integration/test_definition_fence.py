@@ -84,7 +84,7 @@ def patch(scene: Cluster, who: str, kind: str, change: Json, *flags: str) -> str
     return done.stderr if done.returncode else ""
 
 
-def test_only_users_who_may_create_pods_write_definitions(scene: Cluster) -> None:
+def test_writing_a_definition_requires_permission_to_create_pods(scene: Cluster) -> None:
     for where, obj in DEFINITIONS.items():
         refused = create(scene, OWNER, obj)
         assert "perdure-definitions" in refused, where
@@ -98,14 +98,14 @@ def test_only_users_who_may_create_pods_write_definitions(scene: Cluster) -> Non
     by_name = {"workflow": {"name": "written"}}
     assert not create(scene, OWNER, run_manifest("by-name", by_name))
     assert not create(scene, OWNER, schedule("by-name", **by_name))
-    # What a start by an Operation holds is no definition: the API server does not know the field.
+    # A start by an Operation cannot contain a definition: the API server does not know the field.
     start = {"workflow": {"name": "written"}, "inline": STEPS}
     asked = {"target": {"kind": "WorkflowRun", "workflowId": "a"}, "signalWithStart": {"name": "go", "start": start}}
     refused = create(scene, OWNER, manifest("Operation", "smuggled", asked))
     assert 'unknown field "spec.signalWithStart.start.inline"' in refused
 
 
-def test_a_template_of_a_claim_is_written_only_by_those_who_may_create_claims(scene: Cluster) -> None:
+def test_writing_a_claim_template_requires_permission_to_create_claims(scene: Cluster) -> None:
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
     scene.apply(
         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "pods"}, "rules": rules}
@@ -131,7 +131,7 @@ def test_a_template_of_a_claim_is_written_only_by_those_who_may_create_claims(sc
         assert 'status.definition.workspaces: "owner" must be allowed to create PersistentVolumeClaims' in refused
 
 
-def test_a_definition_is_changed_only_by_those_who_may_write_it(scene: Cluster) -> None:
+def test_changing_a_definition_requires_permission_to_write_it(scene: Cluster) -> None:
     for where in ("spec", "spec.workflowRunTemplate.spec.inline"):
         assert not create(scene, EDITOR, DEFINITIONS[where])
     other = {"spec": {"workflowRunTemplate": {"spec": {"inline": OTHER}}}}
@@ -144,7 +144,7 @@ def test_a_definition_is_changed_only_by_those_who_may_write_it(scene: Cluster) 
         assert not patch(scene, who, "schedule", marked | {"spec": {"notes": f"seen by {who[5:]}"}})
     assert not patch(scene, EDITOR, "workflow", {"spec": OTHER})
     assert not patch(scene, EDITOR, "schedule", other)
-    # A definition may go: the owner refers to a Workflow instead.
+    # A definition can be removed: the owner refers to a Workflow instead.
     named = {"spec": {"workflowRunTemplate": {"spec": {"inline": None, "workflow": {"name": "written"}}}}}
     assert not patch(scene, OWNER, "schedule", named)
     assert "perdure-definitions" in patch(
@@ -152,7 +152,7 @@ def test_a_definition_is_changed_only_by_those_who_may_write_it(scene: Cluster) 
     )
 
 
-def test_a_definition_does_not_get_into_a_status(scene: Cluster) -> None:
+def test_users_cannot_write_a_definition_to_a_status(scene: Cluster) -> None:
     assert not create(scene, OWNER, run_manifest("written", {"workflow": {"name": "none"}}))
     for forged in (json.dumps(STEPS), STEPS):
         change = {"status": {"definition": forged}}
@@ -179,14 +179,14 @@ def strict(scene: Cluster) -> Iterator[Cluster]:
     assert not create(scene, EDITOR, schedule("before", inline=STEPS))
     scene("apply", "-f", "-", stdin=rendered)
     try:
-        # An API server takes a moment to hear of a policy.
+        # An API server takes a moment to apply a policy.
         scene.wait("the policy", lambda: create(scene, EDITOR, DEFINITIONS["spec.inline"], "--dry-run=server"))
         yield scene
     finally:
         scene("delete", "-f", "-", stdin=rendered)
 
 
-def test_where_inline_definitions_are_denied_everything_refers_to_a_workflow(strict: Cluster) -> None:
+def test_inline_definitions_can_be_denied(strict: Cluster) -> None:
     said = "inline definitions are disabled in this cluster"
     for who in (EDITOR, "--v=0", OPERATOR):  # `--v=0`: the administrator that runs the tests
         for where in ("spec.inline", "spec.workflowRunTemplate.spec.inline"):
@@ -195,7 +195,7 @@ def test_where_inline_definitions_are_denied_everything_refers_to_a_workflow(str
     by_name = {"workflow": {"name": "written"}}
     assert not create(strict, EDITOR, run_manifest("by-name", by_name))
     assert not create(strict, EDITOR, schedule("by-name", **by_name))
-    # What was admitted before may be paused, and must not change.
+    # A run admitted earlier can be paused, but its definition must not change.
     before = ("patch", EDITOR, "schedule", "before", "--type=merge", "-p")
     strict(*before, json.dumps({"spec": {"notes": "to be replaced"}}))
     change = json.dumps({"spec": {"workflowRunTemplate": {"spec": {"inline": OTHER}}}})

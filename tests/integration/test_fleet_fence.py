@@ -69,7 +69,9 @@ def test_only_operators_change_and_delete_their_leases(release: Cluster) -> None
 
 
 @pytest.mark.parametrize("marks", [{}, {FLEET_LABEL: "another"}], ids=["no fleet", "another fleet"])
-def test_others_write_other_leases_but_make_none_that_of_an_operator(release: Cluster, marks: dict[str, str]) -> None:
+def test_users_can_write_other_leases_but_cannot_turn_them_into_operator_leases(
+    release: Cluster, marks: dict[str, str]
+) -> None:
     release("create", EDITOR, "-f", "-", stdin=lease("leader", **marks))
     own = f"{FLEET_LABEL}={release.namespace}"
     assert release.run("label", EDITOR, "--overwrite", "lease", "leader", own).returncode

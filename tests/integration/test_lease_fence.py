@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server said: `message` is empty where it agreed."""
+    """The response of the API server; `message` is empty on success."""
 
     code: int
     message: str
@@ -74,7 +74,7 @@ class Cluster:
         return done.stdout
 
     def apply(self, *manifests: Json) -> list[Json]:
-        """Create objects, and return them as the API server knows them."""
+        """Create objects, and return them as stored."""
         text = self.kubectl("create", "-o", "json", "-f", "-", stdin=yaml.safe_dump_all(manifests))
         decoder, objects, position = json.JSONDecoder(), [], 0
         while position < len(text):
@@ -159,7 +159,7 @@ def make_lease(name: str, owner: Json | None = None) -> Json:
 
 
 def make_role(name: str, rules: list[Json], *subjects: Json) -> tuple[Json, Json]:
-    """A Role and who has it."""
+    """A Role and its binding."""
     api = "rbac.authorization.k8s.io"
     reference = {"apiGroup": api, "kind": "Role", "name": name}
     role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
@@ -174,7 +174,7 @@ def make_role(name: str, rules: list[Json], *subjects: Json) -> tuple[Json, Json
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The scene: two attempts of one activity, an activity with an identity of its own, and bystanders."""
+    """Two attempts of one activity, an activity with another ServiceAccount, and pods that are not activities."""
 
     cluster: Cluster
     first: str
@@ -214,7 +214,7 @@ def chart(cluster: Cluster, *, reach: str) -> list[Json]:
 
 
 def warn_everywhere(policy: Json) -> Json:
-    """A binding of a policy that reaches the whole cluster and only warns: the cluster is shared."""
+    """A cluster-wide binding of a policy that only warns, because the cluster is shared."""
     name = policy["metadata"]["name"]
     return {
         "apiVersion": policy["apiVersion"],
@@ -227,7 +227,7 @@ def warn_everywhere(policy: Json) -> Json:
 def until_in_force(fence: Fence) -> None:
     """Wait for the API server to have compiled the policies: some seconds at most.
 
-    The warning tells: the refusal may be that of a Perdure which is installed in the cluster.
+    The warning shows it, because the rejection may come from a Perdure that is installed in the cluster.
     """
     deadline = time.monotonic() + 60
     for lease, by in (("leader", "perdure-other-leases"), ("order-1-2", "perdure-leases")):
@@ -296,12 +296,12 @@ def test_a_pod_renews_its_own_lease(fence: Fence) -> None:
     assert fence.cluster.patch(fence.billing, "billing-1-1", renewal(1)) == Answer(200, "")
 
 
-def test_a_pod_takes_its_details_back(fence: Fence) -> None:
+def test_a_pod_can_remove_its_heartbeat_details(fence: Fence) -> None:
     assert fence.cluster.patch(fence.second, "order-1-2", annotations(heartbeat_details="1")).code == 200
     assert fence.cluster.patch(fence.second, "order-1-2", annotations(heartbeat_details=None)).code == 200
 
 
-def test_a_superseded_attempt_cannot_reach_the_lease_of_the_next(fence: Fence) -> None:
+def test_a_superseded_attempt_cannot_change_the_lease_of_the_next(fence: Fence) -> None:
     answer = fence.cluster.patch(fence.first, "order-1-2", renewal(2))
     assert answer.code == 403
     assert (
@@ -310,19 +310,19 @@ def test_a_superseded_attempt_cannot_reach_the_lease_of_the_next(fence: Fence) -
     ) in answer.message
 
 
-def test_another_activitys_pod_is_refused_whatever_its_service_account(fence: Fence) -> None:
+def test_a_pod_of_another_activity_is_rejected_with_any_service_account(fence: Fence) -> None:
     answer = fence.cluster.patch(fence.billing, "order-1-2", renewal(2))
     assert answer.code == 403
     assert 'not by pod "billing-1-1"' in answer.message
 
 
-def test_a_token_that_is_bound_to_no_pod_is_refused(fence: Fence) -> None:
+def test_a_token_that_is_not_bound_to_a_pod_is_rejected(fence: Fence) -> None:
     answer = fence.cluster.patch(fence.unbound, "order-1-2", renewal(2))
     assert answer.code == 403
     assert f'not by "system:serviceaccount:{fence.cluster.namespace}:{ACTIVITY}"' in answer.message
 
 
-def test_the_name_of_the_owner_without_its_uid_is_refused(fence: Fence) -> None:
+def test_a_pod_with_the_name_but_not_the_uid_of_the_owner_is_rejected(fence: Fence) -> None:
     (pod,) = fence.cluster.apply(make_pod("order-1-3", ACTIVITY))
     owner = json.loads(fence.cluster.kubectl("get", "pod", "order-1-2", "-o", "json"))
     fence.cluster.apply(make_lease("order-1-3", owner))
@@ -347,7 +347,7 @@ def test_the_name_of_the_owner_without_its_uid_is_refused(fence: Fence) -> None:
         (annotations(more="x"), "annotation perdure.dev/more"),
     ],
 )
-def test_a_pod_changes_nothing_else_of_its_lease(fence: Fence, change: Json, want_field: str) -> None:
+def test_a_pod_cannot_change_other_fields_of_its_lease(fence: Fence, change: Json, want_field: str) -> None:
     answer = fence.cluster.patch(fence.second, "order-1-2", change)
     assert answer.code == 403
     assert answer.message.endswith(
@@ -363,7 +363,9 @@ def test_a_pod_changes_nothing_else_of_its_lease(fence: Fence, change: Json, wan
         ("result", payloads.LARGE_RESULT_LIMIT, "a result"),
     ],
 )
-def test_what_a_pod_reports_has_a_limit_in_bytes(fence: Fence, annotation: str, limit: int, want_what: str) -> None:
+def test_annotations_written_by_a_pod_have_a_size_limit(
+    fence: Fence, annotation: str, limit: int, want_what: str
+) -> None:
     for text in ("x" * limit, "é" * (limit // 2)):
         change = annotations(**{annotation: text})
         assert fence.cluster.patch(fence.second, "order-1-2", change) == Answer(200, "")
@@ -376,11 +378,11 @@ def test_what_a_pod_reports_has_a_limit_in_bytes(fence: Fence, annotation: str, 
     assert fence.cluster.patch(fence.second, "order-1-2", annotations(**{annotation: None})).code == 200
 
 
-def test_the_operator_asks_for_cancellation(fence: Fence) -> None:
+def test_the_operator_can_request_cancellation(fence: Fence) -> None:
     assert not fence.cluster.patch_as(OPERATOR, "order-1-1", annotations(cancel_requested="because"))
 
 
-def test_an_administrator_and_the_controllers_pass(fence: Fence) -> None:
+def test_administrators_and_controllers_can_change_leases(fence: Fence) -> None:
     change = json.dumps(annotations(cancel_requested="by hand"))
     fence.cluster.kubectl("patch", "lease", "order-1-1", "--type=merge", "-p", change)
     collector = "system:serviceaccount:kube-system:generic-garbage-collector"
@@ -388,7 +390,7 @@ def test_an_administrator_and_the_controllers_pass(fence: Fence) -> None:
     assert not fence.cluster.patch_as("root", "order-1-1", renewal(3), "system:masters")
 
 
-def test_someone_who_may_edit_leases_may_not_edit_these(fence: Fence) -> None:
+def test_permission_to_edit_leases_does_not_suffice(fence: Fence) -> None:
     refusal = fence.cluster.patch_as("editor", "order-1-1", renewal(4))
     assert 'must only be changed by the pod "order-1-1" that owns it or by Perdure, not by "editor"' in refusal
 
@@ -406,17 +408,17 @@ def test_an_activity_cannot_take_over_a_leader_election(fence: Fence) -> None:
         )
 
 
-def test_an_activity_cannot_make_a_foreign_lease_one_of_perdures(fence: Fence) -> None:
+def test_an_activity_cannot_label_another_lease_as_perdures(fence: Fence) -> None:
     answer = fence.cluster.patch(fence.first, "leader", {"metadata": {"labels": {labels.RUN_ID_LABEL: "a1b2"}}})
     assert answer.code == 403
 
 
 @pytest.mark.parametrize("who", ["wildcard", "leader"])
-def test_pods_that_are_no_activities_keep_their_leases(fence: Fence, who: str) -> None:
+def test_pods_that_are_not_activities_can_change_their_leases(fence: Fence, who: str) -> None:
     assert fence.cluster.patch(getattr(fence, who), "leader", renewal(5)) == Answer(200, "")
 
 
-def test_the_clusters_own_leases_never_meet_the_fence(fence: Fence) -> None:
+def test_system_leases_are_not_subject_to_the_policies(fence: Fence) -> None:
     for namespace, user, groups in (
         ("kube-node-lease", "system:node:{name}", ["system:nodes"]),
         ("kube-system", "system:{name}", []),
@@ -445,7 +447,7 @@ def renew_as(cluster: Cluster, namespace: str, lease: str, *identity: str) -> st
         assert "Conflict" in done.stderr, done.stderr
 
 
-def test_the_policies_compile_without_a_warning(fence: Fence) -> None:
+def test_the_policies_compile_without_warnings(fence: Fence) -> None:
     for policy in ("perdure-leases", "perdure-other-leases"):
         name = f"validatingadmissionpolicy/{fence.cluster.release}-{policy}"
         fence.cluster.kubectl("wait", name, "--for=jsonpath={.status.observedGeneration}=1", "--timeout=30s")

@@ -1,4 +1,4 @@
-"""Operations against a real API server and the operator: what is asked is done once, and answered."""
+"""Operations with a real API server and the operator: each request is executed once and answered."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def answer(namespace: Cluster, name: str) -> Json:
 
 
 def ask(namespace: Cluster, name: str, target: str | Json, **spec: Any) -> tuple[str, str]:
-    """Ask, and give the reason and the message of the answer."""
+    """Make a request, and return the reason and the message of its answer."""
     namespace.create(operation(name, target, **spec))
     status = answer(namespace, name)
     (condition,) = status["conditions"]
@@ -61,7 +61,7 @@ def refused(namespace: Cluster, manifest: Json) -> str:
     return done.stderr
 
 
-def test_a_run_is_told_and_answers_in_the_status(namespace: Cluster) -> None:
+def test_a_signal_is_recorded_and_its_answer_is_in_the_status(namespace: Cluster) -> None:
     namespace.start("order", {"workflowId": "A/1", **inline(APPROVAL, TOLD)})
     reason, message = ask(namespace, "tell", workflow_id("A/1"), signal={"name": "approved", "input": {"by": "ada"}})
     assert (reason, message) == ("Done", "`order` has recorded it")
@@ -77,15 +77,15 @@ def test_a_run_is_told_and_answers_in_the_status(namespace: Cluster) -> None:
     assert shown[0].split() == ["NAME", "VERB", "NAME", "WORKFLOW-ID", "PHASE", "REASON", "AGE"]
     assert shown[1].split()[:-1] == ["tell", "signal", "A/1", "Complete", "Done"]
 
-    def told() -> list[Json]:
+    def reported() -> list[Json]:
         events = namespace.list("events.v1.events.k8s.io")
         return [e for e in events if e["regarding"]["name"] == "order" and e["reason"] == "OperationDone"]
 
-    (event,) = namespace.wait("an Event on the run", told)
+    (event,) = namespace.wait("an Event on the run", reported)
     assert (event["note"], event["related"]["name"]) == ("Operation tell: signal", "tell")
 
 
-def test_a_run_that_was_created_paused_starts_when_it_is_unpaused_and_may_be_paused_again(namespace: Cluster) -> None:
+def test_a_run_created_paused_starts_when_it_is_unpaused_and_can_be_paused_again(namespace: Cluster) -> None:
     namespace.start("order", {"startPaused": True, **inline(APPROVAL, TOLD)})
     namespace.condition("workflowrun", "order", "Paused")
     assert ask(namespace, "early", "order", signal={"name": "approved", "input": 1})[0] == "Done"
@@ -120,7 +120,7 @@ def test_cancel_runs_the_handlers_and_terminate_does_not(namespace: Cluster) -> 
     )
 
 
-def test_an_activity_is_answered_for_and_paused_from_outside(namespace: Cluster) -> None:
+def test_an_activity_can_be_paused_and_completed_by_an_operation(namespace: Cluster) -> None:
     slow = python("import time\ntime.sleep(600)", retryPolicy={"exponential": {"maximumAttempts": 2}})
     steps = [{"name": "charge", "activity": {"name": "work"}}]
     output = {"name": "told", "return": {"output": "${steps.charge.output}"}}
@@ -155,7 +155,7 @@ def test_a_reset_activity_starts_again_with_its_first_attempt(namespace: Cluster
     assert len(namespace.list("pods")) == 2
 
 
-def test_signals_arrive_in_the_order_in_which_they_were_made(namespace: Cluster) -> None:
+def test_signals_arrive_in_the_order_of_their_creation(namespace: Cluster) -> None:
     items = {"items": "${lists.range(40)}", "maxConcurrency": 1}
     take = {"name": "approval", "forEach": items, "waitForSignal": {"name": "approved"}}
     namespace.start("order", inline(take, TOLD))
@@ -168,7 +168,7 @@ def test_signals_arrive_in_the_order_in_which_they_were_made(namespace: Cluster)
     assert namespace.closed("order")["output"] == list(range(40))
 
 
-def test_two_that_signal_with_start_at_once_start_one_run_that_has_both(namespace: Cluster) -> None:
+def test_concurrent_signals_with_start_create_one_run_with_both_signals(namespace: Cluster) -> None:
     two = {"items": [1, 2], "maxConcurrency": 1}
     steps = [{"name": "approval", "forEach": two, "waitForSignal": {"name": "approved"}}, TOLD]
     flow = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "cart"}}
@@ -188,14 +188,14 @@ def test_two_that_signal_with_start_at_once_start_one_run_that_has_both(namespac
     assert {each["runId"] for each in results} == {run["metadata"]["uid"]}
     status = namespace.closed(run["metadata"]["name"])
     assert status["output"] == ["lamp", "table"]
-    # It has completed, and by default an id is used again only after a failure.
+    # It has completed, and by default, an ID is reused only after a failure.
     start = {"name": "approved", "start": {"workflow": {"name": "cart"}}}
     reason, message = ask(namespace, "late", workflow_id("Cart 7, of=ada\\"), signalWithStart=start)
     assert reason == "WorkflowExecutionCompleted"
     assert "was used by" in message
 
 
-def test_a_workflow_that_goes_on_as_a_new_run_is_followed(namespace: Cluster) -> None:
+def test_a_signal_reaches_the_newest_run_after_continue_as_new(namespace: Cluster) -> None:
     steps = [
         APPROVAL,
         {"name": "again", "when": "${input < 3}", "continueAsNew": {"input": "${input + 1}"}},
@@ -218,7 +218,7 @@ def test_a_workflow_that_goes_on_as_a_new_run_is_followed(namespace: Cluster) ->
     assert ask(namespace, "old", "count", signal={"name": "approved"})[0] == "WorkflowExecutionCompleted"
 
 
-def test_what_is_not_there_is_answered_at_once(namespace: Cluster) -> None:
+def test_an_operation_on_a_missing_run_fails_immediately(namespace: Cluster) -> None:
     assert ask(namespace, "a", "none", cancel={}) == (
         "TargetNotFound",
         f"there is no WorkflowRun `none` in namespace `{namespace.namespace}`",
@@ -229,7 +229,7 @@ def test_what_is_not_there_is_answered_at_once(namespace: Cluster) -> None:
         assert ask(namespace, name, {"kind": kind, "name": "x"}, **{verb: {}}) == ("TargetNotFound", message)
 
 
-def test_a_run_in_another_namespace_is_out_of_reach(namespace: Cluster, cluster: Cluster) -> None:
+def test_operations_do_not_reach_runs_of_other_namespaces(namespace: Cluster, cluster: Cluster) -> None:
     namespace.start("order", inline(APPROVAL, TOLD))
     elsewhere = Cluster(cluster.kubectl, cluster.kubeconfig, "default")
     name = f"reach-{namespace.namespace}"
@@ -243,7 +243,7 @@ def test_a_run_in_another_namespace_is_out_of_reach(namespace: Cluster, cluster:
 
 
 @pytest.mark.slow
-def test_hostile_requests_are_refused_and_harm_nobody(namespace: Cluster) -> None:
+def test_hostile_requests_are_rejected_without_side_effects(namespace: Cluster) -> None:
     namespace.start("order", inline(APPROVAL, TOLD))
     deep: Any = 1
     for _ in range(400):
@@ -265,7 +265,7 @@ def test_hostile_requests_are_refused_and_harm_nobody(namespace: Cluster) -> Non
         assert refused(namespace, broken)
     change = json.dumps({"spec": {"signal": {"name": "y"}}})
     assert "must not change" in namespace.run("patch", "wop", "large", "--type=merge", "-p", change).stderr
-    # Each of these fits, all of them do not: the run lives, and tells which did not.
+    # Each of these fits, but not all of them: the run continues and reports the ones that do not.
     many = [operation(f"fill-{n}", "order", signal={"name": "x", "input": "x" * 120_000}) for n in range(12)]
     namespace.create(*many)
     reasons = [answer(namespace, f"fill-{n}")["conditions"][0]["reason"] for n in range(12)]
@@ -274,7 +274,7 @@ def test_hostile_requests_are_refused_and_harm_nobody(namespace: Cluster) -> Non
     assert namespace.closed("order")["output"] == 1
 
 
-def test_an_operation_that_is_deleted_before_its_run_starts_is_not_done(namespace: Cluster) -> None:
+def test_an_operation_deleted_before_its_run_starts_has_no_effect(namespace: Cluster) -> None:
     namespace.start("order", {"workflow": {"name": "late"}})
     namespace.condition("workflowrun", "order", "WorkflowNotFound")
     for name in ("withdrawn", "kept"):
@@ -290,7 +290,7 @@ def test_an_operation_that_is_deleted_before_its_run_starts_is_not_done(namespac
     assert answer(namespace, "kept")["phase"] == "Complete"
 
 
-def test_an_operation_goes_when_its_time_is_over(namespace: Cluster) -> None:
+def test_an_operation_is_deleted_after_its_ttl(namespace: Cluster) -> None:
     namespace.apply(operation("short", "none", cancel={}, ttlSecondsAfterFinished=0))
     namespace.apply(operation("long", "none", cancel={}))
     namespace.wait("it to be removed", lambda: namespace.get("operation", "short") is None)
@@ -298,7 +298,7 @@ def test_an_operation_goes_when_its_time_is_over(namespace: Cluster) -> None:
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_an_example_is_done(namespace: Cluster, file: Any) -> None:
+def test_the_example_operations_succeed(namespace: Cluster, file: Any) -> None:
     flow = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "approval"}}
     namespace.apply({**flow, "spec": {"steps": [APPROVAL, TOLD]}})
     slow = python("import time\ntime.sleep(600)", name="charge")
@@ -315,7 +315,7 @@ def test_an_example_is_done(namespace: Cluster, file: Any) -> None:
         assert status["conditions"][0]["reason"] == "Done", status
 
 
-def test_a_retry_repeats_what_failed_and_keeps_the_result_of_what_succeeded(namespace: Cluster) -> None:
+def test_a_retry_repeats_failed_steps_and_keeps_results_of_successful_ones(namespace: Cluster) -> None:
     """The failing activity reads a Secret that is corrected between the two runs."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "card"}, "stringData": {"valid": "no"}}
     namespace.apply(secret)
@@ -345,7 +345,7 @@ def test_a_retry_repeats_what_failed_and_keeps_the_result_of_what_succeeded(name
     assert {pod["labels"]["perdure.dev/activity"] for pod in its_own} == {"charge"}
 
 
-def test_a_stop_runs_finally_and_no_compensation(namespace: Cluster) -> None:
+def test_a_stop_runs_finally_but_no_compensation(namespace: Cluster) -> None:
     blocks = [{"name": name, "steps": [{"name": "note", "activity": {"name": name}}]} for name in ("tidy", "react")]
     work = [python("activity.complete('done')", name=name) for name in ("reserve", "release", "tidy", "react")]
     release = {"activity": {"name": "release"}}

@@ -1,4 +1,4 @@
-"""Nobody but the operator makes a pod or a Lease that passes for an activity's: the policy of the chart, as installed.
+"""Only the operator can create pods and Leases of activities: the policy of the chart, as installed.
 
 The callers are impersonated: an editor of the namespace, who may create and change pods there, and the operator.
 """
@@ -39,24 +39,24 @@ def pod(name: str, marks: Json, **metadata: Any) -> Json:
 
 
 def create(scene: Cluster, who: str, manifest: Json) -> str:
-    """Create as somebody; the refusal, or nothing."""
+    """Create an object as a user, and return the error, if any."""
     done = scene.run("create", who, "-f", "-", stdin=yaml.safe_dump(manifest))
     return done.stderr if done.returncode else ""
 
 
 def patch(scene: Cluster, who: str, name: str, change: Json) -> str:
-    """Patch a pod as somebody; the refusal, or nothing."""
+    """Patch a pod as a user, and return the error, if any."""
     done = scene.run("patch", who, "pod", name, "-p", json.dumps(change))
     return done.stderr if done.returncode else ""
 
 
-def test_only_the_operator_makes_pods_with_its_label(scene: Cluster) -> None:
+def test_only_the_operator_creates_pods_with_its_label(scene: Cluster) -> None:
     assert "must not create a Pod with the label perdure.dev/run-id" in create(scene, EDITOR, pod("forged", OURS))
     assert not create(scene, EDITOR, pod("plain", {"app": "shop"}))
     assert not create(scene, OPERATOR, pod("attempt", OURS))
 
 
-def test_nobody_gives_a_pod_the_label_later_or_changes_what_it_is(scene: Cluster) -> None:
+def test_users_cannot_add_the_label_or_change_the_identity_of_a_pod(scene: Cluster) -> None:
     notes = {labels.ATTEMPT_ANNOTATION: "1", labels.SCHEDULED_EVENT_ANNOTATION: "2"}
     assert not create(scene, EDITOR, pod("plain", {}, annotations=notes))
     assert not create(scene, OPERATOR, pod("attempt", OURS, annotations=notes))
@@ -81,7 +81,7 @@ def test_nobody_gives_a_pod_the_label_later_or_changes_what_it_is(scene: Cluster
     scene("delete", EDITOR, "pod", "attempt", "plain", "--grace-period=0", "--force")
 
 
-def test_no_controller_makes_them_for_somebody_else(scene: Cluster) -> None:
+def test_controllers_cannot_create_pods_with_the_label_for_users(scene: Cluster) -> None:
     template = pod("", OURS)
     del template["apiVersion"], template["kind"], template["metadata"]["name"]
     spec = {"selector": {"matchLabels": OURS}, "serviceName": "none", "template": template}
@@ -95,7 +95,7 @@ def test_no_controller_makes_them_for_somebody_else(scene: Cluster) -> None:
     assert not scene.list("pods")
 
 
-def test_only_the_operator_makes_leases_with_its_label(scene: Cluster) -> None:
+def test_only_the_operator_creates_leases_with_its_label(scene: Cluster) -> None:
     def lease(name: str, marks: Json) -> Json:
         metadata = {"name": name, "labels": marks}
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
@@ -105,7 +105,7 @@ def test_only_the_operator_makes_leases_with_its_label(scene: Cluster) -> None:
     assert not create(scene, OPERATOR, lease("attempt", OURS))
 
 
-def test_a_pod_that_waits_under_the_name_of_the_next_attempt_is_not_adopted(scene: Cluster) -> None:
+def test_a_forged_pod_with_the_name_of_the_next_attempt_is_not_adopted(scene: Cluster) -> None:
     once = "import time\nif activity.info().attempt == 1:\n    time.sleep(5)\n    raise SystemExit(1)\nactivity.complete('real')"
     scene.start("order", one_step(python(once)))
     mine = scene.pod("order-2-1", "Running")["metadata"]
@@ -117,12 +117,12 @@ def test_a_pod_that_waits_under_the_name_of_the_next_attempt_is_not_adopted(scen
     forged["spec"]["containers"][0] |= {"image": IMAGE, "command": ["python", "-c", program]}
     assert not create(scene, EDITOR, forged)
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         events = scene.list("events.v1.events.k8s.io")
         return [e["note"] for e in events if e["regarding"]["name"] == "order" and e["reason"] == "PodRefused"]
 
-    scene.wait("an Event that tells what is in the way", told)
-    assert "was not made by Perdure" in told()[0]
+    scene.wait("an Event with the conflict", reported)
+    assert "was not made by Perdure" in reported()[0]
     assert scene.pod("order-2-2", "Succeeded")
     scene("delete", EDITOR, "pod", "order-2-2")
     assert scene.closed("order")["output"] == "real"

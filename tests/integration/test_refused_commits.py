@@ -1,4 +1,4 @@
-"""A request that the API server does not let a run record holds up nothing: it is refused, and the run goes on."""
+"""A request that the API server does not allow a run to record is rejected, and the run continues."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ WAITS = [
 
 
 def against(namespace: str) -> list[dict[str, Any]]:
-    """A policy by which no run of a namespace may tell of a signal `poison`."""
+    """A policy that prevents runs of a namespace from recording a signal `poison`."""
     name = f"no-poison-{namespace}"
     about = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
     rule = {
@@ -53,7 +53,7 @@ def ask(name: str, signal: str) -> dict[str, Any]:
     }
 
 
-def test_a_request_that_cannot_be_recorded_is_refused_and_those_beside_it_are_not(namespace: Cluster) -> None:
+def test_only_the_request_that_cannot_be_recorded_is_rejected(namespace: Cluster) -> None:
     policy = against(namespace.namespace)
     namespace.apply(*policy)
     try:

@@ -1,4 +1,4 @@
-"""Resets, against a real API server and the operator: one new run, whole, whatever happens meanwhile."""
+"""Resets with a real API server and the operator: exactly one complete new run, whatever happens meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,14 +34,14 @@ def nap(name: str, duration: str) -> Json:
     return {"name": name, "sleep": {"duration": duration}}
 
 
-def tell(namespace: Cluster, name: str, value: object, workflow_id: str = "long") -> None:
+def signal(namespace: Cluster, name: str, value: object, workflow_id: str = "long") -> None:
     """Have another run signal the open run of a workflow ID."""
-    step = {"name": "tell", "signal": {"workflowId": workflow_id, "name": name, "input": value}}
-    namespace.start(f"tell-{workflow_id}-{name}", {"inline": {"steps": [step]}})
+    step = {"name": "signal", "signal": {"workflowId": workflow_id, "name": name, "input": value}}
+    namespace.start(f"signal-{workflow_id}-{name}", {"inline": {"steps": [step]}})
 
 
 def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -> int:
-    """Id of an event of a run, once it is there."""
+    """The ID of an event of a run, once it exists."""
 
     def look() -> int:
         if "history" not in ((namespace.get("workflowrun", run) or {}).get("status") or {}):
@@ -56,7 +56,7 @@ def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -
 
 @pytest.fixture
 async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Asker]:
-    """Asks for a reset, as whoever sees to an Operation does."""
+    """Request a reset, as the controller of Operations does."""
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         definitions = Definitions(client)
@@ -76,9 +76,7 @@ async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.mark.slow
-async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_mended(
-    namespace: Cluster, ask: Asker
-) -> None:
+async def test_a_failed_run_is_reset_and_continues_with_the_fixed_workflow(namespace: Cluster, ask: Asker) -> None:
     work = python("activity.complete('worked')")
     first = {"name": "first", "activity": {"name": "work"}}
     tidy = [{"name": "tidy", "steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}]
@@ -92,7 +90,7 @@ async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_men
     made = await ask("fails", eventId=event(namespace, "fails", ev.ActivityTaskCompleted), reason="mended")
     status = namespace.closed(made.name)
     assert status["phase"] == "Completed"
-    # What had been done is not done again, and what `run` means does not change.
+    # Completed work is not repeated, and the meaning of `run` does not change.
     assert status["output"] == f"worked by fails {before['runId']}"
     assert status["firstRunId"] == before["runId"]
     assert status["runId"] == made.run_id != before["runId"]
@@ -101,10 +99,10 @@ async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_men
     check_history(run)
     old, new = (namespace.whole(name)["status"]["history"]["events"] for name in ("fails", made.name))
     assert new[: made.event_id] == old[: made.event_id]
-    told = new[made.event_id]
-    assert (told["eventType"], told["reason"], told["identity"]) == ("WorkflowTaskFailed", "mended", "ada")
-    assert told["cause"] == "ResetWorkflow"
-    assert (told["baseRunId"], told["newRunId"]) == (before["runId"], made.run_id)
+    reported = new[made.event_id]
+    assert (reported["eventType"], reported["reason"], reported["identity"]) == ("WorkflowTaskFailed", "mended", "ada")
+    assert reported["cause"] == "ResetWorkflow"
+    assert (reported["baseRunId"], reported["newRunId"]) == (before["runId"], made.run_id)
     assert namespace.closed("fails") == before
     # The newest decision of the steps is meant, not one of `finally`.
     assert (await ask("fails", "op-3", to=ResetPoint.LAST_WORKFLOW_TASK)).event_id == made.event_id
@@ -114,7 +112,7 @@ async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_men
     check_history(namespace.whole(again.name))
 
 
-async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_that_is_asked(
+async def test_repeated_reset_requests_terminate_an_open_run_and_create_one_new_run(
     namespace: Cluster, ask: Asker
 ) -> None:
     loop = {"items": "${lists.range(150)}", "maxConcurrency": 20}
@@ -128,7 +126,7 @@ async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_
     namespace.start("long", {"inline": {"steps": steps}})
     namespace.wait("a segment", lambda: namespace.segments(namespace.get("workflowrun", "long") or {}), seconds=600)
     last = event(namespace, "long", ev.TimerFired, 150)
-    tell(namespace, "go", "heard")
+    signal(namespace, "go", "heard")
     event(namespace, "long", ev.WorkflowExecutionSignaled)
     answers = await asyncio.gather(*(ask("long", eventId=last) for _ in range(5)))
     assert len(set(answers)) == 1
@@ -137,7 +135,7 @@ async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_
     assert old["phase"] == "Terminated"
     assert f"reset to event {last} of `long`, as `{made.name}`" in old["failure"]["message"]
     event(namespace, made.name, ev.WorkflowExecutionSignaled)
-    tell(namespace, "finish", None)
+    signal(namespace, "finish", None)
     status = namespace.closed(made.name)
     assert status["output"] == "heard"
     assert await ask("long", eventId=last) == made
@@ -148,7 +146,7 @@ async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_
     assert check_history(namespace.whole("long")).closed
 
 
-async def test_a_point_at_which_nothing_is_decided_is_refused_and_others_are_named(
+async def test_a_reset_to_an_event_without_a_decision_is_rejected_with_valid_ones(
     namespace: Cluster, ask: Asker
 ) -> None:
     namespace.start("waits", {"inline": {"steps": [nap("short", "1s"), nap("long", "1h")]}})
@@ -170,9 +168,7 @@ async def _taken(namespace: Cluster, ask: Asker) -> None:
     await ask("waits", "op-9", eventId=1)
 
 
-async def test_children_from_before_the_point_are_kept_and_later_ones_close_with_the_old_run(
-    namespace: Cluster, ask: Asker
-) -> None:
+async def test_a_reset_keeps_earlier_children_and_closes_later_ones(namespace: Cluster, ask: Asker) -> None:
     waits = {"name": "wait", "waitForSignal": {"name": "go"}}
     namespace.apply(workflow("waits", waits, {"name": "end", "return": {"output": "${run.runId}"}}))
     child = {"workflow": {"name": "waits"}}
@@ -190,8 +186,8 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
     }
     made = await ask("parent", eventId=point)
     event(namespace, made.name, ev.ChildWorkflowExecutionStarted, 1)
-    tell(namespace, "go", None, "early")
-    tell(namespace, "go", None, "late-parent")
+    signal(namespace, "go", None, "early")
+    signal(namespace, "go", None, "late-parent")
     status = namespace.closed(made.name)
     assert status["phase"] == "Completed"
     early, late = children["early"]["metadata"], children["late-parent"]["metadata"]
@@ -202,14 +198,16 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
     assert kept is not None
     assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == [made.run_id]
     check_history(namespace.whole(made.name))
-    # The child stays when the run goes that it was of.
+    # The child is kept when its former parent is deleted.
     namespace.delete("workflowrun", "parent")
     assert namespace.get("workflowrun", early["name"]) is not None
 
 
 @pytest.mark.slow
 @pytest.mark.own
-async def test_the_operator_may_go_away_at_any_time(namespace: Cluster, ask: Asker, own_operator: Process) -> None:
+async def test_a_run_can_be_reset_while_the_operator_is_down(
+    namespace: Cluster, ask: Asker, own_operator: Process
+) -> None:
     slow = python("import time; time.sleep(3); activity.complete('worked')")
     steps = [nap("first", "1s"), {"name": "work", "activity": {"name": "work"}}]
     namespace.start("interrupted", {"inline": {"activities": [slow], "steps": steps}})

@@ -1,4 +1,4 @@
-"""Who may do what: the roles of the chart, as installed, asked as the people that they are bound to."""
+"""Permissions: the roles of the chart, as installed, checked by impersonating the users that they are bound to."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def operation(**request: Json) -> Json:
 
 
 @pytest.mark.parametrize("role", MAY)
-def test_a_role_may_do_just_this(namespace: Cluster, role: str) -> None:
+def test_each_role_has_exactly_its_permissions(namespace: Cluster, role: str) -> None:
     namespace("create", "rolebinding", "who", f"--clusterrole={role}", "--user=ada")
     asked = {f"{verb} {kind}" for kind in PLURALS for verb in ("get", "list", "watch", "create", "update", "patch")}
     asked |= {f"{verb} {kind}" for kind in PLURALS for verb in ("delete", "deletecollection")} | STATUS
@@ -45,7 +45,7 @@ def test_a_role_may_do_just_this(namespace: Cluster, role: str) -> None:
             resource += rest.split()[0] if rest.startswith("/") else ""
             granted |= {f"{verb} {resource}" for verb in rule.rpartition("[")[2].rstrip("] ").split()}
     assert granted & asked == MAY[role]
-    # The API server's own word, for some of each.
+    # The review of the API server, for some of each.
     for one in ("create operations", "create workflowruns", "get workflows", "patch workflowruns/status"):
         verb, _, resource = one.partition(" ")
         whole = f"{resource.partition('/')[0]}.perdure.dev"
@@ -54,7 +54,7 @@ def test_a_role_may_do_just_this(namespace: Cluster, role: str) -> None:
         assert done.stdout.strip() == ("yes" if one in MAY[role] else "no"), one
 
 
-def test_who_is_on_call_asks_runs_and_changes_nothing_else(namespace: Cluster) -> None:
+def test_the_on_call_role_can_operate_on_runs_and_change_nothing_else(namespace: Cluster) -> None:
     namespace("create", "rolebinding", "who", "--clusterrole=perdure-on-call", "--user=ada")
     namespace("create", "rolebinding", "reader", "--clusterrole=view", "--user=bob")
     signal = {"name": "go", "waitForSignal": {"name": "go"}}

@@ -1,4 +1,4 @@
-"""Nobody but the operator says what a run is to other runs: the policy of the chart, as installed.
+"""Only the operator can set relations between runs: the policy of the chart, as installed.
 
 The callers are impersonated: an editor of the namespace, who may create and change runs there, and the operator.
 """
@@ -46,7 +46,7 @@ def owner(kind: str, uid: str = UID, **more: Any) -> Json:
 
 
 def create(scene: Cluster, who: str, name: str, **metadata: Any) -> str:
-    """Create a run as somebody; the refusal, or nothing."""
+    """Create a run as a user, and return the error, if any."""
     manifest = run_manifest(name, WAITS)
     manifest["metadata"] |= metadata
     done = scene.run("create", who, "-f", "-", stdin=yaml.safe_dump(manifest))
@@ -54,12 +54,12 @@ def create(scene: Cluster, who: str, name: str, **metadata: Any) -> str:
 
 
 def patch(scene: Cluster, who: str, name: str, **metadata: Any) -> str:
-    """Patch a run as somebody; the refusal, or nothing."""
+    """Patch a run as a user, and return the error, if any."""
     done = scene.run("patch", who, "wfr", name, "--type=merge", "-p", json.dumps({"metadata": metadata}))
     return done.stderr if done.returncode else ""
 
 
-def test_only_the_operator_makes_runs_that_say_what_they_are_to_others(scene: Cluster) -> None:
+def test_only_the_operator_creates_runs_with_relations(scene: Cluster) -> None:
     for forged in ANNOTATIONS:
         assert "perdure-runs" in create(scene, EDITOR, "forged", annotations=forged), forged
     for forged in LABELS:
@@ -69,7 +69,7 @@ def test_only_the_operator_makes_runs_that_say_what_they_are_to_others(scene: Cl
     assert not create(scene, OPERATOR, "child", annotations=ANNOTATIONS[0], labels=LABELS[0])
 
 
-def test_nobody_else_says_so_later_changes_it_or_takes_it_away(scene: Cluster) -> None:
+def test_users_cannot_add_change_or_remove_relations(scene: Cluster) -> None:
     assert not create(scene, EDITOR, "plain")
     assert not create(scene, OPERATOR, "child", annotations=ANNOTATIONS[0], labels=LABELS[0])
     for forged in ANNOTATIONS:
@@ -87,7 +87,7 @@ def test_nobody_else_says_so_later_changes_it_or_takes_it_away(scene: Cluster) -
 
 
 def owners(scene: Cluster) -> Json:
-    """A Schedule and a Workflow that exist: the garbage collector deletes what belongs to none."""
+    """A Schedule and a Workflow that exist: the garbage collector deletes objects whose owners are missing."""
     template = {"workflowRunTemplate": {"spec": WAITS}, "paused": True}
     specs: Json = {"Schedule": template, "Workflow": {"steps": [{"name": "rest", "sleep": {"duration": "1s"}}]}}
     made: Json = {}
@@ -99,7 +99,7 @@ def owners(scene: Cluster) -> Json:
     return made
 
 
-def test_only_the_operator_makes_a_run_belong_to_a_schedule_run_or_dead_letter(scene: Cluster) -> None:
+def test_only_the_operator_sets_a_schedule_run_or_dead_letter_as_owner(scene: Cluster) -> None:
     there = owners(scene)
     free, own = [there["Workflow"], owner("Other") | {"apiVersion": "example.com/v1"}], there["Schedule"]
     for kind in ("Schedule", "WorkflowRun", "DeadLetter"):
@@ -116,8 +116,8 @@ def test_only_the_operator_makes_a_run_belong_to_a_schedule_run_or_dead_letter(s
     assert not patch(scene, EDITOR, "own", labels={"app": "shop"})
 
 
-def test_runs_of_a_deleted_schedule_can_be_left(scene: Cluster) -> None:
-    """The garbage collector takes their owner references away, which others must not."""
+def test_runs_of_a_deleted_schedule_can_be_orphaned(scene: Cluster) -> None:
+    """The garbage collector removes their owner references, which others must not."""
     owned = owners(scene)["Schedule"] | {"controller": True, "blockOwnerDeletion": True}
     assert not create(scene, OPERATOR, "own", ownerReferences=[owned])
     scene("delete", EDITOR, "schedule", "nightly", "--cascade=orphan")

@@ -1,4 +1,4 @@
-"""An operator that is told to stop has nothing to wait for, and stops."""
+"""An operator stops immediately on a signal."""
 
 import http.client
 import os
@@ -56,6 +56,6 @@ def test_a_signal_ends_the_operator_without_waiting_for_tasks_that_hang(namespac
     finally:
         process.kill()
         process.wait()
-    told = log.read_text()
-    assert "Signal SIGTERM is received" in told
-    assert "Hung tasks stopping is skipped: no tasks given" in told
+    reported = log.read_text()
+    assert "Signal SIGTERM is received" in reported
+    assert "Hung tasks stopping is skipped: no tasks given" in reported

@@ -18,7 +18,7 @@ WAITS = {"workflow": {"name": "not-there"}}
 
 def test_a_run_whose_name_is_taken_starts_under_another_name(namespace: Cluster) -> None:
     first = datetime.fromtimestamp(now().timestamp() // EVERY * EVERY, UTC)
-    # All that the next minutes may need: which time is the first that is started is not decided here.
+    # All names of the next minutes: the test does not determine which time starts first.
     times = [first + timedelta(seconds=EVERY * number) for number in range(30)]
     names = [Start(nominal=time, actual=time).run_name("busy") for time in times]
     foreign = [run_manifest(name, WAITS) for name in names]
@@ -45,9 +45,9 @@ def test_a_run_whose_name_is_taken_starts_under_another_name(namespace: Cluster)
     assert "ownerReferences" not in other["metadata"]
     assert not (other.get("status") or {}).get("completionTime")
 
-    def told() -> bool:
+    def reported() -> bool:
         events = namespace.list("events", "--field-selector=reason=RunNameTaken")
         return any(f"WorkflowRun `{taken}` exists" in event.get("message", event.get("note", "")) for event in events)
 
-    namespace.wait("an Event", told)
+    namespace.wait("an Event", reported)
     namespace.delete("schedule", "busy")

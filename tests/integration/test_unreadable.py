@@ -1,4 +1,4 @@
-"""Objects that the API server takes and the operator cannot read: each gets a condition, and each Operation on it an answer."""
+"""Objects that the API server accepts but the operator cannot read: each gets a condition, and its Operations an answer."""
 
 import json
 from typing import Any
@@ -58,7 +58,7 @@ def every_hour(template: Json) -> Json:
     return {"intervals": [{"every": "1h"}], "workflowRunTemplate": {"spec": template}}
 
 
-def test_runs_whose_dates_do_not_exist_fail_and_operations_on_them_are_answered(namespace: Cluster) -> None:
+def test_runs_with_nonexistent_dates_fail_and_their_operations_are_answered(namespace: Cluster) -> None:
     naps = [inline({"name": "nap", "sleep": {"until": time}}) for time in IMPOSSIBLE]
     create(namespace, *(run_manifest(f"nap-{n}", spec) for n, spec in enumerate(naps)))
     for number in range(len(naps)):
@@ -68,7 +68,7 @@ def test_runs_whose_dates_do_not_exist_fail_and_operations_on_them_are_answered(
 
 
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
-def test_the_first_and_the_last_time_are_times(namespace: Cluster, time: str) -> None:
+def test_the_earliest_and_the_latest_time_are_accepted(namespace: Cluster, time: str) -> None:
     longest = "99999d"
     until = inline({"name": "nap", "sleep": {"until": time}})
     create(namespace, run_manifest("nap", {**until, "executionTimeout": longest, "runTimeout": longest}))
@@ -89,7 +89,7 @@ def test_the_first_and_the_last_time_are_times(namespace: Cluster, time: str) ->
     ],
     ids=["set", "search attribute", "input"],
 )
-def test_a_run_whose_values_nest_deep_fails_and_says_where(namespace: Cluster, spec: Json, said: str) -> None:
+def test_a_run_with_deeply_nested_values_fails_with_the_path(namespace: Cluster, spec: Json, said: str) -> None:
     create(namespace, run_manifest("deep", spec))
     assert said in failed(namespace, "deep")
 
@@ -113,7 +113,7 @@ def test_a_schedule_whose_runs_could_not_start_is_not_ready(namespace: Cluster, 
     assert said in message
 
 
-def test_a_workflow_that_cannot_be_read_is_not_ready_and_its_runs_say_so(namespace: Cluster) -> None:
+def test_an_unreadable_workflow_is_not_ready_and_fails_its_runs(namespace: Cluster) -> None:
     odd: Any = {"image": "i", "odd": DEEP}
     activity = {"name": "a", "startToCloseTimeout": "1m", "container": odd}
     steps = [{"name": "s", "activity": {"name": "a"}}]
@@ -130,7 +130,7 @@ def test_a_workflow_that_cannot_be_read_is_not_ready_and_its_runs_say_so(namespa
     assert reason == "Done"
 
 
-def test_an_operation_whose_dates_do_not_exist_is_answered(namespace: Cluster) -> None:
+def test_an_operation_with_a_nonexistent_date_is_answered(namespace: Cluster) -> None:
     create(namespace, manifest("Schedule", "hourly", every_hour(inline(STAY))))
     backfill = {"startTime": "2027-02-28T23:59:60Z", "endTime": "2027-03-01T00:00:00Z"}
     asked = manifest("Operation", "fill", {"target": {"kind": "Schedule", "name": "hourly"}, "backfill": backfill})

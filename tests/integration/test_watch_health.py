@@ -1,4 +1,4 @@
-"""An operator whose watches are dead: the sweep finds what they have not told, and the liveness probe says so.
+"""An operator with stale watches: resyncs find the missed changes, and the liveness probe fails.
 
 The operator of these tests has no watches at all; the API server is real.
 """
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.cluster
 
 @asynccontextmanager
 async def at_work(cluster: Cluster) -> AsyncIterator[Manager]:
-    async with blind_manager(cluster) as manager:
+    async with manager_without_events(cluster) as manager:
         work = asyncio.create_task(manager.run())
         try:
             yield manager
@@ -42,7 +42,7 @@ async def at_work(cluster: Cluster) -> AsyncIterator[Manager]:
 
 
 @asynccontextmanager
-async def blind_manager(cluster: Cluster) -> AsyncIterator[Manager]:
+async def manager_without_events(cluster: Cluster) -> AsyncIterator[Manager]:
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         recorder = Recorder(client, instance="test")
         tools = Tools(
@@ -65,7 +65,7 @@ def start(cluster: Cluster, name: str, duration: str) -> Json:
     return made
 
 
-async def test_what_no_watch_tells_is_found_by_the_second_resync_and_probed_after_the_third(
+async def test_missed_changes_are_found_by_the_second_resync_and_fail_the_probe_after_the_third(
     namespace: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
@@ -73,11 +73,11 @@ async def test_what_no_watch_tells_is_found_by_the_second_resync_and_probed_afte
         await manager.first_lists.wait()
         number = 0
         while manager.trouble() is None:
-            assert number < 10, "no number of missed changes makes a dead watch"
+            assert number < 10, "missed changes never make the watch stale"
             start(namespace, f"nap-{number}", "1h")
             # The deployed operator writes to a new run; a second write between the two resyncs would hide that it was missed.
             await asyncio.to_thread(namespace.condition, "workflowrun", f"nap-{number}", "Running")
-            await manager.resync()  # sees it for the first time: the watch may be about to tell
+            await manager.resync()  # sees it for the first time: the event may still arrive
             await manager.resync()  # sees it again
             number += 1
         assert number >= 3
@@ -86,7 +86,9 @@ async def test_what_no_watch_tells_is_found_by_the_second_resync_and_probed_afte
         assert manager.trouble() is None, "the watch has told of something: it lives"
 
 
-async def test_a_watch_that_lags_brings_no_closed_run_back(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lagging_watch_does_not_bring_back_a_closed_run(
+    namespace: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     async with at_work(namespace) as manager:
         made = start(namespace, "brief", "1s")

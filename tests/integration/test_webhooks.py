@@ -1,4 +1,4 @@
-"""Webhooks with a real API server: what the operator may read, and requests to the deployed operator."""
+"""Webhooks with a real API server: permissions of the operator, and requests to the deployed operator."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""A schedule in its own world: it is woken when it is due, its runs close on request, and it can be killed.
+"""A schedule in a simulated world: it is woken when due, its runs close on request, and it can be killed.
 
 What is committed here is JSON, as it is in a cluster: nothing but that survives a crash.
 """
@@ -79,7 +79,7 @@ class Drive:
         self.told += [note.reason.value for note in transition.notes]
 
     def do(self, count: int | None = None) -> None:
-        """Do what is committed; only so many runs before a crash."""
+        """Execute the committed work; a crash limits the number of created runs."""
         for run in self.state.running:
             if run.name not in self.open:
                 if count == 0:
@@ -94,7 +94,7 @@ class Drive:
                 self.asked.append(("cancel", run.name))
 
     def advance(self, *happened: inp.ScheduleInput) -> dict[str, Answer]:
-        """One pass, and more if it wants more."""
+        """One reconciliation, and further ones if requested."""
         answers: dict[str, Answer] = {}
         while True:
             transition = self.decide(*happened)
@@ -107,7 +107,7 @@ class Drive:
             happened = ()
 
     def until(self, end: datetime) -> None:
-        """Let time pass, waking when it wants to."""
+        """Advance time, waking the schedule when it is due."""
         self.advance()
         while (wake := next_wake(self.rules, self.state, self.now)) is not None and wake <= end:
             self.now = max(self.now, wake)
@@ -139,7 +139,7 @@ class Drive:
         )
 
     def close_all(self) -> None:
-        """Everything completes at once."""
+        """Complete all open runs."""
         names, self.open = sorted(self.open), set()
         self.advance(*(inp.RunClosed(name=name, outcome=RunOutcome.COMPLETED, time=self.now) for name in names))
 

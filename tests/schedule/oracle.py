@@ -88,7 +88,7 @@ def item(chance: random.Random, name: str) -> tuple[str, set[int]]:
     near = {"year": (2010, 2027)}.get(name, (low, high))
     first = chance.randint(*near)
     last = chance.randint(first, high)
-    if name == "second":  # every second of a day says no more than some of them
+    if name == "second":  # some seconds of a day suffice
         last, high = first + min(2, last - first), min(high, first + 20)
     step = chance.randint(1, 9)
     written = {"month": [*" ", *MONTHS], "dayOfWeek": WEEKDAYS}.get(name)

@@ -83,7 +83,7 @@ def test_a_backfill_never_includes_the_future() -> None:
     assert len(drive.made) == 3
 
 
-def test_a_backfill_of_too_many_times_is_refused() -> None:
+def test_a_backfill_of_too_many_times_is_rejected() -> None:
     drive = Drive(rules())
     asked = inp.BackfillRequested(request_id="b", start=datetime(1, 1, 1, tzinfo=UTC), end=T0)
     answer = drive.advance(asked)["b"]
@@ -115,7 +115,7 @@ def test_12_a_triggered_run_is_not_cancelled_with_the_others() -> None:
     assert [start.nominal for start in drive.state.buffer] == [T0 + 2 * M]
 
 
-def test_a_backfill_whose_search_is_too_long_is_answered_and_blocks_nothing() -> None:
+def test_a_backfill_with_a_too_long_search_is_rejected_and_blocks_nothing() -> None:
     drive = Drive(
         rules(cron=[], intervals=[{"every": "1s"}], exclude=[{"second": "0-59/2"}, {"second": "1-59/2"}], paused=True)
     )

@@ -39,7 +39,7 @@ def item(chance: random.Random, low: int, high: int, names: list[str]) -> str:
     ways = ["*", f"*/{step}", write(first), f"{first}/{step}", f"{write(first)}-{write(last)}"]
     ways += [f"{write(first)}-{write(last)}/{step}", f"{write(last)}-{write(first)}"]
     if low == 2000:
-        ways = [ways[0], ways[2], *ways[3:6]]  # `*/7` begins in another year, and no range of years goes round
+        ways = [ways[0], ways[2], *ways[3:6]]  # `*/7` starts in another year, and a range of years does not wrap
     elif (first, last) == (0, 7):
         ways = ways[:4]  # Sunday to Sunday
     return chance.choice(ways)
@@ -70,7 +70,7 @@ def cron(chance: random.Random) -> str:
 
 
 def by_croniter(line: str, start: datetime) -> list[datetime]:
-    """The first times after `start`; none that a search of 40 years does not reach."""
+    """The first times after `start`, within 40 years."""
     reference = croniter(line, start, day_or=False, second_at_beginning=True)
     found: list[datetime] = []
     while len(found) < COUNT:

@@ -63,7 +63,7 @@ def test_retries_end_when_the_next_time_comes() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=70 * S), pauseOnFailure=False))
     drive.until(T0 + M)
     drive.close(name(1), RunOutcome.FAILED)
-    assert drive.state.retry is None  # it would begin after the next time
+    assert drive.state.retry is None  # it would start after the next time
     drive.edit(RetryPolicy(initial_interval=40 * S))
     drive.until(T0 + 2 * M)
     drive.close(name(2), RunOutcome.FAILED)

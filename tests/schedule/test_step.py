@@ -21,7 +21,7 @@ def test_a_time_starts_a_run_that_is_named_after_it() -> None:
     assert drive.state.recent[0].nominal == T0 + M
 
 
-# A run is open from minute 1 on: what the policies make of minutes 2, 3 and 4, and what happens when it closes.
+# A run is open from minute 1 on: the effect of each policy on minutes 2, 3 and 4, and on its close.
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_time_starts_a_run_that_is_named_after_it() -> None:
     ],
     ids=[policy.value for policy in OverlapPolicy],
 )
-def test_11_12_13_overlap(  # noqa: PLR0917 (the columns of the table)
+def test_11_12_13_overlap_policies(  # noqa: PLR0917 (the columns of the table)
     policy: OverlapPolicy,
     meanwhile: list[int],
     asked: list[tuple[str, str]],
@@ -233,7 +233,7 @@ def test_pause_and_unpause_are_answered_and_applied_once() -> None:
     drive = Drive(rules())
     assert drive.advance(inp.SchedulePauseRequested(request_id="p"))["p"].ok
     assert drive.advance(inp.ScheduleUnpauseRequested(request_id="u"))["u"].ok
-    # The operator that asked was killed before it noted the answer, and asks again.
+    # The operator was killed before it recorded the answer, and repeats its request.
     assert drive.advance(inp.SchedulePauseRequested(request_id="p"))["p"].ok
     assert drive.state.paused is None
     drive.edit(paused=True)
@@ -273,7 +273,7 @@ def test_actions_run_out_in_the_middle_of_catching_up() -> None:
 
 
 def test_19_the_last_completion_result_is_that_of_the_run_that_completed_last() -> None:
-    """A (1..7), B (2..4) and C (3..5) overlap: each run is given what had completed last when it started."""
+    """A (1..7), B (2..4) and C (3..5) overlap: each run gets the result of the last completed run at its start."""
     drive = Drive(rules(overlapPolicy="AllowAll"))
     drive.until(T0 + 4 * M - S)
     drive.close(name(2), result="B")
@@ -336,7 +336,7 @@ def test_a_run_whose_name_is_taken_gets_another_name() -> None:
     assert drive.state.counts.actions == 1
     assert "RunNameTaken" in drive.told
     assert run.name in drive.open
-    # It is not started once more when times are looked at again, and what is known of the old name changes nothing.
+    # It is not started again when times are searched again, and news about the old name changes nothing.
     drive.edit(cron=["* * * * *"], catchupWindow="1h")
     drive.advance(inp.NameTaken(name=name(1), uid="foreign"))
     assert [each.name for each in drive.state.running] == [run.name]
@@ -344,7 +344,7 @@ def test_a_run_whose_name_is_taken_gets_another_name() -> None:
     assert drive.state.recent[0].status == "Completed"
 
 
-def test_a_run_without_a_free_name_is_refused() -> None:
+def test_a_run_without_a_free_name_is_rejected() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     names = []

@@ -1,4 +1,4 @@
-"""Schedules in a world where anything happens at any time, and the operator is killed between any two steps.
+"""Schedules with random events at random times, and kills of the operator between any two steps.
 
 Conservation: each time that was due is started, skipped, missed, dropped or waiting: none is lost, none counts twice.
 """
@@ -24,7 +24,7 @@ PAUSES = ("pause", "unpause")
 
 
 def happen(drive: Drive, chance: Random, *, pauses: bool) -> None:
-    """One thing happens; perhaps the operator is killed on the way."""
+    """Apply one random event; the operator may be killed during it."""
     drive.now += chance.choice([S, 20 * S, M, 3 * M, 20 * M]) * chance.random()
     happened: list[inp.ScheduleInput] = [
         inp.RunClosed(name=name, outcome=chance.choice(list(RunOutcome)), time=drive.now, result=name)
@@ -47,7 +47,7 @@ def happen(drive: Drive, chance: Random, *, pauses: bool) -> None:
         for each in happened:
             if isinstance(each, inp.RunClosed):
                 drive.open.discard(each.name)
-    drive.do(chance.choice([None, None, 0, 1]))  # killed after the commit, before all runs were made
+    drive.do(chance.choice([None, None, 0, 1]))  # killed after the commit, before all runs were created
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)), st.sampled_from(["10s", "2m", "1h"]))
@@ -111,7 +111,7 @@ def test_overlap_policies_keep_their_invariants(chance: Random, policy: OverlapP
 @given(st.randoms(use_true_random=False), st.sampled_from(["0s", "50s"]), st.booleans())
 @settings(max_examples=CASES)
 def test_each_time_starts_once_with_a_clock_that_jumps(chance: Random, jitter: str, pauses: bool) -> None:
-    """Whatever the clock does, it ends up right; each time from then on is started, and none twice."""
+    """The clock may jump, but is right in the end. From then on, each time starts exactly once."""
     drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="3m", jitter=jitter))
     real = T0
     for number in range(20):
@@ -150,7 +150,7 @@ def test_times_are_processed_in_ranges_that_do_not_overlap() -> None:
 @given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)))
 @settings(max_examples=CASES)
 def test_retries_wait_for_their_time_and_respect_pauses(chance: Random, policy: OverlapPolicy) -> None:
-    """What fails is started again: never while paused, never once its next time was due, never at the cost of that."""
+    """A failed run is retried, but never while paused and never after the next time was due."""
     again = RetryPolicy(initial_interval=chance.choice([5 * S, 40 * S]), maximum_attempts=4)
     remaining = chance.choice([None, 1, 3])
     drive = Drive(rules(again, overlapPolicy=policy.value, remainingActions=remaining))

@@ -193,7 +193,7 @@ def test_4_jitter_is_the_same_each_time_and_never_reaches_the_next_time() -> Non
     other = list(islice(found.dues(utc(2026, 1, 1), "default/weekly"), 500))
     assert [due.actual for due in other] != [due.actual for due in dues]
     assert [due.nominal for due in other] == [due.nominal for due in dues]
-    # A search that begins later sees the same.
+    # A search that starts later finds the same.
     assert list(islice(found.dues(dues[9].nominal, "default/nightly"), 10)) == dues[10:20]
 
 
@@ -224,7 +224,7 @@ def test_the_hash_of_jitter_never_changes() -> None:
 
 
 @pytest.mark.parametrize("year", [1, 1969, 9999])
-def test_a_search_may_begin_at_any_instant(year: int) -> None:
+def test_a_search_can_start_at_any_instant(year: int) -> None:
     noon = times(cron=["0 12 * * *"], timeZone="America/New_York")
     found = next(noon.nominal(datetime(year, 1, 1, tzinfo=UTC)), None)
     assert found == (None if year == 9999 else utc(2000, 1, 1, 17))

@@ -49,7 +49,7 @@ def test_times_around_an_odd_change_of_clocks_are_those_of_brute_force(name: str
         assert found == brute_force(wanted, minutes), wanted
         some += bool(found)
         if found:
-            # Asked from any instant in between, it goes on the same.
+            # A search from any instant in between continues in the same way.
             after = start + chance.random() * (end - start)
             assert next(times.nominal(after), None) == next((at for at in found if at > after), None)
     assert some > CASES // 10

@@ -20,7 +20,7 @@ from simulated.world import Result, Setting, simulate
 
 
 def main() -> int:
-    """Run what the arguments ask for; the number of seeds that have failed, at most 100."""
+    """Run the simulations selected by the arguments, and return the number of failed seeds, at most 100."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.execve(
             sys.executable, [sys.executable, "-m", "simulated", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _play(scenario: str, options: argparse.Namespace) -> int:
-    """Run the seeds of a scenario, and print what came of them; how many have failed."""
+    """Run the seeds of a scenario, print their outcomes, and return how many failed."""
     began, seeds, failed, runs, virtual = time.monotonic(), 0, 0, 0, 0.0
     for setting, result in _results(scenario, options):
         seeds += 1
@@ -64,7 +64,7 @@ def _play(scenario: str, options: argparse.Namespace) -> int:
             _show(scenario, setting, result)
             if options.until_failure:
                 break
-        elif options.seeds == 1:
+        elif options.seeds == 1 or options.digest:
             print(
                 f"seed {setting.seed}: {result.runs} runs, {result.pods} pods, {result.writes} writes in "
                 f"{result.seconds:.0f} s, digest {result.digest}"

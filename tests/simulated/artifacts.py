@@ -1,4 +1,4 @@
-"""Runs that pass artifacts to each other, and a check at every upload, start and deletion that none is lost or left behind."""
+"""Runs that pass artifacts to each other, with a check at every upload, start and deletion that none is lost or leaked."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ CHAIN = {
 
 
 class Store:
-    """The objects of an artifact store, and what pods do with it."""
+    """The objects of an artifact store, and how pods use it."""
 
     def __init__(self, world: World, random: Random) -> None:
         self.world = world
@@ -78,7 +78,7 @@ class Store:
         world.server.observers.append(self._observe)
 
     def script(self, pod: Object) -> ContainerExit:
-        """What a pod does: one that deletes artifacts does so when it starts."""
+        """The behavior of a pod: one that deletes artifacts does so when it starts."""
         after = self.random.uniform(0.5, 6)
         names = pod["metadata"]["labels"]
         if labels.ARTIFACT_STORE_LABEL in names:
@@ -120,7 +120,8 @@ class Store:
     def _upload(self, pod: Object) -> None:
         for status in pod["status"].get("initContainerStatuses") or ():
             report = json.loads(status["state"]["terminated"]["message"])
-            keys = {f"{report['at']}/{name}" for name in report["files"]} - self.uploaded
+            keys = {f"{report['at']}/{name}" for name in report["files"]} | set(report.get("log", ())[:1])
+            keys -= self.uploaded
             self.objects |= keys
             self.uploaded |= keys
 

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Final
 
 from perdure.api import labels
+from perdure.controller.expired_objects import CACHED_RESULTS
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.storage import Object
 from simulated.definitions import activity, step
@@ -83,7 +84,7 @@ async def caching(world: World) -> None:
     await world.trouble(200)
     await world.calm(400)
     await world.rest()
-    for i in range(2):  # without trouble, the second run uses the results of the first
+    for i in range(2):  # without faults, the second run uses the results of the first
         world.create("WorkflowRun", f"late{i}", {"inline": CACHED, "input": {"one": "e", "two": "e"}})
         await asyncio.sleep(60)
     await world.rest()
@@ -91,7 +92,7 @@ async def caching(world: World) -> None:
     answers.check()
     if [result["key"] for _, result in answers.used].count("e") < 2:
         world.checker.fail("a result was not used")
-    await asyncio.sleep(MAX_AGE.total_seconds() + 120)
+    await asyncio.sleep(MAX_AGE.total_seconds() + CACHED_RESULTS.seconds + 60)
     if left := [each["metadata"]["name"] for each in world.server.of("cachedresults")]:
         world.checker.fail(f"expired results are left: {left[:5]}")
     await world.rest()

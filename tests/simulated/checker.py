@@ -1,4 +1,4 @@
-"""What must hold whatever happens, checked at every write and at the end (docs/architecture.md: Invariants).
+"""Invariants, checked at every write and at the end (docs/architecture.md: Invariants).
 
 At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is open.
 No name of a pod or run is used twice, and no attempt follows one that has succeeded. Nothing that is still waited for is deleted
@@ -24,7 +24,7 @@ _MOST_VIOLATIONS = 10
 
 
 class Checker:
-    """Watches every write, and notes what must not happen."""
+    """Observes every write, and records violations of invariants."""
 
     def __init__(self, server: ApiServer, operators: set[str]) -> None:
         """`operators` are the names of those whose writes are judged."""
@@ -55,7 +55,7 @@ class Checker:
     def _observe(self, write: Write) -> None:
         if labels.FLEET_LABEL in (write.after["metadata"].get("labels") or {}):
             return
-        if write.key.plural != "pods" or write.type != "DELETED":  # pods are kept for a while, and go when that is over
+        if write.key.plural != "pods" or write.type != "DELETED":  # pods are kept for a while, and then deleted
             self.writes[write.actor] += 1
         judged = write.actor in self._operators
         match write.key.plural:
@@ -99,7 +99,7 @@ class Checker:
             self._at(write, "is deleted while its run waits for it")
 
     def _waiting(self, pod: Object) -> Object | None:
-        """The open activity that waits for the pod, in its run as it is now; None if nothing does."""
+        """The open activity that waits for the pod, in the current state of its run; None if there is none."""
         meta = pod["metadata"]
         owner = next((each for each in meta.get("ownerReferences") or () if each["kind"] == "WorkflowRun"), None)
         run = self._server.objects.get(ObjectKey("workflowruns", meta["namespace"], owner["name"])) if owner else None
@@ -139,7 +139,7 @@ class Checker:
         self._histories.check_write(write)
 
     def _check_schedule(self, write: Write) -> None:
-        """A Schedule stops following a run only when that has ended, with all that continue it."""
+        """A Schedule stops following a run only when the run and its successors have closed."""
         before, after = (
             {run["runId"]: run["name"] for run in state(each).get("running") or () if run.get("runId")}
             for each in (write.before or {}, write.after)
@@ -152,7 +152,7 @@ class Checker:
     # At the end
 
     def finish(self) -> None:
-        """Check what must be so once everything has come to rest."""
+        """Check the invariants of the final state."""
         for obj in self._server.of("pods"):
             meta = obj["metadata"]
             if _held(obj):

@@ -27,7 +27,7 @@ _BRIEF_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Asked(NamedTuple):
-    """One request, the same for both servers but for the versions and UIDs in it."""
+    """One request, the same for both servers except for versions and UIDs."""
 
     method: str
     path: str
@@ -41,7 +41,7 @@ Send = Callable[[Asked], Awaitable[tuple[int, Any]]]
 
 
 class Seen(NamedTuple):
-    """Stands for what a server has answered of an object, in a request that is drawn for both."""
+    """A placeholder for a value of an object in a server's response, in a request drawn for both servers."""
 
     key: tuple[str, str]
     number: int
@@ -64,7 +64,7 @@ class Memory:
         return [self.fill(each) for each in value] if isinstance(value, list) else value
 
     def note(self, plural: str, meta: Json) -> tuple[int, int]:
-        """Take note of an object; which of its UIDs and which of its versions this is."""
+        """Record an object, and return the numbers of its UID and version."""
         known = self.versions.setdefault((plural, meta["name"]), [])
         found = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         if found not in known:
@@ -128,8 +128,8 @@ def _pod(random: Random) -> Json:
     allowed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
     safe = {**allowed, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"name": "main", "image": random.choice(_VALUES), "securityContext": safe}
-    # The pod garbage collector takes away what waits for a node and is deleted, and, 40 s after it has first heard of a node
-    # that does not exist, what runs there: so each pod has such a node of its own.
+    # The pod garbage collector removes deleted pods that wait for a node, and, 40 s after it first sees a missing node,
+    # the pods on it: so each pod has its own missing node.
     spec: Json = {
         "containers": [container],
         "nodeName": f"nowhere-{random.getrandbits(64):x}",
@@ -322,7 +322,7 @@ def compared(asked: Asked, status: int, answer: Any, memory: Memory) -> Any:
             [_shape(plural, obj, memory) for obj in answer["items"] or () if obj["metadata"]["name"] in _NAMES],
         )
     if asked.query.get("dryRun"):
-        answer["metadata"]["resourceVersion"] = ""  # there is none, or one that means nothing
+        answer["metadata"]["resourceVersion"] = ""  # missing, or without a meaning
         return (status, _shape(plural, answer, Memory()))
     return (status, _shape(plural, answer, memory))
 
@@ -345,19 +345,19 @@ def _shape(plural: str, obj: Json, memory: Memory) -> Json:
 
 
 async def differences(seed: int, requests: int, namespace: str, *servers: Send) -> Iterator[str]:
-    """Send `requests` that a seed draws to two servers, one after the other; what they answer differently."""
+    """Send random `requests` of a seed to two servers, and return the differences of their responses."""
     random, memories, lines, found = Random(seed), [Memory() for _ in servers], [], []
     for number in range(requests):
         asked = draw(random, namespace, memories[0])
         lines.append(f"{asked.method} {asked.path} {asked.query} {orjson.dumps(asked.body, default=str).decode()}")
-        told = []
+        reported = []
         for send, memory in zip(servers, memories, strict=True):
             status, answer = await send(asked._replace(body=memory.fill(asked.body)))
-            told.append(compared(asked, status, answer, memory))
-        if told[0] != told[1]:
+            reported.append(compared(asked, status, answer, memory))
+        if reported[0] != reported[1]:
             before = "\n".join(
                 [line for line in lines if asked.path.partition("?")[0].removesuffix("/status") in line][-SHOWN:]
             )
-            found.append(f"seed {seed}, request {number}:\n{before}\n  {told[0]}\n  {told[1]}")
+            found.append(f"seed {seed}, request {number}:\n{before}\n  {reported[0]}\n  {reported[1]}")
             break  # from here on they have other states
     return iter(found)

@@ -1,4 +1,4 @@
-"""The order of the events of a history, as SDKs demand it: they reject a workflow whose history violates it."""
+"""The order of events that SDKs require: they reject a workflow whose history violates it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -87,7 +87,7 @@ def _problems_of_tasks(history: Sequence[Object]) -> Iterator[str]:
 
 
 def _repeated_signals(history: Sequence[Object]) -> Iterator[str]:
-    """A signal that a client sends again is recorded once."""
+    """A repeated signal request is recorded once."""
     known: dict[str, int] = {}
     for event in history:
         request = event.get("requestId", "")

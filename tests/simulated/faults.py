@@ -9,7 +9,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one request. Times are in seconds."""
+    """The fate of one request. Times are in seconds."""
 
     arrives_after: float
     answered_after: float

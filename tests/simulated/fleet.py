@@ -6,7 +6,7 @@ from typing import Final
 
 from perdure.controller.fleet.rendezvous import SHARDS
 from simulated.faults import Faults
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 
 _EVERY_SECONDS: Final = 0.25
 _TAKE_OVER_SECONDS: Final = 15.0
@@ -17,9 +17,9 @@ just after it has joined, and then waits for the duration of a Lease once more, 
 
 
 class FleetChecker:
-    """Looks at who owns what, several times a second."""
+    """Checks the owners of shards several times a second."""
 
-    def __init__(self, operators: Sequence[TroubledOperator], faults: Faults, fail: Callable[[str], None]) -> None:
+    def __init__(self, operators: Sequence[FaultyOperator], faults: Faults, fail: Callable[[str], None]) -> None:
         """`operators` returns the live operators; `fail` records a violation."""
         self._operators = operators
         self._faults = faults
@@ -36,7 +36,7 @@ class FleetChecker:
             self._check(asyncio.get_running_loop().time())
 
     def disturb(self) -> None:
-        """Something has happened to a member just now: the others have as long as it takes to take over."""
+        """Note a fault of a member: the others get the time that a takeover may take."""
         self._disturbed = asyncio.get_running_loop().time()
 
     def _check(self, time: float) -> None:

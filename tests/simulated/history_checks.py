@@ -81,11 +81,13 @@ class HistoryChecks:
         known += tail[len(again) :]
 
     def _check_child_closed(self, write: Write, uid: str, event: Object) -> None:
-        """A child is recorded as it has ended; one of which no run exists any more, in any way."""
+        """A child is recorded as it has ended: as terminated if its last run was deleted, in any way if no run of it exists."""
         chain = [run for run in self._server.of("workflowruns") if _tie(run) == (uid, int(event["initiatedEventId"]))]
         if continues(chain):
             self._report(write, f"records {event['eventType']} of {chain[0]['metadata']['name']}, which is open")
-        elif chain and _CHILD_CLOSED[event["eventType"]] not in {run["status"]["phase"] for run in chain}:
+            return
+        ends = {run["status"]["phase"] for run in chain} - {"ContinuedAsNew"} or {"Terminated"}
+        if chain and _CHILD_CLOSED[event["eventType"]] not in ends:
             self._report(write, f"records {event['eventType']} of a child that is {chain[-1]['status']['phase']}")
 
     def _sealed(self, uid: str) -> list[Object]:

@@ -1,11 +1,14 @@
-"""A kubelet that takes its time."""
+"""A slow kubelet."""
 
+import json
+from graphlib import TopologicalSorter
 from random import Random
 
+from perdure.api import labels
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.kubelet import Kubelet, Script
+from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet, Script
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.storage import Object, ObjectKey
 
 
 class SlowKubelet(Kubelet):
@@ -20,3 +23,28 @@ class SlowKubelet(Kubelet):
 
     def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
         return self._random.uniform(0.05, 1)
+
+    def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
+        """End the pod. Several containers of an activity end one after the other, unless one fails: then the others follow."""
+        pod = self.live(key, uid)
+        needs = json.loads(
+            (pod or {"metadata": {}})["metadata"].get("annotations", {}).get(labels.NEEDS_ANNOTATION, "{}")
+        )
+        self._end_next(key, uid, ending, list(TopologicalSorter(needs).static_order()))
+
+    def _end_next(self, key: ObjectKey, uid: str, ending: ContainerExit, names: list[str]) -> None:
+        if self.live(key, uid) is None:
+            return
+        if len(names) <= 1:
+            self.finish(key, uid, ending.code, ending.message)
+            return
+        first, *rest = names
+        end = {"exitCode": ending.code, "reason": "Error" if ending.code else "Completed", "message": ""}
+
+        def end_one(obj: Object) -> None:
+            end.update(startedAt=obj["status"]["startTime"], finishedAt=self.stamp())
+            (state,) = [each for each in obj["status"]["containerStatuses"] if each["name"] == first]
+            state["state"] = {"terminated": end}
+
+        self._server.update(key, end_one, actor="kubelet")
+        self._loop.call_later(2, self._end_next, key, uid, ending, rest[-1:] if ending.code else rest)

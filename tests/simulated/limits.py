@@ -1,4 +1,4 @@
-"""Runs and activities that take WorkflowLimits, and checks at every write that there are never more than there is room for."""
+"""Runs and activities that take WorkflowLimits, and a check at every write that no capacity is exceeded."""
 
 import asyncio
 import json

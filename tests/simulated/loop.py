@@ -1,4 +1,4 @@
-"""Virtual time in which the seed decides what comes first."""
+"""Virtual time in which the seed determines the order of calls."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class ShuffledLoop(loop.VirtualLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a call, up to a microsecond later than asked for."""
+        """Schedule a call, up to a microsecond later than requested."""
         return super().call_at(when + self._random.random() * 1e-6, callback, *args, context=context)
 
     def executor_seconds(self) -> float:

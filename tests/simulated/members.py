@@ -1,4 +1,4 @@
-"""Looks at the members of a fleet in a simulation."""
+"""Conditions of the members of a fleet in a simulation."""
 
 import asyncio
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from simulated.faults import Fate, Faults
 
 
 class FaultySession(Session):
-    """Requests take time, and some fail. What was sent before the process has died may still arrive."""
+    """Requests take time, and some fail. A request sent before the process died may still arrive."""
 
     def __init__(self, loop: ClusterLoop, server: ApiServer, faults: Faults, actor: str, trace: Trace | None) -> None:
         super().__init__(server, actor)

@@ -1,4 +1,4 @@
-"""Operators that trouble comes to: their connections fail, their watches lag, they stand still."""
+"""Operators with faults: their connections fail, their watches lag, and they are frozen."""
 
 from collections.abc import Callable
 from random import Random
@@ -19,7 +19,7 @@ from simulated.watches import LaggingWatch
 _Result = TypeVar("_Result")
 
 
-class TroubledOperator(Operator):
+class FaultyOperator(Operator):
     """One process of the operator, from its start until it is killed."""
 
     def __init__(
@@ -117,7 +117,7 @@ class TroubledOperator(Operator):
         return self._connections.is_frozen
 
     def freeze(self, seconds: float) -> None:
-        """Have it stand still as seen from outside: it takes no answers, and hears nothing for a while."""
+        """Freeze it: it receives no responses and no events for a while."""
         self._connections.freeze(seconds)
         for each in self._lagging:
             each.interrupt(seconds)

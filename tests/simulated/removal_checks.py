@@ -94,7 +94,7 @@ class RemovalChecks:
         return ""
 
     def _check_limit(self, write: Write, schedule: Object) -> None:
-        """More runs of its sort, newer ones, are kept than the Schedule, as it is now, wants."""
+        """A run is removed only if the limit of the current Schedule is exceeded by newer runs of its kind."""
         run = write.before or {}
         well = run["status"]["phase"] == "Completed"
         name = "successfulRunsHistoryLimit" if well else "failedRunsHistoryLimit"

@@ -17,10 +17,11 @@ from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
 from simulated.caching import caching
+from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import activity_limits, limits
 from simulated.loop import START
-from simulated.sdk.scenario import code
+from simulated.sdk.scenario import code, crowd
 from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
 
@@ -36,7 +37,7 @@ def _schedule(every: str, **more: Any) -> Object:
 
 
 class _Plan:
-    """Has things happen at times that the seed chooses."""
+    """Schedules events at times that the seed chooses."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -87,7 +88,7 @@ async def flows(world: World) -> None:
 
 
 async def sagas(world: World) -> None:
-    """Runs that undo what they have done, one item of a loop after the other, while they are signalled all the time."""
+    """Runs that compensate their steps, one item of a loop after the other, while they receive signals."""
     world.begin()
     plan = _Plan(world)
     world.script = _failing(world.random("script"), 1.0, "doomed")
@@ -103,11 +104,13 @@ async def sagas(world: World) -> None:
         counts = history.count("ActivityTaskCompleted"), history.count("ActivityTaskFailed")
         if counts != (10, 1):
             world.checker.fail(f"saga{i}: (completed, failed) are {counts}")
-        told = [obj for obj in world.server.of("operations") if obj["metadata"]["name"].startswith(f"tell{i}-")]
-        taken = [obj for obj in told if obj["status"]["phase"] == "Complete"]
-        late = [obj for obj in told if obj["status"]["conditions"][0]["reason"] == "WorkflowExecutionCompleted"]
-        if history.count("WorkflowExecutionSignaled") != len(taken) or len(taken) + len(late) != len(told):
-            world.checker.fail(f"saga{i}: of {len(told)} signals {len(taken)} were taken, {len(late)} came too late")
+        reported = [obj for obj in world.server.of("operations") if obj["metadata"]["name"].startswith(f"tell{i}-")]
+        taken = [obj for obj in reported if obj["status"]["phase"] == "Complete"]
+        late = [obj for obj in reported if obj["status"]["conditions"][0]["reason"] == "WorkflowExecutionCompleted"]
+        if history.count("WorkflowExecutionSignaled") != len(taken) or len(taken) + len(late) != len(reported):
+            world.checker.fail(
+                f"saga{i}: of {len(reported)} signals {len(taken)} were taken, {len(late)} came too late"
+            )
 
 
 async def mixed(world: World) -> None:
@@ -154,6 +157,12 @@ async def mixed(world: World) -> None:
     missing = {name for name in due if name not in runs and name < max(due)}
     if missing:
         checker.fail(f"the schedule has not started {sorted(missing)[:4]}")
+
+
+async def mixed_with_code(world: World) -> None:
+    """The scenario `mixed`, next to the workers and clients of the scenario `code`."""
+    async with crowd(world):
+        await mixed(world)
 
 
 def _lose_pod(world: World, random: Random) -> None:
@@ -213,7 +222,7 @@ async def rough(world: World) -> None:
 
 
 def _check_children(world: World, parent: str, ends: set[str]) -> None:
-    """A child of a parent that was terminated ends as the policy says; where it was made at all."""
+    """A child of a terminated parent ends according to its policy, if it was created."""
     runs = world.runs()
     ends = ends | ({"Completed"} if runs[parent]["status"]["phase"] == "Completed" else set())
     for name, run in runs.items():
@@ -222,7 +231,7 @@ def _check_children(world: World, parent: str, ends: set[str]) -> None:
 
 
 async def deletion(world: World) -> None:
-    """Runs are deleted at any moment of their lives, with requests under way; some names are used again."""
+    """Runs are deleted at any time, with requests in flight; some names are reused."""
     world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.25, "flaky")
@@ -328,7 +337,7 @@ async def families(world: World) -> None:
 
 
 async def bounded(world: World) -> None:
-    """A namespace with more finished runs than it may keep, impatient users, and DeadLetters that are done again."""
+    """A namespace with more finished runs than it may keep, impatient users, and re-driven DeadLetters."""
     world.limits = Limits(runs=10)
     world.begin()
     plan, checker = _Plan(world), world.checker
@@ -427,7 +436,7 @@ async def standalone(world: World) -> None:
 
 
 def _check_timeout_of_activity(world: World, name: str) -> None:
-    """See that an activity did not time out early."""
+    """Check that an activity did not time out early."""
     events = history.decode_events(world.checker.history(world.runs()[name]))
     scheduled, last = events[min(1, len(events) - 1)], events[-1]
     if isinstance(last, ev.WorkflowExecutionTimedOut) and isinstance(scheduled, ev.ActivityTaskScheduled):
@@ -467,6 +476,7 @@ SCENARIOS: dict[str, Scenario] = {
         flows,
         sagas,
         mixed,
+        mixed_with_code,
         rough,
         deletion,
         removal,
@@ -479,6 +489,7 @@ SCENARIOS: dict[str, Scenario] = {
         workspaces,
         artifacts,
         caching,
+        container_groups,
         code,
     )
 }

@@ -1,10 +1,16 @@
-"""What was acknowledged more than once, or is not recorded, is found."""
+"""Repeated and unrecorded acknowledgments are reported."""
 
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Outcome, UpdateRef
 
 from simulated.sdk.acknowledged import Acknowledged
+from simulated.sdk.acknowledged_updates import LOST, AcknowledgedUpdates
+from simulated.sdk.decisions import payloads
+from simulated.sdk.updates import REJECTED
 
 TIME = "2026-11-22T00:00:00Z"
 
@@ -39,17 +45,17 @@ def acknowledged(failures: list[str]) -> Acknowledged:
     return Acknowledged(failures.append)
 
 
-def test_a_signal_that_was_accepted_and_is_recorded_once_is_fine(acknowledged: Acknowledged, failures: Any) -> None:
+def test_an_accepted_signal_recorded_once_is_valid(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.signalled("flow", "one")
     assert found(acknowledged, failures, run("a", "one"), run("b")) == ""
 
 
-def test_a_lost_signal_is_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_lost_signal_is_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.signalled("flow", "one")
     assert "signal one to flow was accepted, and 0 runs have it" in found(acknowledged, failures, run("a", "two"))
 
 
-def test_a_signal_in_two_runs_is_found_unless_one_is_a_reset(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_signal_in_two_runs_is_reported_unless_one_is_a_reset(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.signalled("flow", "one")
     assert "2 runs have it" in found(acknowledged, failures, run("a", "one"), run("b", "one"))
     failures.clear()
@@ -57,22 +63,22 @@ def test_a_signal_in_two_runs_is_found_unless_one_is_a_reset(acknowledged: Ackno
     assert found(acknowledged, failures, run("a", "one"), run("b", "one")) == ""
 
 
-def test_a_signal_that_is_twice_in_a_run_is_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_signal_recorded_twice_in_a_run_is_reported(acknowledged: Acknowledged, failures: Any) -> None:
     assert "signal one is 2 times in run a" in found(acknowledged, failures, run("a", "one", "one"))
 
 
-def test_a_run_that_was_started_and_does_not_exist_is_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_a_started_run_that_does_not_exist_is_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.started("flow", "request", "gone")
     assert "do not exist" in found(acknowledged, failures, run("a"))
 
 
-def test_two_runs_of_one_request_are_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_two_runs_of_one_request_are_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.started("flow", "request", "a")
     acknowledged.started("flow", "request", "b")
     assert failures == ["one request has started runs a and b of flow"]
 
 
-def test_two_decisions_of_one_task_are_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_two_decisions_of_one_task_are_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.decided("a", 3, b"one")
     acknowledged.decided("a", 3, b"one")  # the same response, repeated
     assert failures == []
@@ -80,7 +86,79 @@ def test_two_decisions_of_one_task_are_found(acknowledged: Acknowledged, failure
     assert failures == ["two decisions of task 3 of run a are accepted"]
 
 
-def test_two_reports_of_one_attempt_are_found(acknowledged: Acknowledged, failures: Any) -> None:
+def test_two_reports_of_one_attempt_are_reported(acknowledged: Acknowledged, failures: Any) -> None:
     acknowledged.reported(b"token")
     acknowledged.reported(b"token")
     assert failures == ["two reports of attempt token are accepted"]
+
+
+UPDATE = UpdateRef(update_id="u")
+UPDATE.workflow_execution.run_id = "a"
+DONE, OTHER = (Outcome(success=payloads(value)) for value in ("done", "other"))
+REJECTION = Outcome()
+REJECTION.failure.message = REJECTED
+
+
+def accepted() -> HistoryEvent:
+    made = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
+    made.workflow_execution_update_accepted_event_attributes.protocol_instance_id = "u"
+    return made
+
+
+def completed(outcome: Outcome = DONE) -> HistoryEvent:
+    made = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED)
+    said = made.workflow_execution_update_completed_event_attributes
+    said.meta.update_id = "u"
+    said.outcome.CopyFrom(outcome)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("answer", "history"),
+    [
+        (None, [accepted()]),
+        (None, [accepted(), completed()]),
+        (DONE, [accepted(), completed()]),
+        (LOST, [accepted()]),
+        (REJECTION, []),
+    ],
+)
+def test_an_answer_about_an_update_that_agrees_with_the_history_is_valid(
+    answer: Outcome | None, history: list[HistoryEvent], failures: list[str]
+) -> None:
+    updates = AcknowledgedUpdates(failures.append)
+    updates.answered(UPDATE, answer)
+    updates.check("a", history)
+    assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "history"),
+    [
+        (None, []),
+        (None, [accepted(), accepted()]),
+        (None, [completed()]),
+        (DONE, [accepted()]),
+        (DONE, [accepted(), completed(), completed()]),
+        (DONE, [accepted(), completed(OTHER)]),
+        (LOST, [accepted(), completed()]),
+        (REJECTION, [accepted()]),
+    ],
+)
+def test_an_answer_about_an_update_that_differs_from_the_history_is_reported(
+    answer: Outcome | None, history: list[HistoryEvent], failures: list[str]
+) -> None:
+    updates = AcknowledgedUpdates(failures.append)
+    updates.answered(UPDATE, answer)
+    updates.check("a", history)
+    assert "update u of run a" in failures[0]
+
+
+def test_two_outcomes_of_one_update_are_reported(failures: list[str]) -> None:
+    updates = AcknowledgedUpdates(failures.append)
+    updates.answered(UPDATE, DONE)
+    updates.answered(UPDATE, DONE)
+    updates.answered(UPDATE, None)
+    assert failures == []
+    updates.answered(UPDATE, OTHER)
+    assert "has two outcomes" in failures[0]

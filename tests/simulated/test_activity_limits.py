@@ -35,7 +35,7 @@ def _simulate(scenario: Callable[[World], Awaitable[None]], setting: Setting = _
     assert simulate(scenario, setting).violations == []
 
 
-def test_activities_wait_in_order_of_priority_and_age_and_their_runs_say_so() -> None:
+def test_activities_wait_in_order_of_priority_and_age_and_their_runs_show_it() -> None:
     async def scenario(world: World) -> None:
         world.script = lambda _pod: ContainerExit(after=10)
         world.begin()
@@ -125,8 +125,8 @@ def test_an_activity_fails_when_it_must_not_wait_or_has_waited_too_long() -> Non
                 failure = failure["cause"]
             assert failure["type"] == "LimitReached"
             messages.append(failure["message"])
-        told = "WorkflowLimit `mutex` has room for 1 holder"
-        assert messages == [f"{told}, and it is full", f"{told}; the `waitTimeout` of the activity has expired"]
+        reported = "WorkflowLimit `mutex` has room for 1 holder"
+        assert messages == [f"{reported}, and it is full", f"{reported}; the `waitTimeout` of the activity has expired"]
         assert _entries(world, "waiters") == []
         await world.rest()
         check_free(world)
@@ -225,7 +225,7 @@ def test_a_run_and_an_activity_share_a_limit() -> None:
     _simulate(scenario)
 
 
-def test_a_rate_lets_activities_start_later() -> None:
+def test_a_rate_delays_the_start_of_activities() -> None:
     async def scenario(world: World) -> None:
         begins: list[float] = []
         world.server.observers.append(
@@ -237,8 +237,10 @@ def test_a_rate_lets_activities_start_later() -> None:
         loop = [{"name": "work", "forEach": {"items": "${lists.range(5)}"}, "activity": {"name": "work"}}]
         world.create("WorkflowRun", "calls", {"inline": {"activities": [work], "steps": loop}})
         await asyncio.sleep(10)
-        told = "step `work[2]` (and 2 more) waits: WorkflowLimit `api` has room for 500 holders and 2 starts per 30s"
-        assert _succeeded(world, "calls")["message"] == told
+        reported = (
+            "step `work[2]` (and 2 more) waits: WorkflowLimit `api` has room for 500 holders and 2 starts per 30s"
+        )
+        assert _succeeded(world, "calls")["message"] == reported
         await world.rest()
         assert [round(each - begins[0], -1) for each in begins] == [0, 0, 30, 30, 60]
         check_free(world)

@@ -59,7 +59,7 @@ def _patched(server: ApiServer, version: str, *changes: dict[str, Any]) -> Any:
     return send(server, "PATCH", f"{RUNS}/run/status", [expected, *changes], headers=JSON_PATCH)[1]
 
 
-def test_a_write_from_an_old_version_is_a_conflict_and_one_that_changes_nothing_is_none(server: ApiServer) -> None:
+def test_only_a_changing_write_of_an_old_version_is_a_conflict(server: ApiServer) -> None:
     created = send(server, "POST", RUNS, run())[1]["metadata"]["resourceVersion"]
     stored = _patched(server, created)["metadata"]["resourceVersion"]
     assert stored != created, "the default status is stored with the first change, even an empty one"
@@ -87,7 +87,7 @@ def test_a_delete_with_a_precondition_that_does_not_hold_is_a_conflict(server: A
     assert send(server, "DELETE", f"{RUNS}/run", {"preconditions": {part: made[part]}})[0] == 200
 
 
-def test_a_running_pod_goes_only_when_its_containers_have_stopped_and_its_finalizer_is_removed(
+def test_a_running_pod_exists_until_its_containers_stop_and_its_finalizer_is_removed(
     server: ApiServer,
 ) -> None:
     send(server, "POST", PODS, pod(finalizers=["a/b"]))
@@ -117,7 +117,7 @@ def test_the_time_of_a_pod_that_is_being_deleted_can_only_become_shorter(server:
     assert left(gracePeriodSeconds=1) == 1
 
 
-def test_what_belonged_to_a_deleted_object_is_collected(server: ApiServer, loop: ShuffledLoop) -> None:
+def test_dependents_of_a_deleted_object_are_garbage_collected(server: ApiServer, loop: ShuffledLoop) -> None:
     owner = send(server, "POST", RUNS, run())[1]["metadata"]["uid"]
     send(server, "POST", PODS, pod(ownerReferences=[{"kind": "WorkflowRun", "name": "run", "uid": owner}]))
     send(server, "DELETE", f"{RUNS}/run", {})
@@ -177,7 +177,7 @@ def test_an_age_has_one_or_two_units(seconds: int, age: str) -> None:
     assert row["cells"][-1] == age
 
 
-def test_versions_that_observers_have_seen_never_change(server: ApiServer) -> None:
+def test_observed_versions_are_immutable(server: ApiServer) -> None:
     seen: list[tuple[Any, bytes]] = []
     server.observers.append(lambda write: seen.append((write.after, orjson.dumps(write.after))))
     send(server, "POST", RUNS, run(labels={"a": "1"}))
@@ -197,11 +197,11 @@ def test_versions_that_observers_have_seen_never_change(server: ApiServer) -> No
     assert len(seen) == 5
 
 
-def test_observers_hear_of_writes_in_the_order_in_which_they_were_added(server: ApiServer) -> None:
-    heard: list[str] = []
+def test_observers_are_called_in_the_order_of_their_registration(server: ApiServer) -> None:
+    observed: list[str] = []
 
     def listen(name: str) -> Callable[[Write], None]:
-        return lambda write: heard.append(f"{name}: {write.key.name}")
+        return lambda write: observed.append(f"{name}: {write.key.name}")
 
     leaves = listen("leaves")
     server.observers.append(listen("runs"), "workflowruns")
@@ -211,4 +211,4 @@ def test_observers_hear_of_writes_in_the_order_in_which_they_were_added(server: 
     server.observers.remove(leaves)
     server.create("workflowruns", run("two"))
     server.create("configmaps", {"metadata": {"name": "other"}})
-    assert heard == ["runs: one", "leaves: one", "all: one", "runs: two", "all: two", "all: other"]
+    assert observed == ["runs: one", "leaves: one", "all: one", "runs: two", "all: two", "all: other"]

@@ -1,6 +1,6 @@
 """Artifacts are deleted when nothing needs them anymore, and not before.
 
-The scenario `artifacts` has everything go wrong: see test_seeds.py.
+The scenario `artifacts` injects all faults: see test_seeds.py.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ _SEEDS = 40
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_finds_bug(bug: Bug, tmp_path: Path) -> None:
+def test_the_simulation_finds_each_reintroduced_bug(bug: Bug, tmp_path: Path) -> None:
     bug.plant(tmp_path)
     found = bug.search(tmp_path, first=bug.first_seed, seeds=_SEEDS)
     assert found.returncode == 1, found.stdout[-2_000:] + found.stderr[-2_000:]

@@ -1,6 +1,6 @@
 """Results of activities are used again while they are valid, and no longer.
 
-The scenario `caching` has everything go wrong: see test_seeds.py.
+The scenario `caching` injects all faults: see test_seeds.py.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ class Real:
             return response.status, orjson.loads(await response.read())
 
     async def clear(self, namespace: str) -> None:
-        """Delete everything that a seed has made."""
+        """Delete all objects of a seed."""
         for kind in KINDS:
             url = f"{kind.root}/namespaces/{namespace}/{kind.plural}"
             _, found = await self(Asked("GET", url, {}, {}, None))
@@ -63,7 +63,7 @@ def in_memory(server: ApiServer) -> Any:
 
 
 @pytest.mark.slow
-async def test_both_give_the_same_answers(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_responses_match_those_of_a_real_api_server(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     access, found, began = find_access(), [], monotonic()
     connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)

@@ -16,7 +16,7 @@ _WORKFLOW: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_handlers_run_after_a_cancellation_that_comes_before_the_definition_is_compiled(seed: int) -> None:
+def test_handlers_run_after_a_cancellation_that_precedes_compilation(seed: int) -> None:
     async def scenario(world: World) -> None:
         world.begin()
         tidied = list[str]()

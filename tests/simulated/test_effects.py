@@ -30,7 +30,7 @@ from simulated.place import KEY, URL, Place
 from simulated.world import Result, Setting, World, simulate
 
 
-def test_a_run_that_is_given_more_time_at_the_last_moment_stays(place: Place) -> None:
+def test_a_run_whose_ttl_is_extended_at_the_last_moment_is_kept(place: Place) -> None:
     def over(run: kube.Object) -> datetime:
         if run["spec"]["ttlSecondsAfterFinished"] == 86_400:
             place.edit()  # between the reading and the deletion
@@ -44,7 +44,7 @@ def test_a_run_that_is_given_more_time_at_the_last_moment_stays(place: Place) ->
     assert KEY not in place.server.objects
 
 
-def test_a_state_that_was_confirmed_counts_for_half_a_second(place: Place) -> None:
+def test_a_confirmed_state_is_valid_for_half_a_second(place: Place) -> None:
     place.server.update(KEY, lambda obj: obj["status"].update(phase="Running"))
 
     async def play() -> None:
@@ -74,11 +74,11 @@ def test_a_run_that_was_deleted_is_not_confirmed(place: Place) -> None:
     place.run(play())
 
 
-# What waits for the end of a run
+# Objects that wait for the outcome of a run
 
 
 def finished(place: Place, name: str, *, minutes: float = 10, **meta: Any) -> Any:
-    """A run that has closed a while ago, and whose time is over."""
+    """A run that closed a while ago and has expired."""
     place.server.create("workflowruns", {"metadata": {"name": name, **meta}, "spec": {"ttlSecondsAfterFinished": 0}})
     closed = (START - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
     status = {"completionTime": closed, "phase": "Completed", "state": {"status": "Completed"}}
@@ -112,7 +112,7 @@ def by_schedule(place: Place) -> tuple[Any, ObjectKey]:
 
 
 def by_letter(place: Place) -> tuple[Any, ObjectKey]:
-    """A run that re-drives a DeadLetter, which has yet to say how that has ended."""
+    """A run that re-drives a DeadLetter, which has not recorded its outcome yet."""
     letter = place.server.create("deadletters", {"metadata": {"name": "letter"}, "spec": {}})
     key = ObjectKey("deadletters", "default", "letter")
     status = {"redrives": 1, "conditions": [{"type": "Redriven", "status": "Unknown"}]}
@@ -134,7 +134,7 @@ WAITING = pytest.mark.parametrize("waiting", [by_parent, by_schedule, by_letter]
 
 
 @WAITING
-def test_a_run_whose_time_is_over_stays_until_its_end_is_recorded(place: Place, waiting: Any) -> None:
+def test_an_expired_run_is_kept_until_its_outcome_is_recorded(place: Place, waiting: Any) -> None:
     async def play() -> None:
         run, other = waiting(place)
         key, uid = ObjectKey("workflowruns", "default", run["metadata"]["name"]), run["metadata"]["uid"]
@@ -153,12 +153,12 @@ def test_a_run_whose_time_is_over_stays_until_its_end_is_recorded(place: Place, 
 
 
 @WAITING
-def test_a_surplus_run_stays_until_its_end_is_recorded_whatever_watches_have_shown(place: Place, waiting: Any) -> None:
+def test_a_surplus_run_is_kept_until_its_outcome_is_recorded_with_any_watch_lag(place: Place, waiting: Any) -> None:
     async def play() -> None:
         run, other = waiting(place)
         finished(place, "younger", minutes=5)
         index = Index()
-        for each in ("younger", run["metadata"]["name"]):  # no watch has shown what waits
+        for each in ("younger", run["metadata"]["name"]):  # no watch has shown the objects that wait
             index.directory.put(place.server.get(ObjectKey("workflowruns", "default", each)))
         recorder = Recorder(place.client, instance="test")
         retention = NamespaceRetention(
@@ -174,7 +174,7 @@ def test_a_surplus_run_stays_until_its_end_is_recorded_whatever_watches_have_sho
     place.run(play())
 
 
-def test_a_kept_pod_that_is_given_more_time_at_the_last_moment_stays(place: Place) -> None:
+def test_a_pod_whose_retention_is_extended_at_the_last_moment_is_kept(place: Place) -> None:
     key = ObjectKey("pods", "default", "pod")
     marks = {labels.RUN_ID_LABEL: "uid", labels.EXPIRES_LABEL: "1"}
     place.server.create("pods", {"metadata": {"name": "pod", "labels": marks}, "spec": {}})
@@ -197,7 +197,7 @@ def with_two_operators(scenario: Any) -> Result:
     return simulate(scenario, Setting(seed=1, operators=2, faults=0, kills=0))
 
 
-def test_a_scheduled_run_that_a_lagging_watch_has_not_shown_is_still_followed() -> None:
+def test_a_scheduled_run_unseen_by_a_lagging_watch_is_followed() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         world.create("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"duration": "100s"}}]})
@@ -218,7 +218,7 @@ def test_a_scheduled_run_that_a_lagging_watch_has_not_shown_is_still_followed() 
 
 
 @pytest.mark.parametrize("policy", ["Terminate", "RequestCancel"])
-def test_a_child_that_a_lagging_watch_has_not_shown_is_closed_with_its_parent(policy: str) -> None:
+def test_a_child_unseen_by_a_lagging_watch_is_closed_with_its_parent(policy: str) -> None:
     async def scenario(world: World) -> None:
         world.begin()
         world.create("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"duration": "10m"}}]})
@@ -228,7 +228,7 @@ def test_a_child_that_a_lagging_watch_has_not_shown_is_closed_with_its_parent(po
         world.create("WorkflowRun", "parent", {"inline": {"steps": steps}})
         await asyncio.sleep(10)
         first, second = world.operators
-        second.interrupt(60, "workflowruns")  # then it hears of the parent first, and of the child a while later
+        second.interrupt(60, "workflowruns")  # then it sees the parent first, and the child a while later
 
         closed = asyncio.Event()
 
@@ -251,7 +251,7 @@ def test_a_child_that_a_lagging_watch_has_not_shown_is_closed_with_its_parent(po
 
 
 @pytest.mark.parametrize("seed", [2, 3])
-def test_runs_of_one_workflow_id_that_only_operations_have_shown_do_not_open_at_once(seed: int) -> None:
+def test_only_one_run_opens_when_operations_reveal_several_runs_of_a_workflow_id(seed: int) -> None:
     async def scenario(world: World) -> None:
         world.begin()
         world.create("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"duration": "100s"}}]})

@@ -8,7 +8,7 @@ from simulated.event_order import problems
 
 
 def history(*events: tuple[str, dict[str, int | str]]) -> list[dict[str, Any]]:
-    """A history that begins with event 5."""
+    """A history that starts with event 5."""
     return [{"eventId": number, "eventType": type_, **fields} for number, (type_, fields) in enumerate(events, start=5)]
 
 

@@ -1,4 +1,4 @@
-"""A fleet takes over and hands over in time, and what one member asks of another member's run happens once."""
+"""A fleet takes over and hands over in time, and requests between members are executed once."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ def test_the_others_take_over_within_fifteen_seconds_after_a_kill(operators: int
 
 
 @pytest.mark.parametrize("operators", [2, 3, 5])
-def test_shards_have_owners_within_four_seconds_after_a_container_has_started_again(operators: int) -> None:
+def test_shards_have_owners_within_four_seconds_of_a_container_restart(operators: int) -> None:
     took = list[float]()
 
     async def scenario(world: World) -> None:
@@ -127,7 +127,7 @@ def test_a_member_whose_renewals_arrive_without_a_response_keeps_its_shards(monk
     assert len(lost) > 10
 
 
-def test_shards_are_divided_and_leases_say_so() -> None:
+def test_shards_are_divided_and_recorded_in_leases() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         await until(lambda: is_divided(world))
@@ -142,7 +142,7 @@ def test_shards_are_divided_and_leases_say_so() -> None:
     assert simulate(scenario, calm(1)).violations == []
 
 
-def test_many_runs_of_an_operator_that_was_killed_are_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_a_killed_operator_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """About half of 400 runs move. Each of the few pages has at least three of them."""
     requests = list[str]()
 
@@ -152,7 +152,7 @@ def test_many_runs_of_an_operator_that_was_killed_are_read_page_by_page(monkeypa
         for number in range(400):
             world.create("WorkflowRun", f"waits-{number}", {"inline": _SIGNALLED})
         await until(lambda: all(run.get("status", {}).get("phase") == "Running" for run in world.runs().values()))
-        await asyncio.sleep(30)  # watches lag, and a run that a watch shows is read by itself
+        await asyncio.sleep(30)  # watches lag, and a run shown by a watch is read individually
         handle = world.server.handle
 
         def noted(request: Request) -> Response:
@@ -197,7 +197,7 @@ def test_only_the_owner_works_on_a_run() -> None:
     assert len(writers) == 20
 
 
-def test_signals_between_runs_of_different_members_arrive_once_and_are_forgotten() -> None:
+def test_signals_between_members_arrive_once_and_their_requests_are_removed() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         await until(lambda: is_divided(world))
@@ -221,7 +221,7 @@ def test_signals_between_runs_of_different_members_arrive_once_and_are_forgotten
     assert simulate(scenario, calm(3)).violations == []
 
 
-def test_a_member_that_was_cut_off_for_long_drops_what_it_knew_and_applies_nothing_twice() -> None:
+def test_a_member_after_a_long_partition_drops_its_state_and_applies_nothing_twice() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         await until(lambda: is_divided(world))

@@ -27,7 +27,7 @@ def start(workflow_id: str, request_id: str) -> StartWorkflowExecutionRequest:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_new_owner_knows_the_open_run_of_a_workflow_id_although_its_watch_has_not_shown_it(seed: int) -> None:
+def test_a_new_owner_finds_an_open_run_that_its_watch_has_not_shown(seed: int) -> None:
     async def scenario(world: World) -> None:
         world.frontends = frontends = Frontends(
             world.loop, Wires(world.random("wires"), world.faults), world.checker.fail

@@ -1,4 +1,4 @@
-"""What is wrong with a Lease, or with the requests of one member, costs no shard its owner for long."""
+"""An invalid Lease or failing requests of a member leave no shard without an owner for long."""
 
 import asyncio
 
@@ -11,19 +11,19 @@ from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.object_store import Refusal
 from perdure.simulation.cluster.storage import ObjectKey
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.world import World, simulate
 
 
-def named(world: World, name: str) -> TroubledOperator:
+def named(world: World, name: str) -> FaultyOperator:
     return next(each for each in world.operators if each.name == name)
 
 
-def owners_elsewhere(world: World, but: TroubledOperator) -> int:
+def owners_elsewhere(world: World, but: FaultyOperator) -> int:
     return sum(len(each.shards) for each in world.operators if each is not but)
 
 
-def test_a_member_takes_over_nothing_before_it_has_read_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_takes_over_no_shard_before_it_has_read_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many runs that takes a minute, in which the others keep what they own."""
     read = FirstLists.read
 
@@ -48,7 +48,7 @@ def test_a_member_takes_over_nothing_before_it_has_read_the_runs(monkeypatch: py
     assert simulate(scenario, calm(1, 2)).violations == []
 
 
-def test_a_lease_whose_label_was_removed_gets_it_back() -> None:
+def test_a_removed_label_of_a_lease_is_restored() -> None:
     """Without it, the others own the shards of its member, which decides for them, too: until it renews, here for seconds."""
 
     async def scenario(world: World) -> None:
@@ -65,7 +65,7 @@ def test_a_lease_whose_label_was_removed_gets_it_back() -> None:
     assert simulate(scenario, calm(1)).violations == []
 
 
-def test_a_member_that_cannot_list_the_others_leaves_its_shards_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_cannot_list_the_others_gives_up_its_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """It decides nothing, so its Lease must not make the others wait."""
 
     async def scenario(world: World) -> None:
@@ -91,7 +91,7 @@ def test_a_member_that_cannot_list_the_others_leaves_its_shards_to_them(monkeypa
 
 
 def test_a_member_that_cannot_renew_its_lease_knows_who_owns_its_shards() -> None:
-    """It forwards what clients ask it to their new owners."""
+    """It forwards requests of clients to the new owners."""
 
     async def scenario(world: World) -> None:
         world.begin()

@@ -21,7 +21,7 @@ def conditions(world: World, plural: str, name: str) -> list[tuple[str, str, str
 
 
 def play(begin: Callable[[World], None], check: Callable[[World], None], seconds: float = SECONDS) -> None:
-    """Let something happen, and look what has become of it."""
+    """Run a simulation, and check its result."""
 
     async def scenario(world: World) -> None:
         world.begin()
@@ -47,7 +47,7 @@ WAITS = {"startDelay": "10m", "startPaused": True}
     ],
     ids=["invalid", "workflow ID in use", "points to the open run"],
 )
-def test_a_run_that_is_refused_does_not_wait_for_its_start(spec: Object, closed: tuple[str, str]) -> None:
+def test_a_rejected_run_does_not_wait_for_its_start(spec: Object, closed: tuple[str, str]) -> None:
     def begin(world: World) -> None:
         world.create("WorkflowRun", "first", {"inline": STAY, "workflowId": "one"})
         world.loop.call_later(5, world.create, "WorkflowRun", "second", spec)
@@ -71,7 +71,7 @@ def test_a_run_that_has_not_started_cannot_be_reset(what: Object) -> None:
     play(begin, check)
 
 
-def test_a_run_of_code_that_was_refused_cannot_be_reset() -> None:
+def test_a_rejected_run_of_code_cannot_be_reset() -> None:
     def begin(world: World) -> None:
         code = {"workflow": {"type": "Order", "taskQueue": "orders"}, "searchAttributes": {"not a name": 1}}
         world.create("WorkflowRun", "run", code)
@@ -88,14 +88,14 @@ ODD_TIMES = ["0000-01-01T00:00:00Z", "2027-01-01T00:00:00+24:00", "9999-12-31T23
 
 
 @pytest.mark.parametrize("time", ODD_TIMES)
-def test_an_operation_with_an_odd_status_is_answered_and_stops_nobody(time: str) -> None:
+def test_an_operation_with_an_invalid_status_is_answered_and_blocks_no_others(time: str) -> None:
     def begin(world: World) -> None:
         world.create("WorkflowRun", "run", {"inline": STAY})
         for name in ("odd", "other"):
             world.operate(name, "run", signal={"name": "note"})
         world.edit("operations", "odd", lambda obj: obj.update(status={"completionTime": time}))
 
-    def check(world: World) -> None:  # after the operator has looked at all Operations
+    def check(world: World) -> None:  # after the operator has reconciled all Operations
         for name in ("odd", "other"):
             assert conditions(world, "operations", name) == [("Complete", "True", "SignalNotAwaited")]
 
@@ -103,7 +103,7 @@ def test_an_operation_with_an_odd_status_is_answered_and_stops_nobody(time: str)
 
 
 @pytest.mark.parametrize("time", ODD_TIMES)
-def test_a_closed_run_with_an_odd_time_is_reported(time: str) -> None:
+def test_a_closed_run_with_an_invalid_time_is_reported(time: str) -> None:
     def damage(obj: Object) -> None:
         obj["status"]["completionTime"] = time
         obj["status"]["conditions"].append(
@@ -123,7 +123,7 @@ def test_a_closed_run_with_an_odd_time_is_reported(time: str) -> None:
 @pytest.mark.parametrize(
     "edit", [{"phase": "Running"}, {"output": 2}, {"history": {"events": []}}], ids=["phase", "output", "history"]
 )
-def test_a_closed_run_that_is_edited_is_reported_though_nobody_waits_for_it(edit: Object) -> None:
+def test_an_edited_closed_run_is_reported_even_if_nothing_waits_for_it(edit: Object) -> None:
     def begin(world: World) -> None:
         world.create("WorkflowRun", "run", {"inline": {"steps": [{"name": "s", "set": {"v": 1}}]}})
         world.loop.call_later(10, world.edit, "workflowruns", "run", lambda obj: obj["status"].update(edit))
@@ -134,7 +134,7 @@ def test_a_closed_run_that_is_edited_is_reported_though_nobody_waits_for_it(edit
     play(begin, check)
 
 
-def test_annotations_that_nest_deep_are_none_of_ours() -> None:
+def test_deeply_nested_annotations_are_ignored() -> None:
     def begin(world: World) -> None:
         deep: dict[str, Any] = {
             f"perdure.dev/{name}": "[" * 20_000 + "]" * 20_000
@@ -148,7 +148,7 @@ def test_annotations_that_nest_deep_are_none_of_ours() -> None:
     play(begin, check)
 
 
-def test_what_cannot_be_told_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_are_recorded_once_when_events_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("no Events today")
 

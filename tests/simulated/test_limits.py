@@ -68,7 +68,7 @@ def test_a_run_fails_when_it_must_not_wait_or_has_waited_too_long() -> None:
     _calm(scenario)
 
 
-def test_the_newest_run_has_the_older_one_cancelled() -> None:
+def test_the_newest_run_cancels_the_older_one() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         world.create("WorkflowLimit", "group", {})
@@ -163,10 +163,10 @@ def test_a_key_that_cannot_be_evaluated_fails_the_run() -> None:
         world.create("WorkflowRun", "bad", _nap(1, {"name": "mutex", "key": "${input.customer}"}, input={}))
         world.create("WorkflowRun", "long", _nap(1, {"name": "mutex", "key": "${input}"}, input="x" * 300))
         await world.rest()
-        for name, told in (("bad", "customer"), ("long", "has 300 characters, but must have at most 253")):
+        for name, reported in (("bad", "customer"), ("long", "has 300 characters, but must have at most 253")):
             failure = world.run(name)["status"]["failure"]
             assert failure["type"] == "ExpressionError"
             assert "spec.limits[mutex].key" in failure["message"]
-            assert told in failure["message"]
+            assert reported in failure["message"]
 
     _calm(scenario)

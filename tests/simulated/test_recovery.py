@@ -1,4 +1,4 @@
-"""Attempts whose pods an operator does not find after a restart, or of which it hears late."""
+"""Attempts whose pods an operator does not find after a restart, or observes late."""
 
 from datetime import timedelta
 from typing import Any
@@ -59,7 +59,7 @@ def attempts_of(place: Place, obj: Any) -> RunAttempts:
 
 
 async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
-    """Recover a run without pods and apply its state; what the operator has observed."""
+    """Recover a run without pods and apply its state, and return the operator's observations."""
     attempts = attempts_of(place, await place.client.get(URL))
     state = open_activity(started=started)
     await attempts.recover(state)
@@ -73,19 +73,19 @@ def pods(place: Place) -> list[str]:
     return [key.name for key in place.server.objects if key.plural == "pods"]
 
 
-def test_an_attempt_that_had_started_and_has_no_pod_is_lost(place: Place) -> None:
+def test_a_started_attempt_without_a_pod_is_lost(place: Place) -> None:
     (observed,) = place.run(restart(place, started=True))
     assert isinstance(observed, AttemptLost)
     assert observed.failure.details == {"reason": "PodGone"}
     assert pods(place) == []
 
 
-def test_an_attempt_that_may_never_have_had_a_pod_gets_one(place: Place) -> None:
+def test_an_attempt_that_never_started_gets_a_pod(place: Place) -> None:
     assert place.run(restart(place, started=False)) == []
     assert pods(place) == ["run-2-1"]
 
 
-def test_an_attempt_that_a_lagging_watch_shows_to_have_started_is_read_before_it_times_out(place: Place) -> None:
+def test_an_attempt_whose_start_a_lagging_watch_shows_is_read_before_it_times_out(place: Place) -> None:
     """The watch shows a start three minutes ago. In the meantime, the attempt has succeeded."""
     key = ObjectKey("pods", "default", "run-2-1")
 

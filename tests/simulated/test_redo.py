@@ -32,7 +32,7 @@ _SHOP = {
 
 @pytest.mark.parametrize("operators", [1, 2])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_retry_does_what_failed_again_and_nothing_else_whoever_is_killed(seed: int, operators: int) -> None:
+def test_a_retry_repeats_only_failed_steps_when_operators_are_killed(seed: int, operators: int) -> None:
     async def scenario(world: World) -> None:
         world.begin()
         repaired = False

@@ -1,6 +1,7 @@
 """Resyncs find changes that no watch shows, even while requests fail, and in shards that change owners."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from perdure.api.labels import FINALIZER
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.object_store import Write
+from perdure.simulation.cluster.patching import copy
+from perdure.simulation.cluster.storage import ObjectKey
 from simulated.world import Setting, World, simulate
 
 _RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
@@ -23,18 +26,18 @@ def _calm(seed: int = 1, operators: int = 1) -> Setting:
     return Setting(seed=seed, operators=operators, fleet=operators > 1, faults=0, kills=0)
 
 
-async def _deaf(world: World) -> None:
-    """Begin with an operator that hears nothing of runs."""
+async def _without_events(world: World) -> None:
+    """Start with an operator that receives no events of runs."""
     world.begin()
     await asyncio.sleep(5)
     world.operators[0].interrupt(600, "workflowruns")
 
 
-def test_a_resync_that_failed_is_repeated_soon() -> None:
+def test_a_failed_resync_is_retried_soon() -> None:
     async def scenario(world: World) -> None:
-        await _deaf(world)
+        await _without_events(world)
         world.create("WorkflowRun", "unseen", {"inline": _NAP})
-        world.faults.outages.append((110, 126))  # the resync after two minutes would take it
+        world.faults.outages.append((110, 126))  # the resync after two minutes would find it
         await asyncio.sleep(145 - world.loop.time())
         assert world.run("unseen")["status"]["phase"] == "Completed"
         await world.rest()
@@ -42,9 +45,9 @@ def test_a_resync_that_failed_is_repeated_soon() -> None:
     assert simulate(scenario, _calm()).violations == []
 
 
-def test_one_object_that_cannot_be_read_does_not_hide_the_others() -> None:
+def test_an_unreadable_object_does_not_hide_the_others() -> None:
     async def scenario(world: World) -> None:
-        await _deaf(world)
+        await _without_events(world)
         world.faults.broken.add(f"{_RUNS}/broken")
         world.create("WorkflowRun", "broken", {"inline": _NAP})
         world.create("WorkflowRun", "fine", {"inline": _NAP})
@@ -59,8 +62,56 @@ def test_one_object_that_cannot_be_read_does_not_hide_the_others() -> None:
     assert simulate(scenario, _calm()).violations == []
 
 
+@pytest.mark.parametrize("state", ["open", "waiting"])
+def test_a_run_deleted_unseen_releases_its_limits_and_workflow_id(state: str) -> None:
+    limits = [{"name": "mutex"}]
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "mutex", {"capacity": int(state == "open")})
+        nap = {"steps": [{"name": "nap", "sleep": {"duration": "1h"}}], "limits": limits}
+        world.create("WorkflowRun", "deleted", {"workflowId": "order", "inline": nap})
+        await asyncio.sleep(5)
+        world.operators[0].interrupt(600, "workflowruns")
+        world.delete("workflowruns", "deleted")
+        world.checker.named_again.add("deleted")
+        world.edit("workflowlimits", "mutex", lambda obj: obj["spec"].update(capacity=1))
+        await asyncio.sleep(200)
+        assert world.operators[0].manager.directory.named("default", "deleted") is None
+        (mutex,) = world.server.of("workflowlimits")
+        assert not mutex["status"].get("holders")
+        assert not mutex["status"].get("waiters")
+        world.create("WorkflowRun", "next", {"workflowId": "order", "inline": {**_NAP, "limits": limits}})
+        await world.rest()
+        assert world.run("next")["status"]["phase"] == "Completed"
+
+    assert simulate(scenario, _calm()).violations == []
+
+
+def test_a_lagging_watch_does_not_bring_back_a_run_closed_by_another_operator() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        await asyncio.sleep(5)
+        lagging, _ = world.operators
+        nap = {"steps": [{"name": "nap", "sleep": {"duration": "20s"}}]}
+        uid = world.create("WorkflowRun", "brief", {"inline": nap})["metadata"]["uid"]
+        await asyncio.sleep(10)
+        lagging.interrupt(600, "workflowruns")
+        earlier = world.server.get(ObjectKey("workflowruns", "default", "brief"))
+        lagging.freeze(20)
+        await asyncio.sleep(25)
+        assert world.run("brief")["status"]["phase"] == "Completed"
+        manager = lagging.manager
+        assert manager.runs.get(uid) is None, "it has read that the run has closed"
+        lagging.within(partial(manager.on_run, copy(earlier), deleted=False))
+        assert manager.runs.get(uid) is None
+        await world.rest()
+
+    assert simulate(scenario, Setting(seed=1, operators=2, faults=0, kills=0)).violations == []
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_the_pods_of_closed_runs_are_released_by_whoever_gets_their_shards(seed: int) -> None:
+def test_pods_of_closed_runs_are_released_by_the_new_owners_of_their_shards(seed: int) -> None:
     """The owner dies just after it has recorded the end of a run, and before it has released its pod."""
     names = [f"run-{number}" for number in range(12)]
 

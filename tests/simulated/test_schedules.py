@@ -13,9 +13,9 @@ SECONDS = 20
 """Within which a Schedule reports a change; watches lag by up to three of them."""
 
 
-def test_a_schedule_says_why_its_runs_could_not_start() -> None:
+def test_a_schedule_reports_why_its_runs_could_not_start() -> None:
     async def scenario(world: World) -> None:
-        async def said(reason: str) -> None:
+        async def check_reason(reason: str) -> None:
             await asyncio.sleep(SECONDS)
             status = world.server.get(ObjectKey("schedules", "default", "s")).get("status") or {}
             assert [each["reason"] for each in status["conditions"] if each["type"] == "Ready"] == [reason]
@@ -24,15 +24,15 @@ def test_a_schedule_says_why_its_runs_could_not_start() -> None:
         world.create(
             "Schedule", "s", {"workflowRunTemplate": {"spec": {"workflow": {"name": "w"}, "input": {"n": "x"}}}}
         )
-        await said("WorkflowNotFound")
+        await check_reason("WorkflowNotFound")
         world.create("Workflow", "w", {"steps": [{"name": "one", "set": {"v": "${nobody}"}}]})
-        await said("InvalidWorkflow")
+        await check_reason("InvalidWorkflow")
         world.edit("workflows", "w", lambda obj: obj.update(spec=STRICT))
-        await said("InvalidInput")
+        await check_reason("InvalidInput")
         world.edit("schedules", "s", lambda obj: obj["spec"]["workflowRunTemplate"]["spec"].update(input={"n": 1}))
-        await said("Accepted")
+        await check_reason("Accepted")
         world.delete("workflows", "w")
-        await said("WorkflowNotFound")
+        await check_reason("WorkflowNotFound")
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
 

@@ -12,7 +12,7 @@ from perdure.simulation.cluster.object_store import Refusal
 from simulated.place import Place
 
 
-def test_the_error_of_a_read_whose_callers_have_gone_is_not_reported(place: Place, monkeypatch: Any) -> None:
+def test_a_failed_read_without_remaining_callers_is_not_reported(place: Place, monkeypatch: Any) -> None:
     reported = list[dict[str, Any]]()
     asked = list[str]()
     place.loop.set_exception_handler(lambda _, context: reported.append(context))

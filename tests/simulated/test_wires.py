@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.sdk.wires import BrokenError, LateError, Wires
 from simulated.world import Setting, World, simulate
 
 
-def play(scenario: Callable[[World, Wires, TroubledOperator, TroubledOperator], Awaitable[None]]) -> None:
+def play(scenario: Callable[[World, Wires, FaultyOperator, FaultyOperator], Awaitable[None]]) -> None:
     """Run a scenario with two operators."""
 
     async def begin(world: World) -> None:
@@ -29,7 +29,7 @@ async def fifty_seconds() -> str:
 
 
 def test_a_call_returns_the_response() -> None:
-    async def scenario(world: World, wires: Wires, first: TroubledOperator, second: TroubledOperator) -> None:
+    async def scenario(world: World, wires: Wires, first: FaultyOperator, second: FaultyOperator) -> None:
         assert await wires.carry(first, fifty_seconds, source=second) == "done"
         assert 50 < world.loop.time() - 5 < 51
 
@@ -37,7 +37,7 @@ def test_a_call_returns_the_response() -> None:
 
 
 def test_a_caller_notices_that_the_operator_was_killed() -> None:
-    async def scenario(world: World, wires: Wires, first: TroubledOperator, _: TroubledOperator) -> None:
+    async def scenario(world: World, wires: Wires, first: FaultyOperator, _: FaultyOperator) -> None:
         call = asyncio.create_task(wires.carry(first, fifty_seconds))
         await asyncio.sleep(10)
         world.operators.remove(first)
@@ -48,8 +48,8 @@ def test_a_caller_notices_that_the_operator_was_killed() -> None:
     play(scenario)
 
 
-def test_a_caller_does_not_wait_longer_than_it_wants() -> None:
-    async def scenario(world: World, wires: Wires, first: TroubledOperator, _: TroubledOperator) -> None:
+def test_a_call_ends_with_its_deadline() -> None:
+    async def scenario(world: World, wires: Wires, first: FaultyOperator, _: FaultyOperator) -> None:
         with pytest.raises(LateError):
             await wires.carry(first, fifty_seconds, seconds=20)
         assert 20 <= world.loop.time() - 5 < 21
@@ -59,7 +59,7 @@ def test_a_caller_does_not_wait_longer_than_it_wants() -> None:
 
 @pytest.mark.parametrize("blocked", ["frozen", "cut off"])
 def test_each_side_notices_within_six_seconds_that_the_other_is_unreachable(blocked: str) -> None:
-    async def scenario(world: World, wires: Wires, first: TroubledOperator, second: TroubledOperator) -> None:
+    async def scenario(world: World, wires: Wires, first: FaultyOperator, second: FaultyOperator) -> None:
         cancelled = list[float]()
 
         async def handle() -> Any:
@@ -83,8 +83,8 @@ def test_each_side_notices_within_six_seconds_that_the_other_is_unreachable(bloc
     play(scenario)
 
 
-def test_a_handler_ends_soon_after_its_caller_has_gone() -> None:
-    async def scenario(world: World, wires: Wires, first: TroubledOperator, _: TroubledOperator) -> None:
+def test_a_handler_ends_soon_after_its_caller_disconnects() -> None:
+    async def scenario(world: World, wires: Wires, first: FaultyOperator, _: FaultyOperator) -> None:
         ended = list[float]()
 
         async def handle() -> None:

@@ -1,11 +1,14 @@
 """Claims of workspaces: created once, shared by the pods of a run, taken over by a retry, released when the run closes.
 
-The scenario `workspaces` has everything go wrong: see test_seeds.py.
+The scenario `workspaces` injects all faults: see test_seeds.py.
 """
 
 import asyncio
 from typing import Any
 
+import pytest
+
+from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.kubelet import ContainerExit
 from simulated.workspaces import TEMPLATE, Claims, flow
 from simulated.world import Setting, World, simulate
@@ -121,7 +124,42 @@ def test_a_retry_owns_the_claim_before_it_needs_it() -> None:
     assert simulate(scenario, _CALM).violations == []
 
 
-def test_a_claim_of_another_client_is_left_alone() -> None:
+@pytest.mark.parametrize("collected", [False, True], ids=["owned", "deleted"])
+def test_a_retry_whose_run_is_deleted_meanwhile_does_not_start_without_the_files(
+    monkeypatch: pytest.MonkeyPatch, *, collected: bool
+) -> None:
+    """The retry has read the history already. Whether it becomes an owner of the claim before the claim is deleted varies."""
+
+    async def scenario(world: World) -> None:
+        claims, handle = Claims(world), world.server.handle
+        world.script = _fails("second")
+        world.begin()
+        world.create("WorkflowRun", "build", flow("first", "second"))
+        await world.rest()
+        (claim,) = claims.created
+
+        def overtaken(request: Request) -> Response:
+            if request.method == "GET" and request.url.endswith(f"/{claim}") and len(world.runs()) > 1:
+                world.delete("workflowruns", "build")
+                if collected:
+                    world.delete("persistentvolumeclaims", claim)
+            return handle(request)
+
+        monkeypatch.setattr(world.server, "handle", overtaken)
+        world.checker.named_again.add("build")
+        world.operate("again", "build", retry={})
+        await world.rest()
+        (retry,) = world.runs()
+        status = world.run(retry)["status"]
+        assert status["phase"] == "Failed"
+        assert status["failure"]["message"] == "WorkflowRun `build` was deleted before it could be reset"
+        assert claims.created == [claim]
+        assert list(claims.left) == ([] if collected else [claim])
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_a_claim_of_another_client_is_not_changed() -> None:
     async def scenario(world: World) -> None:
         claims = Claims(world)
         world.begin()

@@ -27,7 +27,7 @@ class LaggingWatch(Watch):
         self.loop.call_at(self._last, self.tell, type_, obj)
 
     def interrupt(self, seconds: float) -> None:
-        """Hear nothing for a while, and list what there is then, as a client does whose connection has broken."""
+        """Receive no events for a while, and then list, as a client with a broken connection does."""
         if not self._deaf:
             self._deaf = True
             self.loop.call_later(seconds, self._resume)

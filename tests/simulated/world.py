@@ -1,4 +1,4 @@
-"""One simulation: a cluster in memory, operators on it, and what goes wrong, all from one seed."""
+"""One simulation: a cluster in memory, operators on it, and injected faults, all from one seed."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ from simulated.fleet import FleetChecker
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet
 from simulated.loop import ShuffledLoop
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.peers import address_of
 
@@ -74,7 +74,7 @@ class World:
     faults: Faults
     tracer: Trace | None
     """Takes the timeline, if anyone wants it."""
-    operators: list[TroubledOperator] = field(default_factory=list)
+    operators: list[FaultyOperator] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
@@ -82,6 +82,8 @@ class World:
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
     frontends: Frontends | None = None
     """The frontends of the operators; None: they serve no SDKs."""
+    clients: list[asyncio.Task[None]] = field(default_factory=list)
+    """The clients of the frontends, which end by themselves."""
     _started: int = 0
     """How many processes there were."""
     _calm_at: float = 0.0
@@ -97,7 +99,7 @@ class World:
         if self.tracer is not None:
             self.tracer(line, about)
 
-    # What people do
+    # Actions of users
 
     def create(self, kind: str, name: str, spec: Object, **meta: Any) -> Object:
         """Create an object of Perdure."""
@@ -130,10 +132,10 @@ class World:
         """All WorkflowRuns, by name."""
         return {obj["metadata"]["name"]: self.checker.decoded.of(obj) for obj in self.server.of("workflowruns")}
 
-    # What happens to operators
+    # Faults of operators
 
     def begin(self) -> None:
-        """Start as many operators as the setting says."""
+        """Start the number of operators in the setting."""
         self.checker.removals.limits = self.limits
         for _ in range(self.setting.operators):
             self.start()
@@ -146,7 +148,7 @@ class World:
         if self._checking is not None:
             self._checking.cancel()
 
-    def start(self, frontend: Frontend | None = None, *, name: str = "") -> TroubledOperator:
+    def start(self, frontend: Frontend | None = None, *, name: str = "") -> FaultyOperator:
         """Start one more operator; with a frontend if Temporal SDKs are served.
 
         With the ``name`` of one that was killed, it is the same pod, whose container is started again.
@@ -157,7 +159,7 @@ class World:
         self.names.add(name)
         if frontend is None and self.frontends is not None:
             frontend = self.frontends.make(name)
-        operator = TroubledOperator(
+        operator = FaultyOperator(
             name,
             self.loop,
             random,
@@ -178,7 +180,7 @@ class World:
         return operator
 
     async def trouble(self, lasting: float) -> None:
-        """Kill, freeze and deafen operators for a while."""
+        """Kill, freeze and disconnect operators for a while."""
         random = self.random("trouble")
         if self.setting.faults and random.random() < 0.5:
             begin = random.uniform(0, lasting)
@@ -212,13 +214,14 @@ class World:
         self._calm_at = max(self._calm_at, self.loop.time() + seconds)
 
     async def calm(self, earliest: float) -> None:
-        """Wait until that time, and until every operator has had the time to do what was left undone in trouble."""
+        """Wait until that time, and until every operator has had time to finish its pending work."""
         await asyncio.sleep(max(earliest, self._calm_at + _RECOVERY_SECONDS) - self.loop.time())
 
     # Coming to rest
 
     async def rest(self, limit: float = 2_000) -> None:
-        """Wait until every run has closed, every Operation is answered, and nothing more is written."""
+        """Wait until every client has ended, every run has closed, every Operation is answered, and nothing more is written."""
+        await asyncio.gather(*self.clients, return_exceptions=True)
         end = self.loop.time() + limit
         while waiting := [*self._unfinished()]:
             if self.loop.time() > end:
@@ -238,8 +241,8 @@ class World:
             for obj in self.server.of(plural):
                 status = obj.get("status") or {}
                 if not status.get("completionTime"):
-                    told = [each["message"] for each in status.get("conditions") or () if each.get("message")]
-                    found.append(f"{plural} {obj['metadata']['name']} {status.get('phase')} {told[:1]}")
+                    reported = [each["message"] for each in status.get("conditions") or () if each.get("message")]
+                    found.append(f"{plural} {obj['metadata']['name']} {status.get('phase')} {reported[:1]}")
         return found
 
     def _written(self) -> int:
@@ -271,9 +274,9 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         digest.update(f"{write.time:.6f} {write.actor} {write.type} {write.key}\n".encode())
         digest.update(orjson.dumps(write.after, option=orjson.OPT_SORT_KEYS))
         if trace is not None:
-            told = " terminating" if "deletionTimestamp" in meta else ""
+            reported = " terminating" if "deletionTimestamp" in meta else ""
             held = " held" if "finalizers" in meta else ""
-            what = f"{write.type} {write.key.plural} {write.key.name}{told}{held} v{meta['resourceVersion']}"
+            what = f"{write.type} {write.key.plural} {write.key.name}{reported}{held} v{meta['resourceVersion']}"
             trace(loop.time(), f"{write.actor:4} stored: {what}", f"{meta}")
 
     def fail(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -300,7 +303,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
             for operator in world.operators:
                 await operator.kill()
 
-    gc.disable()  # what it collects, and when, differs between two processes
+    gc.disable()  # the garbage collector runs at different times in each process
     try:
         with seeded_ids(world.random("ids")):
             loop.run_until_complete(play())

@@ -27,7 +27,7 @@ async def fail_until(attempt: int) -> int:
 
 @activity.defn
 async def fail_with_delay(delay: float) -> None:
-    """Says itself when it must be retried."""
+    """Sets the delay of its retry."""
     raise ApplicationError("soon", type="Soon", next_retry_delay=timedelta(seconds=delay))
 
 
@@ -38,13 +38,13 @@ async def fail_at_length() -> None:
 
 @activity.defn
 async def carry() -> list[Any]:
-    """Tells its attempt, and what the one before has told in its heartbeats; mortal.py has one that does not end."""
+    """Returns its attempt and the heartbeat details of the previous one; mortal.py has one that does not end."""
     return [activity.info().attempt, *activity.info().heartbeat_details]
 
 
 @activity.defn
 async def beat_then_fail() -> list[Any]:
-    """Heartbeats in its first attempt; the third tells what it was given."""
+    """Heartbeats in its first attempt; the third returns the details."""
     info = activity.info()
     if info.attempt == 1:
         activity.heartbeat("p1")
@@ -71,5 +71,5 @@ async def silent() -> None:
 
 @activity.defn
 async def elsewhere() -> str:
-    """Somebody else completes it, by the token or the id."""
+    """Is completed by another client, with the token or the ID."""
     activity.raise_complete_async()

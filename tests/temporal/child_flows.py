@@ -38,7 +38,7 @@ class StartsTwice:
 
 @workflow.defn
 class CancelsChild:
-    """Has a child continue as new, and cancels it once it is told to."""
+    """Starts a child that continues as new, and cancels it on a signal."""
 
     def __init__(self) -> None:
         self.told = False
@@ -62,7 +62,7 @@ class CancelsChild:
 
 @workflow.defn
 class Nests:
-    """Starts itself as its child until it may not; tells how deep it is then, and how that looks."""
+    """Starts itself as its child until the limit; returns the depth and the failure."""
 
     @workflow.run
     async def run(self, depth: int) -> list[Any]:
@@ -75,7 +75,7 @@ class Nests:
 
 @workflow.defn
 class Orchestrates:
-    """Has an activity of a Workflow done by a pod, and starts a Workflow as a child."""
+    """Runs an activity of a Workflow in a pod, and starts a Workflow as a child."""
 
     @workflow.run
     async def run(self, name: str) -> list[Any]:

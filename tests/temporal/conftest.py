@@ -1,4 +1,4 @@
-"""What tests with Temporal's SDK share: an operator, a client of it, and a worker."""
+"""Fixtures of tests with Temporal's SDK: an operator, a client of it, and a worker."""
 
 import asyncio
 import uuid
@@ -20,14 +20,14 @@ from temporal.server import Operator, serving
 
 @pytest.fixture(scope="module")
 def in_memory() -> Iterator[InMemory]:
-    """The operator over an API server in memory, speaking Temporal on a loopback port."""
+    """The operator over an API server in memory, serving the Temporal API on a loopback port."""
     with serving_in_memory() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """The operator as a process, on a real cluster, speaking Temporal on a loopback port."""
+    """The operator as a process, on a real cluster, serving the Temporal API on a loopback port."""
     with serving(cluster, tmp_path_factory.mktemp("operator") / "log") as running:
         yield running
 
@@ -63,7 +63,7 @@ class Temporal:
         return self.operator.cluster
 
     async def names(self, handle: WorkflowHandle[Any, Any]) -> list[str]:
-        """The types of the events of a history, in CamelCase; that it has no gaps is seen to."""
+        """The types of the events of a history, in CamelCase. Checks that it has no gaps."""
         return [name for name, _ in await self.history(handle)]
 
     async def history(self, handle: WorkflowHandle[Any, Any]) -> list[tuple[str, Any]]:
@@ -80,14 +80,14 @@ class Temporal:
 
 @pytest.fixture
 async def temporal(request: pytest.FixtureRequest) -> Temporal:
-    """Of the operator over an API server in memory; where the test is marked ``cluster``, of that on a real cluster."""
+    """Use the operator with an API server in memory, or that of a real cluster if the test is marked ``cluster``."""
     on_cluster = request.node.get_closest_marker("cluster") is not None
     operator = request.getfixturevalue("operator" if on_cluster else "in_memory")
     return Temporal(await operator.connect(), operator, f"queue-{uuid.uuid4().hex[:8]}")
 
 
 async def until(what: str, so: Any, seconds: float = 60.0) -> Any:
-    """Wait until something is so; the time only ends a test that has failed."""
+    """Wait until a condition is true; the timeout only ends a failed test."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         found = await so()

@@ -22,7 +22,7 @@ class Greet:
 
 @workflow.defn
 class Call:
-    """Calls an activity as it is told to."""
+    """Calls an activity with the given options."""
 
     @workflow.run
     async def run(self, name: str, arguments: list[Any], options: dict[str, Any]) -> Any:
@@ -39,7 +39,7 @@ class Call:
 
 
 class Collects:
-    """What it is told, until it is closed."""
+    """Collects signals until it is closed."""
 
     def __init__(self) -> None:
         self.items: list[str] = []
@@ -142,7 +142,7 @@ class Counter:
 
 @workflow.defn
 class Rounds(Collects):
-    """Continues as new whenever it has been told so many things; ends when it is told to, with all of them."""
+    """Continues as new after a number of signals and updates; ends on a signal, with all of them."""
 
     @workflow.run
     async def run(self, each: int, before: list[str]) -> list[str]:
@@ -159,7 +159,7 @@ class Rounds(Collects):
 
 @workflow.defn
 class Brief:
-    """Ends as soon as it was told something."""
+    """Ends after the first signal or update."""
 
     def __init__(self) -> None:
         self.items: list[str] = []
@@ -180,8 +180,8 @@ class Brief:
 
 
 @workflow.defn
-class Tells:
-    """Tells another workflow some things, one after the other; what has gone wrong."""
+class SendsSignals:
+    """Sends signals to another workflow, and returns the errors."""
 
     @workflow.run
     async def run(self, workflow_id: str, run_id: str | None, things: list[str]) -> list[str]:
@@ -197,7 +197,7 @@ class Tells:
 
 @workflow.defn
 class FailsTask:
-    """Its code fails until it is told to go on: the workflow does not fail by that."""
+    """Its code fails until a signal arrives, without failing the workflow."""
 
     @workflow.run
     async def run(self) -> str:
@@ -214,7 +214,7 @@ class FailsTask:
         raise RuntimeError("a mistake in the code")
 
     @workflow.signal
-    def mend(self) -> None:
+    def fix(self) -> None:
         self.good = True
 
 
@@ -253,7 +253,7 @@ class Chain:
 
 @workflow.defn
 class CallsLocally:
-    """Has an activity done by the worker that decides, which prolongs its workflow task meanwhile."""
+    """Calls a local activity of its worker, which extends its workflow task meanwhile."""
 
     @workflow.run
     async def run(self, name: str) -> str:

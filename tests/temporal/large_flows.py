@@ -1,4 +1,4 @@
-"""Workflows and activities of the tests with Temporal's SDK that hand on large payloads."""
+"""Workflows and activities of the tests with Temporal's SDK that pass on large payloads."""
 
 import asyncio
 from datetime import timedelta
@@ -20,7 +20,7 @@ async def echo(content: bytes) -> bytes:
 
 @activity.defn
 async def beat_at_length(size: int) -> int:
-    """Heartbeats with large details in its first attempt; the next one tells how much of them it was given."""
+    """Heartbeats with large details in its first attempt; the next one returns their size."""
     if activity.info().attempt == 1:
         for filler in (b"a", b"b"):
             activity.heartbeat(filler * size)
@@ -37,7 +37,7 @@ async def give(size: int) -> bytes:
 
 @workflow.defn
 class Carries:
-    """Hands what is large on in every way; with a negative number it waits until it is closed."""
+    """Passes on large values in every way; with a negative number it waits until it is closed."""
 
     def __init__(self) -> None:
         self.got: list[int] = []
@@ -83,7 +83,7 @@ class BeatsAtLength:
 
 @workflow.defn
 class Gives:
-    """Has an activity return so much."""
+    """Calls an activity with a large result."""
 
     @workflow.run
     async def run(self, size: int) -> int:

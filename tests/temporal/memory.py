@@ -1,4 +1,4 @@
-"""The real operator over an API server in memory, in this process: SDKs see no difference, and no process has to be started."""
+"""The real operator over an API server in memory, in this process: SDKs see no difference, and no process is started."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +25,6 @@ class InMemory:
 
 @contextmanager
 def serving_in_memory() -> Iterator[InMemory]:
-    """An operator, gone at the end of the block."""
+    """An operator that stops at the end of the block."""
     with in_memory(namespace="orders") as server:
         yield InMemory(server.address, server.namespace)

@@ -1,4 +1,4 @@
-"""A worker in a process of its own, which gets stuck, and says so: for tests that kill it.
+"""A worker in its own process that gets stuck and reports it, for tests that kill it.
 
 Arguments: the address of the operator, the namespace, the authority to trust, the task queue, and where it gets stuck: `task`
 or `activity`.
@@ -22,7 +22,7 @@ async def greet(name: str) -> str:
 
 @activity.defn
 async def carry() -> None:
-    """Heartbeats once, and goes on for ever."""
+    """Heartbeats once, and never ends."""
     activity.heartbeat("half")
     await asyncio.Event().wait()
 

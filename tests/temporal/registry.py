@@ -1,4 +1,4 @@
-"""What the workers of the tests with Temporal's SDK register."""
+"""Workflows and activities that the workers of tests with Temporal's SDK register."""
 
 from temporal import activities, child_flows, flows, large_flows, nexus_flows
 
@@ -31,7 +31,7 @@ WORKFLOWS = [
     child_flows.StartsTwice,
     child_flows.CancelsChild,
     child_flows.Nests,
-    flows.Tells,
+    flows.SendsSignals,
     flows.FailsTask,
     flows.Fails,
     flows.CountsRuns,

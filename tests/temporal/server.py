@@ -1,6 +1,6 @@
 """The real operator as a process of this machine, against a real API server, for tests that speak Temporal to it.
 
-It runs here and not in the cluster so that a kill hits at the very instant, and because a client needs a way in.
+It runs here and not in the cluster so that a kill takes effect immediately, and because a client needs a way in.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Operator(Process):
 
     @cached_property
     def authority(self) -> str:
-        """What clients should trust: the operator publishes it in the namespace."""
+        """The authority that clients should trust; the operator publishes it in the namespace."""
 
         def published() -> str:
             found = self.cluster.get("configmap", AUTHORITY) or {}
@@ -65,7 +65,7 @@ class Operator(Process):
 
 @contextmanager
 def serving(cluster: Cluster, log: Path, *others: str, **options: str) -> Iterator[Operator]:
-    """An operator with a namespace of its own, both gone at the end of the block; it serves the namespaces `others`, too."""
+    """An operator with a namespace of its own; the block removes both at its end. It serves the namespaces `others`, too."""
     with temporary_namespace(cluster, own=True) as namespace:
         namespace("create", "secret", "generic", SECRET)  # the chart does so, too
         served = ",".join((namespace.namespace, *others))

@@ -53,7 +53,7 @@ async def test_21_defaults_of_the_retry_policy_are_written_into_the_history(temp
     assert policy.maximum_attempts == 0
 
 
-async def test_22_a_retry_that_would_come_too_late_is_not_waited_for(temporal: Temporal) -> None:
+async def test_22_an_activity_fails_immediately_if_the_next_attempt_would_be_too_late(temporal: Temporal) -> None:
     async with temporal.worker():
         error = await failure(
             temporal, "fail", ["Slow", False], schedule_to_close_timeout=60, retry={"initial_interval": 90}
@@ -63,7 +63,7 @@ async def test_22_a_retry_that_would_come_too_late_is_not_waited_for(temporal: T
     assert error.cause.type == "Slow"
 
 
-async def test_23_a_timeout_that_leaves_no_time_for_another_attempt_becomes_schedule_to_close(
+async def test_23_a_timeout_without_time_for_another_attempt_becomes_schedule_to_close(
     temporal: Temporal,
 ) -> None:
     async with temporal.worker():
@@ -82,7 +82,7 @@ async def test_23_a_timeout_that_leaves_no_time_for_another_attempt_becomes_sche
     assert error.cause.cause is None, "the cause is the failure of the attempt before, and this was the first one"
 
 
-async def test_24_25_timeouts_end_attempts_as_they_should(temporal: Temporal) -> None:
+async def test_24_25_timeouts_end_attempts(temporal: Temporal) -> None:
     async with temporal.worker():
         silent = await failure(temporal, "silent", [], start_to_close_timeout=1, retry={"maximum_attempts": 1})
         beatless = await failure(
@@ -105,7 +105,7 @@ async def test_24_schedule_to_start_is_never_retried(temporal: Temporal) -> None
         assert error.cause.type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
 
 
-async def test_26_a_delay_that_a_failure_asks_for_beats_the_intervals_and_no_limit(temporal: Temporal) -> None:
+async def test_26_next_retry_delay_replaces_the_interval_and_respects_the_limits(temporal: Temporal) -> None:
     retry = {"initial_interval": 3600, "maximum_attempts": 3}
     async with temporal.worker():
         error = await failure(temporal, "fail_with_delay", [0.1], retry=retry)
@@ -122,7 +122,7 @@ async def test_27_heartbeat_details_survive_failed_attempts(temporal: Temporal) 
     assert result == [3, "p1"]
 
 
-async def test_28_failed_attempts_leave_no_events_and_the_started_event_tells_of_the_last(temporal: Temporal) -> None:
+async def test_28_only_the_last_attempt_has_a_started_event(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Call.run, "fail_until", [3], {"retry": {"initial_interval": 0.1}})
         assert await handle.result() == 3
@@ -131,7 +131,7 @@ async def test_28_failed_attempts_leave_no_events_and_the_started_event_tells_of
     assert started[0].last_failure.application_failure_info.type == "NotYet"
 
 
-async def test_31_little_is_kept_of_a_failure_while_further_attempts_follow(temporal: Temporal) -> None:
+async def test_31_failures_of_earlier_attempts_are_kept_in_short_form(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Call.run, "fail_at_length", [], {"retry": {"initial_interval": 3600}})
 
@@ -151,7 +151,7 @@ async def test_29_cancelling_an_activity(temporal: Temporal, *, started: bool) -
         assert await temporal.run(flows.CancelsActivity.run, started) == "CancelledError"
 
 
-async def test_errors_come_with_type_details_and_whether_they_are_final(temporal: Temporal) -> None:
+async def test_errors_keep_type_details_and_non_retryable(temporal: Temporal) -> None:
     async with temporal.worker():
         error = await failure(temporal, "fail", ["Broken", True])
     assert error.retry_state == RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE
@@ -165,7 +165,7 @@ async def test_errors_come_with_type_details_and_whether_they_are_final(temporal
     )
 
 
-async def test_an_activity_is_completed_from_elsewhere(temporal: Temporal) -> None:
+async def test_an_activity_is_completed_by_its_task_token(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Call.run, "elsewhere", [], {})
 
@@ -186,7 +186,7 @@ async def test_an_activity_is_completed_from_elsewhere(temporal: Temporal) -> No
 
 
 @pytest.mark.cluster
-async def test_a_worker_does_not_answer_for_an_activity_that_runs_in_a_pod(temporal: Temporal) -> None:
+async def test_a_worker_cannot_complete_an_activity_that_runs_in_a_pod(temporal: Temporal) -> None:
     waits = {"image": "registry.invalid/none", "command": ["true"]}
     work = {"name": "work", "startToCloseTimeout": "1h", "container": waits}
     definition = {"activities": [work], "steps": [{"name": "work", "activity": {"name": "work"}}]}
@@ -208,13 +208,13 @@ async def test_a_worker_does_not_answer_for_an_activity_that_runs_in_a_pod(tempo
     cluster.delete("workflowrun", "in-pod")
 
 
-async def test_ten_workflows_at_once(temporal: Temporal) -> None:
+async def test_ten_concurrent_workflows_complete(temporal: Temporal) -> None:
     async with temporal.worker(max_concurrent_activities=20):
         results = await asyncio.gather(*[temporal.run(flows.Greet.run, str(number)) for number in range(10)])
     assert results == [f"Hello, {number}" for number in range(10)]
 
 
-async def test_a_pod_activity_that_nobody_knows_fails(temporal: Temporal) -> None:
+async def test_an_unknown_pod_activity_fails(temporal: Temporal) -> None:
     async with temporal.worker():
         error = await failure(temporal, "upper", [], task_queue="pods/nobody")
         assert isinstance(error.cause, ApplicationError)

@@ -84,7 +84,7 @@ def sealed(message: Message, least: int = 1) -> None:
     assert SECRET.encode() not in message.SerializeToString()
 
 
-async def test_the_server_and_lists_see_only_ciphertext(encrypted: Temporal, temporal: Temporal) -> None:
+async def test_histories_and_lists_contain_only_ciphertext(encrypted: Temporal, temporal: Temporal) -> None:
     async with encrypted.worker():
         handle = await encrypted.start(large_flows.Carries.run, SECRET.encode(), -1, memo={"card": SECRET})
         await handle.signal(large_flows.Carries.take, SECRET.encode())

@@ -30,12 +30,12 @@ def serving(temporal: Temporal, app: Any) -> Any:
     return temporal.worker(workflows=app.WORKFLOWS, activities=app.ACTIVITIES)
 
 
-async def test_hello_queries_and_signals_its_workflow(temporal: Temporal) -> None:
+async def test_the_hello_workflow_answers_a_query_and_a_signal(temporal: Temporal) -> None:
     with example_module("temporal", "hello") as hello:
         assert await hello.run(temporal.client) == "hello Ada, approved by Grace"
 
 
-async def test_an_order_is_paid_and_shipped_or_refused_with_its_reason(temporal: Temporal, app: Any) -> None:
+async def test_an_order_is_paid_and_shipped_or_rejected_with_its_reason(temporal: Temporal, app: Any) -> None:
     async with serving(temporal, app):
         run = app.OrderWorkflow.run
         order = importlib.import_module("orders").Order
@@ -56,7 +56,9 @@ async def test_a_refund_is_made_once_without_a_workflow(temporal: Temporal, app:
     assert (await temporal.client.count_activities(f"ActivityId = 'refund-{order}'")).count == 1
 
 
-async def test_a_trip_is_undone_in_reverse_and_what_cannot_be_is_told(temporal: Temporal, app: Any) -> None:
+async def test_a_trip_is_compensated_in_reverse_and_failed_compensations_are_reported(
+    temporal: Temporal, app: Any
+) -> None:
     async with serving(temporal, app):
         assert await temporal.run(app.TripWorkflow.run, ["flight", "hotel", "car"]) == [
             "flight-booked",
@@ -78,13 +80,13 @@ async def test_a_subscription_bills_until_it_is_cancelled(temporal: Temporal, ap
         assert await handle.result() == ["Ada paid for month 1", "goodbye"]
 
 
-async def test_a_file_is_gone_on_with_where_it_was_interrupted(temporal: Temporal, app: Any) -> None:
+async def test_a_file_is_processed_from_where_it_was_interrupted(temporal: Temporal, app: Any) -> None:
     async with serving(temporal, app):
         assert await temporal.run(app.FileWorkflow.run, 40) == 40
 
 
 @pytest.mark.cluster
-async def test_a_schedule_starts_every_night_what_can_be_triggered_now(temporal: Temporal, app: Any) -> None:
+async def test_a_nightly_schedule_can_be_triggered_manually(temporal: Temporal, app: Any) -> None:
     schedule = await importlib.import_module("files").count_every_night(temporal.client, temporal.task_queue)
     try:
         found = temporal.cluster.get("schedule", "nightly-count")
@@ -116,7 +118,7 @@ def left_in(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir()]
 
 
-async def test_a_film_that_takes_too_long_is_stopped_and_leaves_nothing_behind(
+async def test_a_film_that_takes_too_long_is_stopped_and_cleaned_up(
     temporal: Temporal, app: Any, tmp_path: Path
 ) -> None:
     async with serving(temporal, app):
@@ -129,7 +131,7 @@ async def test_a_film_that_takes_too_long_is_stopped_and_leaves_nothing_behind(
     assert left_in(tmp_path) == []
 
 
-async def test_a_preview_is_shown_until_somebody_has_decided(temporal: Temporal, app: Any, tmp_path: Path) -> None:
+async def test_a_preview_is_shown_until_the_decision(temporal: Temporal, app: Any, tmp_path: Path) -> None:
     async with serving(temporal, app):
         handle = await temporal.start(app.ReviewWorkflow.run, "film", str(tmp_path), 600)
 
@@ -150,15 +152,13 @@ def payout(name: str, bank: str) -> dict[str, Any]:
 
 
 async def kept(temporal: Temporal, app: Any) -> dict[str, str]:
-    """The dead letters, and why each is there."""
+    """The dead letters, each with its failure."""
     letters = temporal.client.get_workflow_handle(f"{temporal.task_queue}-dead-letters")
     found: dict[str, str] = await letters.query(app.DeadLettersWorkflow.kept)
     return found
 
 
-async def test_an_open_circuit_fails_fast_and_what_was_not_paid_is_a_dead_letter_that_can_be_done_again(
-    temporal: Temporal, app: Any
-) -> None:
+async def test_an_open_circuit_fails_fast_and_failed_payouts_can_be_redriven(temporal: Temporal, app: Any) -> None:
     async with serving(temporal, app):
         payouts = await temporal.start(app.PayoutsWorkflow.run, 2, 3600)
         pay = app.PayoutsWorkflow.pay
@@ -184,7 +184,7 @@ async def test_an_open_circuit_fails_fast_and_what_was_not_paid_is_a_dead_letter
 
 
 @pytest.mark.parametrize(("bank", "pauses"), [("up", 1), ("down", 2)])
-async def test_a_circuit_lets_one_try_after_its_pause(temporal: Temporal, app: Any, bank: str, pauses: int) -> None:
+async def test_a_half_open_circuit_admits_one_trial(temporal: Temporal, app: Any, bank: str, pauses: int) -> None:
     async with serving(temporal, app):
         payouts = await temporal.start(app.PayoutsWorkflow.run, 1, 1)
         await payouts.execute_update(app.PayoutsWorkflow.pay, payout("1", "down"))
@@ -198,7 +198,7 @@ async def test_a_circuit_lets_one_try_after_its_pause(temporal: Temporal, app: A
         assert (await temporal.names(payouts)).count("TimerStarted") == pauses
 
 
-async def test_each_guest_leaves_as_its_parent_close_policy_says(temporal: Temporal, app: Any) -> None:
+async def test_each_child_follows_its_parent_close_policy(temporal: Temporal, app: Any) -> None:
     async with serving(temporal, app):
         name = f"party-{uuid.uuid4().hex[:6]}"
         guests = await temporal.run(app.PartyWorkflow.run, id=name)
@@ -214,7 +214,7 @@ async def test_each_guest_leaves_as_its_parent_close_policy_says(temporal: Tempo
 
 
 @pytest.mark.cluster
-async def test_code_has_its_activities_done_by_pods(temporal: Temporal, app: Any) -> None:
+async def test_code_runs_its_activities_in_pods(temporal: Temporal, app: Any) -> None:
     manifest = yaml.safe_load((FOLDER / "checksums.yaml").read_text())
     manifest["spec"]["activities"][0]["container"]["image"] = IMAGE
     temporal.cluster.apply(manifest)

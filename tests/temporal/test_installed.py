@@ -39,19 +39,21 @@ def published(namespace: Cluster) -> str:
     return str((found.get("data") or {}).get("ca.crt", ""))
 
 
-def check_an_order_is_done(namespace: Cluster) -> None:
+def check_an_order_completes(namespace: Cluster) -> None:
     namespace.apply(*manifests("run.yaml"))
     status = namespace.closed("order-17")
     assert status["phase"] == "Completed", status.get("failure")
     assert status["output"] == "payment-17, parcel-17"
 
 
-def test_a_worker_in_the_cluster_is_known_by_its_token_and_trusts_the_operators_authority(namespace: Cluster) -> None:
+def test_a_worker_in_the_cluster_uses_its_token_and_the_certificate_authority_of_the_operator(
+    namespace: Cluster,
+) -> None:
     deploy(namespace)
-    check_an_order_is_done(namespace)
+    check_an_order_completes(namespace)
 
 
-def test_a_worker_in_the_cluster_trusts_the_authority_of_a_certificate_that_is_given(
+def test_a_worker_in_the_cluster_trusts_a_certificate_supplied_by_the_administrator(
     namespace: Cluster, tmp_path: Path
 ) -> None:
     authority = trustme.CA()
@@ -69,14 +71,14 @@ def test_a_worker_in_the_cluster_trusts_the_authority_of_a_certificate_that_is_g
             wanted = root.read_text(encoding="ascii")
             namespace.wait("the authority to be published", lambda: published(namespace) == wanted)
             deploy(namespace)
-            check_an_order_is_done(namespace)
+            check_an_order_completes(namespace)
     finally:
         system("delete", "secret", namespace.namespace)
 
 
 @contextmanager
 def installed_with(system: Cluster, *values: str) -> Iterator[None]:
-    """The chart has other values for the length of the block."""
+    """Change values of the chart for the length of the block."""
     helm = shutil.which("helm", path=cache_folder() / "bin") or shutil.which("helm")
     assert helm is not None
 

@@ -19,7 +19,7 @@ def _content(size: int) -> bytes:
     return bytes(number % 251 for number in range(size))
 
 
-async def test_input_activities_children_and_continue_as_new_carry_two_megabytes(temporal: Temporal) -> None:
+async def test_inputs_of_activities_children_and_continue_as_new_can_have_two_megabytes(temporal: Temporal) -> None:
     content = _content(LARGE)
     async with temporal.worker():
         handle = await temporal.start(large_flows.Carries.run, content, 1)
@@ -30,7 +30,7 @@ async def test_input_activities_children_and_continue_as_new_carry_two_megabytes
     assert history.events[-1].workflow_execution_continued_as_new_event_attributes.input.payloads[0].data == content
 
 
-async def test_signals_and_updates_carry_two_megabytes_and_workers_replay_them(temporal: Temporal) -> None:
+async def test_signals_and_updates_can_have_two_megabytes_and_replay(temporal: Temporal) -> None:
     content = _content(LARGE)
     async with temporal.worker():
         handle = await temporal.start(large_flows.Carries.run, b"", -1)
@@ -38,14 +38,14 @@ async def test_signals_and_updates_carry_two_megabytes_and_workers_replay_them(t
         await handle.signal(large_flows.Carries.take, content)
         assert await handle.execute_update(large_flows.Carries.change, content, id="one") == content[::-1]
         await handle.signal(large_flows.Carries.take, b"x" * 20_000)
-    async with temporal.worker():  # it has nothing in memory, and replays the whole history
+    async with temporal.worker():  # it has nothing in memory, and replays the complete history
         assert await handle.query(large_flows.Carries.sizes) == [0, LARGE, LARGE, 20_000]
         assert await handle.execute_update(large_flows.Carries.change, content, id="one") == content[::-1]
         await handle.signal(large_flows.Carries.close)
         assert await handle.result() == b""
 
 
-async def test_a_start_with_a_large_signal_gives_it_to_the_workflow(temporal: Temporal) -> None:
+async def test_signal_with_start_delivers_a_large_signal(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(
             large_flows.Carries.run, b"", -1, start_signal="take", start_signal_args=[_content(LARGE)]
@@ -69,7 +69,7 @@ async def test_results_beyond_two_megabytes_fail_the_activity(temporal: Temporal
     assert "limit" in str(caught.value.cause.cause)
 
 
-async def test_inputs_and_signals_beyond_two_megabytes_are_refused(temporal: Temporal) -> None:
+async def test_inputs_and_signals_beyond_two_megabytes_are_rejected(temporal: Temporal) -> None:
     async with temporal.worker():
         too_much = b"x" * 2_200_000
         with pytest.raises(RPCError, match="Blob data size exceeds limit"):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 @nexusrpc.handler.service_handler(name=nexus_flows.BILLING)
 class Billing:
-    """What the other namespace offers."""
+    """The service of the other namespace."""
 
     @nexusrpc.handler.sync_operation
     async def quote(self, context: nexusrpc.handler.StartOperationContext, name: str) -> str:  # noqa: ARG002
@@ -119,7 +119,7 @@ async def test_a_cancelled_caller_cancels_the_operation(temporal: Temporal, bill
         assert names.index("NexusOperationCancelRequested") < names.index("NexusOperationCanceled")
 
 
-async def test_a_namespace_that_is_not_listed_is_not_served(temporal: Temporal, bills: str) -> None:
+async def test_a_namespace_that_the_endpoint_does_not_list_cannot_call_it(temporal: Temporal, bills: str) -> None:
     async with two(temporal, bills, callers="somebody-else") as here:
         handle = await here.call("quote", "ann")
         async for event in handle.fetch_history_events(wait_new_event=True):

@@ -1,4 +1,4 @@
-"""What a real operator refuses, RPC by RPC: by name, at once, and so that the workflow goes on when the code was mended."""
+"""Invalid requests by RPC: rejected immediately with the field, and without harm to the workflow."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,8 +23,8 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from temporal import flows
-from temporal.byhand import ByHand, close, timer
 from temporal.conftest import Temporal
+from temporal.manual_worker import ManualWorker, close, timer
 
 
 def request(temporal: Temporal, **said: Any) -> StartWorkflowExecutionRequest:
@@ -44,7 +44,7 @@ async def refused(call: Any, what: str, status: RPCStatusCode = RPCStatusCode.IN
     assert caught.value.status is status
 
 
-async def test_update_with_start_reaches_no_other_namespace(temporal: Temporal) -> None:
+async def test_update_with_start_cannot_target_another_namespace(temporal: Temporal) -> None:
     asked = ExecuteMultiOperationRequest(namespace=temporal.operator.namespace)
     asked.operations.add().start_workflow.CopyFrom(request(temporal))
     asked.operations[0].start_workflow.namespace = "default"
@@ -56,7 +56,7 @@ async def test_update_with_start_reaches_no_other_namespace(temporal: Temporal) 
     await refused(service.execute_multi_operation(asked), "Operation namespace did not match request's namespace")
 
 
-async def test_update_with_start_starts_nothing_for_an_update_that_cannot_be(temporal: Temporal) -> None:
+async def test_update_with_start_does_not_start_a_run_for_an_invalid_update(temporal: Temporal) -> None:
     asked = ExecuteMultiOperationRequest(namespace=temporal.operator.namespace)
     asked.operations.add().start_workflow.CopyFrom(request(temporal))
     asked.operations.add().update_workflow.workflow_execution.workflow_id = temporal.task_queue
@@ -66,7 +66,7 @@ async def test_update_with_start_starts_nothing_for_an_update_that_cannot_be(tem
     )
 
 
-async def test_a_start_in_a_namespace_that_is_none(temporal: Temporal) -> None:
+async def test_a_start_in_an_invalid_or_missing_namespace_is_rejected(temporal: Temporal) -> None:
     service = temporal.client.workflow_service
     for namespace, code in (
         ("", RPCStatusCode.INVALID_ARGUMENT),
@@ -80,7 +80,7 @@ async def test_a_start_in_a_namespace_that_is_none(temporal: Temporal) -> None:
             await refused(service.count_schedules(CountSchedulesRequest(namespace=namespace)), "Namespace")
 
 
-async def test_what_is_too_large_is_refused_in_the_same_words_whatever_its_size(temporal: Temporal) -> None:
+async def test_a_too_large_request_has_the_same_error_at_any_size(temporal: Temporal) -> None:
     service = temporal.client.workflow_service
     for size in (2_200_000, 3_000_000):
         asked = request(temporal, input=Payloads(payloads=[Payload(data=b"x" * size)]))
@@ -91,7 +91,7 @@ async def test_what_is_too_large_is_refused_in_the_same_words_whatever_its_size(
     await refused(service.start_workflow_execution(asked), "have more than 50,000 items")
 
 
-async def test_durations_of_a_start_that_cannot_be_and_that_are_very_long(temporal: Temporal) -> None:
+async def test_negative_durations_are_rejected_and_very_long_ones_are_limited(temporal: Temporal) -> None:
     service = temporal.client.workflow_service
     for field in ("workflow_run_timeout", "workflow_start_delay"):
         asked = request(temporal)
@@ -103,19 +103,19 @@ async def test_durations_of_a_start_that_cannot_be_and_that_are_very_long(tempor
     await temporal.client.get_workflow_handle(temporal.task_queue).terminate()
 
 
-async def test_a_type_that_is_no_workflow_of_the_cluster_is_told_what_the_task_queue_is_for(temporal: Temporal) -> None:
+async def test_an_invalid_workflow_name_is_rejected_with_the_purpose_of_the_task_queue(temporal: Temporal) -> None:
     with pytest.raises(RPCError, match="runs Workflows by name"):
         await temporal.client.start_workflow("Not A Name", id="w-by-name", task_queue="workflows")
 
 
-async def test_half_a_character_comes_back_to_the_workflow_as_it_was_sent(temporal: Temporal) -> None:
+async def test_a_lone_surrogate_reaches_the_workflow_unchanged(temporal: Temporal) -> None:
     sent = Payload(metadata={"encoding": b"json/plain"}, data=b'"\\ud800"')
     await temporal.client.workflow_service.start_workflow_execution(
         request(temporal, input=Payloads(payloads=[sent]), memo={"fields": {"m": sent}})
     )
-    task = await ByHand(temporal).task()
+    task = await ManualWorker(temporal).task()
     assert task.history.events[0].workflow_execution_started_event_attributes.input.payloads == [sent]
-    await ByHand(temporal).complete(task, close())
+    await ManualWorker(temporal).complete(task, close())
 
 
 def bad_commands() -> list[tuple[Command, str]]:
@@ -137,10 +137,10 @@ def bad_commands() -> list[tuple[Command, str]]:
 
 
 @pytest.mark.parametrize(("command", "cause"), bad_commands())
-async def test_41_a_bad_command_fails_the_task_and_the_workflow_goes_on(
+async def test_41_an_invalid_command_fails_the_task_and_the_workflow_continues(
     temporal: Temporal, command: Command, cause: str
 ) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     task = await hand.task()
     await refused(hand.complete(task, command), "Attributes")
     [failed] = [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
@@ -150,8 +150,8 @@ async def test_41_a_bad_command_fails_the_task_and_the_workflow_goes_on(
     assert (await handle.describe()).status is WorkflowExecutionStatus.COMPLETED
 
 
-async def test_a_timer_of_a_million_years_is_one_of_a_century(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+async def test_a_timer_is_limited_to_a_century(temporal: Temporal) -> None:
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     long = timer("t", timedelta(0))
     long.start_timer_command_attributes.start_to_fire_timeout.seconds = 10**12
     await hand.decide(long)
@@ -160,7 +160,7 @@ async def test_a_timer_of_a_million_years_is_one_of_a_century(temporal: Temporal
     await handle.terminate()
 
 
-async def test_a_schedule_whose_first_trigger_cannot_be_is_not_made(temporal: Temporal) -> None:
+async def test_a_schedule_with_an_invalid_initial_trigger_is_not_created(temporal: Temporal) -> None:
     asked = CreateScheduleRequest(namespace=temporal.operator.namespace, schedule_id="s", initial_patch=SchedulePatch())
     action = asked.schedule.action.start_workflow
     action.workflow_id = action.workflow_type.name = "w"
@@ -171,7 +171,7 @@ async def test_a_schedule_whose_first_trigger_cannot_be_is_not_made(temporal: Te
     await refused(handle.describe(), "not found", RPCStatusCode.NOT_FOUND)
 
 
-async def test_names_that_cannot_be_registered_and_filters_that_cannot_be(temporal: Temporal) -> None:
+async def test_invalid_search_attributes_and_filters_are_rejected(temporal: Temporal) -> None:
     namespace = temporal.operator.namespace
     for name, kind in (("a b", 2), ("Fine", 77)):
         asked = AddSearchAttributesRequest(namespace=namespace, search_attributes={name: kind})  # type: ignore[dict-item]
@@ -181,7 +181,7 @@ async def test_names_that_cannot_be_registered_and_filters_that_cannot_be(tempor
 
 
 async def test_a_message_that_does_not_decode_fails_the_task(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     task = await hand.task()
     asked = RespondWorkflowTaskCompletedRequest(namespace=temporal.operator.namespace, task_token=task.task_token)
     broken = asked.messages.add(id="m").body

@@ -29,7 +29,7 @@ from temporal.conftest import Temporal, until
 
 
 async def reset(temporal: Temporal, handle: WorkflowHandle, event_id: int, **said: object) -> WorkflowHandle:
-    """Reset a workflow; asked twice, as after a lost answer."""
+    """Reset a workflow, with a repeated request, as after a lost response."""
     request = ResetWorkflowExecutionRequest(
         namespace=temporal.operator.namespace,
         workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.result_run_id or ""),
@@ -45,9 +45,7 @@ async def reset(temporal: Temporal, handle: WorkflowHandle, event_id: int, **sai
 
 
 @pytest.mark.parametrize("event_id", [3, 4], ids=["started", "completed"])
-async def test_54_a_reset_goes_on_from_the_point_with_the_signals_that_came_later(
-    temporal: Temporal, event_id: int
-) -> None:
+async def test_54_a_reset_continues_from_the_point_with_later_signals(temporal: Temporal, event_id: int) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Box.run)
         assert await handle.query(flows.Box.look) == []  # after the first workflow task: events 2, 3 and 4
@@ -61,8 +59,8 @@ async def test_54_a_reset_goes_on_from_the_point_with_the_signals_that_came_late
         await newest.signal(flows.Box.close)
         assert await again.result() == ["one"]
         events = await temporal.history(again)
-        [(_, told)] = [(name, said) for name, said in events if name == "WorkflowTaskFailed"]
-        assert (told.base_run_id, told.new_run_id) == (handle.result_run_id, again.run_id)
+        [(_, reported)] = [(name, said) for name, said in events if name == "WorkflowTaskFailed"]
+        assert (reported.base_run_id, reported.new_run_id) == (handle.result_run_id, again.run_id)
         await Replayer(workflows=registry.WORKFLOWS).replay_workflow(await again.fetch_history())
 
 
@@ -79,7 +77,7 @@ async def test_a_closed_workflow_can_be_reset_without_its_signals(temporal: Temp
         assert await again.result() == []
 
 
-async def test_an_activity_after_the_point_is_done_anew(temporal: Temporal) -> None:
+async def test_an_activity_after_the_reset_point_runs_again(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Greet.run, "you")
         assert await handle.result() == "Hello, you"
@@ -88,7 +86,7 @@ async def test_an_activity_after_the_point_is_done_anew(temporal: Temporal) -> N
         assert (await temporal.names(again)).count("ActivityTaskCompleted") == 1
 
 
-async def test_a_point_where_nothing_was_decided_is_refused(temporal: Temporal) -> None:
+async def test_a_reset_to_an_event_without_a_decision_is_rejected(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Greet.run, "you")
         await handle.result()
@@ -112,7 +110,7 @@ def execution(handle: WorkflowHandle) -> WorkflowExecution:
     return WorkflowExecution(workflow_id=handle.id)
 
 
-async def test_a_paused_activity_is_reset_and_its_attempts_count_anew(temporal: Temporal) -> None:
+async def test_resetting_a_paused_activity_restarts_its_attempts(temporal: Temporal) -> None:
     service, namespace = temporal.client.workflow_service, temporal.operator.namespace
     async with temporal.worker():
         retry = {"maximum_attempts": 3, "initial_interval": 600}
@@ -148,9 +146,9 @@ async def test_a_paused_activity_is_reset_and_its_attempts_count_anew(temporal: 
         assert await handle.result() == 2
 
 
-async def test_what_cannot_be_changed_of_an_activity_is_refused_by_its_name(temporal: Temporal) -> None:
+async def test_an_activity_option_that_cannot_change_is_rejected_by_name(temporal: Temporal) -> None:
     handle = await temporal.start(flows.Greet.run, "Ada")
-    async with temporal.worker(activities=[]):  # the activity stays open: nobody polls it
+    async with temporal.worker(activities=[]):  # the activity stays open: no worker polls it
         waiting = await open_activity(handle)
         for path, options in (("start_delay", {}), ("task_queue", {"task_queue": {"name": "pods/tool"}})):
             with pytest.raises(RPCError, match=path) as caught:
@@ -166,7 +164,7 @@ async def test_what_cannot_be_changed_of_an_activity_is_refused_by_its_name(temp
             assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
 
 
-async def test_a_batch_asks_every_workflow_that_a_filter_takes(temporal: Temporal) -> None:
+async def test_a_batch_signals_every_workflow_that_matches_its_filter(temporal: Temporal) -> None:
     service, namespace = temporal.client.workflow_service, temporal.operator.namespace
     async with temporal.worker():
         name = f"of-a-batch-{uuid.uuid4().hex[:6]}"
@@ -197,7 +195,7 @@ async def test_a_batch_asks_every_workflow_that_a_filter_takes(temporal: Tempora
     assert [info.job_id for info in listed.operation_info][:2] == [f"{name}/1", f"{name}/0"]
 
 
-async def test_batches_terminate_and_say_what_they_cannot(temporal: Temporal) -> None:
+async def test_a_batch_terminates_workflows_and_unsupported_batches_are_rejected(temporal: Temporal) -> None:
     service, namespace = temporal.client.workflow_service, temporal.operator.namespace
     handle = await temporal.start(flows.Sleeper.run, 600)
     await service.start_batch_operation(

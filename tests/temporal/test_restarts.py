@@ -1,4 +1,4 @@
-"""The operator is killed with -9, again and again, while workers work: nothing is lost, nothing is done twice."""
+"""The operator is killed repeatedly while workers run: nothing is lost, and nothing is executed twice."""
 
 import asyncio
 import functools
@@ -25,7 +25,7 @@ SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randran
 
 
 async def insist(asked: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask until the operator answers: it may take longer to come back than the SDK tries by itself."""
+    """Retry until the operator responds: a restart can take longer than the SDK's own retries."""
     while True:
         try:
             return await asked()
@@ -46,7 +46,7 @@ async def put(temporal: Temporal, box: WorkflowHandle[Any, Any], item: str) -> N
     await insist(lambda: temporal.client.workflow_service.signal_workflow_execution(request))
 
 
-async def test_killed_at_random_instants_every_workflow_ends_as_it_should(operator: Operator) -> None:
+async def test_every_workflow_completes_when_the_operator_is_killed(operator: Operator) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     client = await operator.connect()

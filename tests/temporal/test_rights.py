@@ -1,4 +1,4 @@
-"""Who may do what: ServiceAccount tokens of a real API server, and roles of its own."""
+"""Permissions: ServiceAccount tokens and roles of a real API server."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ async def connect(operator: Operator, token: str | None, namespace: str = "") ->
     return await operator.connect(namespace=namespace or operator.namespace, api_key=token)
 
 
-async def test_a_worker_works_a_client_asks_and_neither_does_the_others_part(guarded: Operator) -> None:
+async def test_workers_and_clients_have_only_their_own_permissions(guarded: Operator) -> None:
     worker = await connect(guarded, account(guarded, "worker", WORKER))
     client = await connect(guarded, account(guarded, "client", CLIENT))
     async with Worker(worker, task_queue="guarded", workflows=registry.WORKFLOWS, activities=registry.ACTIVITIES):
@@ -73,12 +73,12 @@ async def test_a_worker_works_a_client_asks_and_neither_does_the_others_part(gua
 
 
 @pytest.mark.parametrize("token", [None, "not-a-token"])
-async def test_who_is_not_known_is_not_let_in(guarded: Operator, token: str | None) -> None:
+async def test_a_caller_with_an_invalid_token_is_rejected(guarded: Operator, token: str | None) -> None:
     with pytest.raises((RPCError, RuntimeError), match=r"token"):
         await (await connect(guarded, token)).count_workflows()
 
 
-async def test_the_history_names_the_user_that_has_asked(guarded: Operator) -> None:
+async def test_the_history_names_the_user_who_made_a_request(guarded: Operator) -> None:
     client = await connect(guarded, account(guarded, "asker", CLIENT))
     handle = await client.start_workflow(flows.Box.run, id="asked", task_queue="nobody")
     await handle.signal(flows.Box.close)
@@ -88,11 +88,11 @@ async def test_the_history_names_the_user_that_has_asked(guarded: Operator) -> N
     named = {EventType.Name(event.event_type): event.principal.name for event in events[1:] if event.principal.name}
     signaled, terminated = "EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED", "EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED"
     assert named == {signaled: user, terminated: user}
-    # Who has made the run says the API server, which takes this operator, that runs outside of the cluster, for a user.
+    # The API server records the creator. It treats this operator, which runs outside of the cluster, as a user.
     assert events[0].principal.name
 
 
-async def test_a_token_for_the_api_server_is_refused_with_the_remedy(guarded: Operator) -> None:
+async def test_a_token_for_the_api_server_is_rejected_with_the_remedy(guarded: Operator) -> None:
     token = account(guarded, "elsewhere", CLIENT, audience="")
     with pytest.raises((RPCError, RuntimeError), match="kubectl create token SERVICEACCOUNT --audience="):
         await (await connect(guarded, token)).count_workflows()

@@ -28,7 +28,7 @@ from temporal import child_flows, flows
 from temporal.conftest import Temporal, until
 
 
-async def test_a_cancelled_workflow_cleans_up_first(temporal: Temporal) -> None:
+async def test_a_cancelled_workflow_cleans_up(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.CleansUp.run)
         await handle.query("__stack_trace")
@@ -40,7 +40,7 @@ async def test_a_cancelled_workflow_cleans_up_first(temporal: Temporal) -> None:
         assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
-async def test_45_what_can_be_asked_of_a_closed_workflow(temporal: Temporal) -> None:
+async def test_45_a_closed_workflow_accepts_only_a_cancellation(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Greet.run, "x")
         await handle.result()
@@ -51,7 +51,7 @@ async def test_45_what_can_be_asked_of_a_closed_workflow(temporal: Temporal) -> 
         assert caught.value.status is RPCStatusCode.NOT_FOUND
 
 
-async def test_terminating_tells_the_reason(temporal: Temporal) -> None:
+async def test_a_termination_has_its_reason(temporal: Temporal) -> None:
     handle = await temporal.start(flows.Sleeper.run, 600)
     await handle.terminate("enough", reason="because")
     with pytest.raises(WorkflowFailureError) as caught:
@@ -85,7 +85,7 @@ async def test_46_conflict_and_reuse_policies(temporal: Temporal) -> None:
         await temporal.start(flows.Sleeper.run, 600, id=name, id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE)
 
 
-async def test_46_a_start_that_is_sent_again_finds_its_own_run(temporal: Temporal) -> None:
+async def test_46_a_repeated_start_request_finds_its_own_run(temporal: Temporal) -> None:
     request = StartWorkflowExecutionRequest(
         namespace=temporal.operator.namespace,
         workflow_id=f"again-{uuid.uuid4().hex[:6]}",
@@ -128,7 +128,7 @@ async def test_48_a_run_timeout_ends_the_workflow(temporal: Temporal) -> None:
     assert isinstance(caught.value.cause, TemporalTimeoutError)
 
 
-async def test_49_a_cron_schedule_starts_one_run_after_another_and_hands_results_on(temporal: Temporal) -> None:
+async def test_49_a_cron_schedule_starts_consecutive_runs_and_passes_results_on(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.CountsRuns.run, cron_schedule="@every 2s")
         described = await handle.describe()
@@ -161,7 +161,7 @@ async def test_49_a_cron_schedule_continues_after_a_failure(temporal: Temporal) 
 
 
 async def closed(temporal: Temporal, run: WorkflowHandle[Any, Any]) -> tuple[Any, Any]:
-    """The first and the last event of a run that is followed by another one, once it has closed."""
+    """The first and the last event of a run with a successor, once it has closed."""
 
     async def following() -> tuple[Any, Any] | None:
         events = await temporal.history(run)
@@ -172,7 +172,7 @@ async def closed(temporal: Temporal, run: WorkflowHandle[Any, Any]) -> tuple[Any
     return found
 
 
-async def test_49_an_invalid_cron_schedule_is_refused(temporal: Temporal) -> None:
+async def test_49_an_invalid_cron_schedule_is_rejected(temporal: Temporal) -> None:
     with pytest.raises(RPCError, match="invalid CronSchedule") as caught:
         await temporal.start(flows.Sleeper.run, 600, cron_schedule="often")
     assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
@@ -186,8 +186,8 @@ async def test_52_ids_have_at_most_a_thousand_characters(temporal: Temporal) -> 
     assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
 
 
-async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: Temporal) -> None:
-    """A worker that knows the limit fails its task until somebody mends the code; one that does not ends the workflow."""
+async def test_52_a_result_that_does_not_fit_into_the_status_terminates_the_workflow(temporal: Temporal) -> None:
+    """A worker that knows the limit fails its task until the code is fixed; one that does not ends the workflow."""
     async with temporal.worker(disable_payload_error_limit=True):
         handle = await temporal.start(flows.Returns.run, 2 * 1024 * 1024)
         with pytest.raises(WorkflowFailureError) as caught:
@@ -200,13 +200,15 @@ async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: T
     )
 
 
-async def test_52_whoever_makes_a_run_too_large_is_answered(temporal: Temporal) -> None:
+async def test_52_a_request_that_makes_a_run_too_large_is_answered(temporal: Temporal) -> None:
     handle = await temporal.start(flows.Sleeper.run, 600)
     await handle.terminate(reason="r" * 900_000)
     assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
 
 
-async def test_52_a_worker_that_knows_the_limits_fails_its_task_and_the_workflow_stays(temporal: Temporal) -> None:
+async def test_52_a_worker_that_checks_the_limits_fails_its_task_and_the_workflow_stays_open(
+    temporal: Temporal,
+) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Returns.run, 2 * 1024 * 1024)
 
@@ -221,7 +223,7 @@ async def test_52_a_worker_that_knows_the_limits_fails_its_task_and_the_workflow
 
 @pytest.mark.parametrize(("policy", "status"), [(1, "TERMINATED"), (2, "RUNNING"), (3, "CANCELED")])
 @pytest.mark.parametrize("ending", ["return", "continue"])
-async def test_50_parent_close_policies_also_where_the_parent_continues(
+async def test_50_parent_close_policies_apply_when_the_parent_continues_as_new(
     temporal: Temporal, policy: int, status: str, ending: str
 ) -> None:
     child_id = f"child-{uuid.uuid4().hex[:6]}"
@@ -235,7 +237,7 @@ async def test_50_parent_close_policies_also_where_the_parent_continues(
         await until(f"the child to be {status}", as_wanted)
 
 
-async def test_51_a_child_gives_its_result_and_a_second_of_its_id_is_refused(temporal: Temporal) -> None:
+async def test_51_a_child_returns_its_result_and_its_id_must_be_unique(temporal: Temporal) -> None:
     async with temporal.worker():
         child_id = f"child-{uuid.uuid4().hex[:6]}"
         assert await temporal.run(child_flows.Parent.run, 1, child_id, "result") == "from parent"
@@ -244,14 +246,14 @@ async def test_51_a_child_gives_its_result_and_a_second_of_its_id_is_refused(tem
         await box.terminate()
 
 
-async def test_a_child_that_would_nest_too_deep_is_a_failure_that_code_can_catch(temporal: Temporal) -> None:
+async def test_a_too_deeply_nested_child_is_a_failure_that_code_can_catch(temporal: Temporal) -> None:
     async with temporal.worker():
         assert await temporal.run(child_flows.Nests.run, 0) == [MAX_CHILD_DEPTH, "ChildDepthExceeded"]
 
 
-async def test_51_a_signal_to_nobody_fails_in_the_workflow_and_not_its_task(temporal: Temporal) -> None:
+async def test_51_a_signal_to_a_missing_workflow_fails_in_the_workflow_but_not_its_task(temporal: Temporal) -> None:
     async with temporal.worker():
-        wrong = await temporal.run(flows.Tells.run, "there-is-none", None, ["hello"])
+        wrong = await temporal.run(flows.SendsSignals.run, "there-is-none", None, ["hello"])
         assert ["not found" in message.lower() for message in wrong] == [True]
 
 
@@ -295,7 +297,7 @@ async def test_lists_and_counts_by_search_attributes_and_status(temporal: Tempor
 
 
 @pytest.mark.cluster
-async def test_a_run_made_by_kubectl_is_a_workflow_like_others(temporal: Temporal) -> None:
+async def test_a_run_created_by_kubectl_is_visible_to_clients(temporal: Temporal) -> None:
     reference = {"type": "Greet", "taskQueue": temporal.task_queue}
     temporal.cluster.start("by-kubectl", {"workflow": reference, "input": "kubectl"})
     async with temporal.worker():
@@ -306,7 +308,7 @@ async def test_a_run_made_by_kubectl_is_a_workflow_like_others(temporal: Tempora
 
 
 @pytest.mark.cluster
-async def test_yaml_has_an_activity_done_by_a_worker_and_code_as_a_child(temporal: Temporal) -> None:
+async def test_yaml_runs_an_activity_of_a_worker_and_code_as_a_child(temporal: Temporal) -> None:
     cluster = temporal.cluster
     done_by_worker = {
         "name": "greet",
@@ -331,7 +333,7 @@ async def test_yaml_has_an_activity_done_by_a_worker_and_code_as_a_child(tempora
 
 
 @pytest.mark.cluster
-async def test_code_has_an_activity_done_by_a_pod_and_a_workflow_as_a_child(temporal: Temporal) -> None:
+async def test_code_runs_an_activity_in_a_pod_and_yaml_as_a_child(temporal: Temporal) -> None:
     cluster = temporal.cluster
     spec = one_step(python("import json, os\nactivity.complete({'in': json.loads(os.environ['PERDURE_INPUT'])})"))
     cluster.apply(

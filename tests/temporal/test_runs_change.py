@@ -1,4 +1,4 @@
-"""What is asked of workflows whose runs close, follow one another, are damaged and deleted meanwhile."""
+"""Requests to workflows whose runs close, are succeeded by others, are damaged, or are deleted meanwhile."""
 
 import asyncio
 import itertools
@@ -34,8 +34,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
 from temporal import child_flows, flows, registry
-from temporal.byhand import ByHand
 from temporal.conftest import Temporal, until
+from temporal.manual_worker import ManualWorker
 
 SIGNALS, EACH, UPDATES, STORM = 200, 20, 40, 40
 COMPLETED = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
@@ -48,7 +48,7 @@ async def refused(asked: Any) -> RPCError:
 
 
 async def accepted(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask again while the run is closing: the SDK gives up after ten seconds, which may be too soon on a busy machine."""
+    """Retry while the run is closing: the SDK gives up after ten seconds, which can be too soon on a busy machine."""
     while True:
         try:
             return await ask()
@@ -72,14 +72,14 @@ def update(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
 
 
 async def results(temporal: Temporal, workflow_id: str) -> list[str]:
-    """What all runs of a workflow id have returned together."""
+    """The results of all runs of a workflow ID."""
     query = f"WorkflowId = '{workflow_id}'"
     runs = [run async for run in temporal.client.list_workflows(query)]
     handles = [temporal.client.get_workflow_handle(run.id, run_id=run.run_id) for run in runs]
     return [item for handle in handles for item in await handle.result()]
 
 
-async def test_no_signal_and_no_update_sees_a_workflow_continue_as_new(temporal: Temporal) -> None:
+async def test_signals_and_updates_survive_continue_as_new(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Rounds.run, EACH, [])
 
@@ -98,19 +98,19 @@ async def test_no_signal_and_no_update_sees_a_workflow_continue_as_new(temporal:
         assert Counter(await handle.result()) == Counter(sent)
 
 
-async def test_no_workflow_sees_another_one_continue_as_new_but_the_run_that_it_names(temporal: Temporal) -> None:
+async def test_requests_between_workflows_survive_continue_as_new_unless_they_name_a_run(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Rounds.run, EACH, [])
         things = [[f"{teller}-{number}" for number in range(SIGNALS // 4)] for teller in range(4)]
-        tellers = [temporal.run(flows.Tells.run, handle.id, None, each) for each in things]
-        assert await asyncio.gather(*tellers) == [[]] * 4
-        wrong = await temporal.run(flows.Tells.run, handle.id, handle.result_run_id, ["too late"])
+        senders = [temporal.run(flows.SendsSignals.run, handle.id, None, each) for each in things]
+        assert await asyncio.gather(*senders) == [[]] * 4
+        wrong = await temporal.run(flows.SendsSignals.run, handle.id, handle.result_run_id, ["too late"])
         assert ["not found" in message.lower() for message in wrong] == [True]
         await handle.signal(flows.Rounds.close)
         assert Counter(await handle.result()) == Counter(itertools.chain(*things))
 
 
-async def test_a_child_that_has_continued_as_new_is_cancelled_by_its_parent(temporal: Temporal) -> None:
+async def test_a_parent_cancels_a_child_that_has_continued_as_new(temporal: Temporal) -> None:
     """Cancelled earlier, it may continue as new in the same task, which loses the request: on Temporal's server as well."""
     async with temporal.worker():
         child = temporal.client.get_workflow_handle(f"child-{uuid.uuid4().hex[:6]}")
@@ -131,7 +131,7 @@ async def test_a_child_that_has_continued_as_new_is_cancelled_by_its_parent(temp
         assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
-async def test_a_workflow_that_continues_as_new_is_terminated_whenever_that_comes(temporal: Temporal) -> None:
+async def test_a_workflow_is_terminated_while_it_continues_as_new(temporal: Temporal) -> None:
     async with temporal.worker():
         for _ in range(5):
             handle = await temporal.start(flows.Counter.run, 1_000)
@@ -147,7 +147,7 @@ async def test_a_workflow_that_continues_as_new_is_terminated_whenever_that_come
 
 
 @pytest.mark.cluster
-async def test_a_workflow_that_was_paused_goes_on_with_its_worker_and_with_another(temporal: Temporal) -> None:
+async def test_a_paused_workflow_continues_on_the_same_and_on_another_worker(temporal: Temporal) -> None:
     cluster = temporal.cluster
 
     async def operate(verb: str) -> None:
@@ -173,7 +173,7 @@ async def test_a_workflow_that_was_paused_goes_on_with_its_worker_and_with_anoth
     await Replayer(workflows=registry.WORKFLOWS).replay_workflow(await box.fetch_history())
 
 
-async def test_every_signal_with_start_is_heard_by_a_workflow_that_ends_quickly(temporal: Temporal) -> None:
+async def test_every_signal_with_start_reaches_a_short_workflow(temporal: Temporal) -> None:
     name = f"storm-{uuid.uuid4().hex[:6]}"
     async with temporal.worker():
         starts = (
@@ -184,7 +184,7 @@ async def test_every_signal_with_start_is_heard_by_a_workflow_that_ends_quickly(
         assert Counter(await results(temporal, name)) == Counter(map(str, range(STORM)))
 
 
-async def test_every_update_with_start_is_taken_by_a_workflow_that_ends_quickly(temporal: Temporal) -> None:
+async def test_every_update_with_start_reaches_a_short_workflow(temporal: Temporal) -> None:
     name = f"storm-{uuid.uuid4().hex[:6]}"
 
     async def ask(number: int) -> Any:
@@ -199,14 +199,14 @@ async def test_every_update_with_start_is_taken_by_a_workflow_that_ends_quickly(
         )
 
     async with temporal.worker():
-        for first in range(0, STORM, 8):  # ten may be under way
+        for first in range(0, STORM, 8):  # ten can be in flight
             asked = range(first, first + 8)
             assert await asyncio.gather(*map(ask, asked)) == list(map(str, asked))
         assert Counter(await results(temporal, name)) == Counter(map(str, range(STORM)))
 
 
-async def test_an_update_that_nobody_asked_for_fails_the_task(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+async def test_accepting_an_unknown_update_fails_the_task(temporal: Temporal) -> None:
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     body = AnyMessage()
     body.Pack(Acceptance(accepted_request_message_id="nope/request", accepted_request_sequencing_event_id=2))
     command = Command(command_type=CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE)
@@ -225,8 +225,8 @@ async def test_an_update_that_nobody_asked_for_fails_the_task(temporal: Temporal
     await handle.terminate()
 
 
-async def test_what_waits_for_a_run_that_is_deleted_is_told_so(temporal: Temporal) -> None:
-    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+async def test_callers_that_wait_for_a_deleted_run_get_an_error(temporal: Temporal) -> None:
+    hand, handle = ManualWorker(temporal), await temporal.start(flows.Box.run)
     await hand.decide()
     waiting = asyncio.create_task(update(temporal, handle))
     assert (await hand.task()).messages
@@ -237,7 +237,7 @@ async def test_what_waits_for_a_run_that_is_deleted_is_told_so(temporal: Tempora
 
 
 @pytest.mark.cluster
-async def test_a_damaged_run_answers_data_loss_to_all_that_is_asked(temporal: Temporal) -> None:
+async def test_requests_to_a_damaged_run_fail_with_data_loss(temporal: Temporal) -> None:
     handle, service = await temporal.start(flows.Box.run), temporal.client.workflow_service
 
     def recorded() -> Any:
@@ -266,7 +266,7 @@ async def test_a_damaged_run_answers_data_loss_to_all_that_is_asked(temporal: Te
             assert (await refused(asked)).status is RPCStatusCode.DATA_LOSS
     edit({"startTime": good["startTime"]})
 
-    async def mended() -> bool:
+    async def restored() -> bool:
         try:
             await service.terminate_workflow_execution(of(temporal, TerminateWorkflowExecutionRequest, handle))
         except RPCError as error:
@@ -275,10 +275,10 @@ async def test_a_damaged_run_answers_data_loss_to_all_that_is_asked(temporal: Te
             raise
         return True
 
-    await until("the run to go on", mended)
+    await until("the run to continue", restored)
 
 
-async def test_a_namespace_that_is_not_watched_is_none(temporal: Temporal) -> None:
+async def test_a_namespace_that_is_not_watched_is_not_found(temporal: Temporal) -> None:
     other = await temporal.operator.connect(namespace="kube-public")
     with pytest.raises(RPCError, match="Namespace kube-public is not found") as caught:
         await other.start_workflow(flows.Greet.run, "x", id="nowhere", task_queue=temporal.task_queue)
@@ -287,7 +287,7 @@ async def test_a_namespace_that_is_not_watched_is_none(temporal: Temporal) -> No
     assert [each.namespace_info.name for each in listed.namespaces] == [temporal.operator.namespace]
 
 
-async def test_a_query_that_nobody_answers_names_the_task_queue(temporal: Temporal) -> None:
+async def test_a_query_without_a_worker_names_the_task_queue(temporal: Temporal) -> None:
     handle = await temporal.start(flows.Box.run)
     request = of(temporal, QueryWorkflowRequest, handle, "execution")
     request.query.CopyFrom(WorkflowQuery(query_type="look"))

@@ -1,4 +1,4 @@
-"""Schedules, as the SDK's own client makes and asks them; they are Perdure's Schedules."""
+"""Schedules created by the SDK's client, which are Perdure's Schedules."""
 
 import json
 import uuid
@@ -31,7 +31,7 @@ from temporal.conftest import Temporal, until
 
 
 class Maker:
-    """Makes schedules, and removes them at the end."""
+    """Creates schedules, and deletes them at the end."""
 
     def __init__(self, temporal: Temporal) -> None:
         self.temporal = temporal
@@ -80,7 +80,7 @@ async def make(temporal: Temporal) -> AsyncIterator[Maker]:
 
 
 @pytest.mark.cluster
-async def test_a_schedule_starts_workflows_and_kubectl_sees_it(make: Maker) -> None:
+async def test_a_schedule_starts_workflows_and_is_visible_to_kubectl(make: Maker) -> None:
     async with make.temporal.worker():
         handle = await make(
             flows.Greet.run, "you", spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(timedelta(seconds=1))])
@@ -91,7 +91,7 @@ async def test_a_schedule_starts_workflows_and_kubectl_sees_it(make: Maker) -> N
         await handle.pause()
 
 
-async def test_15_triggering_a_paused_schedule_and_backfilling(make: Maker) -> None:
+async def test_15_a_paused_schedule_can_be_triggered_and_backfilled(make: Maker) -> None:
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     async with make.temporal.worker():
         handle = await make(
@@ -110,7 +110,7 @@ async def test_15_triggering_a_paused_schedule_and_backfilling(make: Maker) -> N
         assert {begin + timedelta(days=day) for day in range(3)} <= scheduled
 
 
-async def test_18_a_failure_pauses_and_unpausing_goes_on(make: Maker) -> None:
+async def test_18_a_failure_pauses_a_schedule_until_it_is_unpaused(make: Maker) -> None:
     async with make.temporal.worker():
         handle = await make(flows.Fails.run, 2, policy=SchedulePolicy(pause_on_failure=True))
         await handle.trigger()
@@ -126,17 +126,17 @@ async def test_18_a_failure_pauses_and_unpausing_goes_on(make: Maker) -> None:
         assert state.note == "looked at it"
 
 
-async def test_overlap_policies_of_temporal_hold(make: Maker) -> None:
+async def test_overlap_policies_behave_as_in_temporal(make: Maker) -> None:
     handle = await make(flows.Sleeper.run, 600)
     await handle.trigger()
-    await handle.trigger()  # skipped, without a word, as by Temporal's server
+    await handle.trigger()  # silently skipped, as by Temporal's server
     info = (await handle.describe()).info
     assert (info.num_actions, info.num_actions_skipped_overlap, len(info.running_actions)) == (1, 1, 1)
     await handle.trigger(overlap=ScheduleOverlapPolicy.TERMINATE_OTHER)
     assert (await handle.describe()).info.num_actions == 2
 
 
-async def test_updating_changes_what_the_next_action_does(make: Maker) -> None:
+async def test_an_update_changes_the_next_action(make: Maker) -> None:
     handle = await make(flows.Greet.run, "one", state=ScheduleState(limited_actions=True, remaining_actions=3))
     described = await handle.describe()
     assert described.schedule.state.remaining_actions == 3
@@ -152,7 +152,7 @@ async def test_updating_changes_what_the_next_action_does(make: Maker) -> None:
     assert (await handle.describe()).info.last_updated_at is not None
 
 
-async def test_20_an_old_conflict_token_is_refused(make: Maker) -> None:
+async def test_20_a_stale_conflict_token_is_rejected(make: Maker) -> None:
     handle = await make(flows.Greet.run, "you")
     raw = (await handle.describe()).raw_description
     await handle.pause()
@@ -168,7 +168,7 @@ async def test_20_an_old_conflict_token_is_refused(make: Maker) -> None:
     assert caught.value.status is RPCStatusCode.FAILED_PRECONDITION
 
 
-async def test_an_id_can_be_any_text_and_is_taken_once(make: Maker) -> None:
+async def test_an_id_can_be_any_text_and_is_unique(make: Maker) -> None:
     name = f"Nightly/{uuid.uuid4().hex[:6]}"
     handle = await make(flows.Greet.run, "you", name=name, memo={"why": "because"})
     with pytest.raises(ScheduleAlreadyRunningError):
@@ -183,7 +183,7 @@ async def test_an_id_can_be_any_text_and_is_taken_once(make: Maker) -> None:
 
 
 @pytest.mark.cluster
-async def test_deleting_a_schedule_leaves_its_workflows(make: Maker) -> None:
+async def test_deleting_a_schedule_keeps_its_workflows(make: Maker) -> None:
     handle = await make(flows.Sleeper.run, 600, trigger_immediately=True)
 
     async def acted() -> Any:
@@ -204,7 +204,7 @@ async def test_deleting_a_schedule_leaves_its_workflows(make: Maker) -> None:
     await run.terminate()
 
 
-async def test_matching_times_are_told(make: Maker) -> None:
+async def test_matching_times_are_listed(make: Maker) -> None:
     handle = await make(flows.Greet.run, "x", spec=ScheduleSpec(cron_expressions=["0 12 * * *"]))
     request = ListScheduleMatchingTimesRequest(namespace=make.client.namespace, schedule_id=handle.id)
     begin = datetime(2026, 1, 1, tzinfo=UTC)
@@ -217,7 +217,7 @@ async def test_matching_times_are_told(make: Maker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-async def test_3_a_start_that_is_refused_is_tried_again_for_as_long_as_the_window_and_then_dropped(make: Maker) -> None:
+async def test_3_a_failed_start_is_retried_within_the_catchup_window_and_then_dropped(make: Maker) -> None:
     cluster = make.temporal.cluster
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     cluster.apply({**quota, "spec": {"hard": {"count/workflowruns.perdure.dev": "0"}}})
@@ -244,7 +244,7 @@ async def test_3_a_start_that_is_refused_is_tried_again_for_as_long_as_the_windo
     assert not (await short.describe()).info.running_actions
 
 
-async def test_what_cannot_be_followed_is_refused_by_its_name(make: Maker) -> None:
+async def test_an_invalid_schedule_field_is_rejected_by_name(make: Maker) -> None:
     for spec, field in (
         (ScheduleSpec(cron_expressions=["not cron"]), "cron"),
         (ScheduleSpec(time_zone_name="Nowhere/Land"), "time zone"),

@@ -90,46 +90,46 @@ async def test_an_activity_is_executed_without_a_workflow(temporal: Temporal) ->
         greet, "World", id=temporal.task_queue, task_queue=temporal.task_queue, start_to_close_timeout=MINUTE
     )
     assert said == "Hello, World, from attempt 1"
-    told = await temporal.client.get_activity_handle(temporal.task_queue).describe(
+    reported = await temporal.client.get_activity_handle(temporal.task_queue).describe(
         include_input=True, include_outcome=True
     )
-    assert told.status is ActivityExecutionStatus.COMPLETED
-    assert told.activity_type == "greet"
-    assert told.attempt == 1
-    assert told.run_state is None
-    assert await told.input() == ["World"]
-    assert await told.result() == said
-    assert told.close_time is not None
-    assert told.execution_duration == told.close_time - told.schedule_time
-    assert told.last_worker_identity
-    assert told.retry_policy == RetryPolicy(maximum_interval=timedelta(seconds=100))
+    assert reported.status is ActivityExecutionStatus.COMPLETED
+    assert reported.activity_type == "greet"
+    assert reported.attempt == 1
+    assert reported.run_state is None
+    assert await reported.input() == ["World"]
+    assert await reported.result() == said
+    assert reported.close_time is not None
+    assert reported.execution_duration == reported.close_time - reported.schedule_time
+    assert reported.last_worker_identity
+    assert reported.retry_policy == RetryPolicy(maximum_interval=timedelta(seconds=100))
 
 
 @pytest.mark.usefixtures("worker")
 async def test_an_activity_that_fails_is_retried_with_its_heartbeat_details(temporal: Temporal) -> None:
     handle = await start(temporal, fail_until, 3, retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=50)))
     assert await handle.result() == 3
-    told = await handle.describe(include_heartbeat_details=True, include_last_failure=True)
-    assert told.attempt == 3
-    assert await told.heartbeat_details() == ["at", 3]
-    assert told.total_heartbeat_count >= 3
-    last = await told.last_failure()
+    reported = await handle.describe(include_heartbeat_details=True, include_last_failure=True)
+    assert reported.attempt == 3
+    assert await reported.heartbeat_details() == ["at", 3]
+    assert reported.total_heartbeat_count >= 3
+    last = await reported.last_failure()
     assert isinstance(last, ApplicationError)
     assert last.type == "NotYet"
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_activity_that_may_not_be_retried_fails(temporal: Temporal) -> None:
+async def test_a_non_retryable_failure_fails_the_activity(temporal: Temporal) -> None:
     handle = await start(temporal, fail_until, 9, retry_policy=RetryPolicy(maximum_attempts=1))
     error = await failure(handle)
     assert isinstance(error, ApplicationError)
     assert error.type == "NotYet"
-    told = await handle.describe(include_outcome=True)
-    assert told.status is ActivityExecutionStatus.FAILED
-    assert isinstance(await told.outcome_failure(), ApplicationError)
+    reported = await handle.describe(include_outcome=True)
+    assert reported.status is ActivityExecutionStatus.FAILED
+    assert isinstance(await reported.outcome_failure(), ApplicationError)
 
 
-async def test_an_activity_that_nobody_starts_times_out(temporal: Temporal) -> None:
+async def test_an_activity_without_a_worker_times_out(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World", schedule_to_start_timeout=timedelta(milliseconds=200))
     error = await failure(handle)
     assert isinstance(error, TemporalTimeoutError)
@@ -138,7 +138,7 @@ async def test_an_activity_that_nobody_starts_times_out(temporal: Temporal) -> N
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_activity_that_runs_is_asked_to_cancel_itself(temporal: Temporal) -> None:
+async def test_a_running_activity_gets_a_cancellation_request(temporal: Temporal) -> None:
     handle = await start(temporal, wait_for_cancellation, heartbeat_timeout=timedelta(seconds=2))
 
     async def started() -> bool:
@@ -149,12 +149,12 @@ async def test_an_activity_that_runs_is_asked_to_cancel_itself(temporal: Tempora
     error = await failure(handle)
     assert isinstance(error, CancelledError)
     assert error.message == "Activity canceled"
-    told = await handle.describe()
-    assert told.status is ActivityExecutionStatus.CANCELED
-    assert told.canceled_reason == "enough"
+    reported = await handle.describe()
+    assert reported.status is ActivityExecutionStatus.CANCELED
+    assert reported.canceled_reason == "enough"
 
 
-async def test_an_activity_that_nobody_does_is_canceled_at_once(temporal: Temporal) -> None:
+async def test_a_pending_activity_is_canceled_immediately(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World")
     assert (await handle.describe()).run_state is PendingActivityState.SCHEDULED
     await handle.cancel(reason="enough")
@@ -178,7 +178,7 @@ async def test_an_activity_is_terminated(temporal: Temporal) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_activity_is_completed_from_elsewhere_by_its_id(temporal: Temporal) -> None:
+async def test_an_activity_is_completed_by_its_id(temporal: Temporal) -> None:
     handle = await start(temporal, complete_elsewhere)
 
     async def started() -> bool:
@@ -193,7 +193,7 @@ async def test_an_activity_is_completed_from_elsewhere_by_its_id(temporal: Tempo
 
 
 @pytest.mark.usefixtures("worker")
-async def test_the_policies_for_an_id_that_is_in_use(temporal: Temporal) -> None:
+async def test_the_conflict_policy_applies_to_an_id_in_use(temporal: Temporal) -> None:
     handle = await start(temporal, complete_elsewhere)
     with pytest.raises(ActivityAlreadyStartedError) as caught:
         await start(temporal, greet, "World", id=handle.id)
@@ -211,8 +211,8 @@ async def test_the_policies_for_an_id_that_is_in_use(temporal: Temporal) -> None
     assert await temporal.client.get_activity_handle(handle.id, run_id=handle.run_id).result() == "done"
 
 
-async def test_an_activity_and_a_workflow_may_have_the_same_id_and_are_listed_apart(temporal: Temporal) -> None:
-    workflow = await temporal.start("Nobody")
+async def test_an_activity_and_a_workflow_with_the_same_id_are_listed_separately(temporal: Temporal) -> None:
+    workflow = await temporal.start("NoDecider")
     handle = await start(temporal, greet, "World", id=workflow.id)
     client, query = temporal.client, f"TaskQueue = '{temporal.task_queue}'"
     assert [each.run_id async for each in client.list_workflows(query)] == [workflow.result_run_id]
@@ -236,15 +236,15 @@ async def test_an_activity_waits_for_its_start_delay(temporal: Temporal) -> None
     handle = await start(
         temporal, greet, "World", start_delay=timedelta(hours=1), priority=Priority(priority_key=1), summary="in short"
     )
-    told = await handle.describe()
-    assert told.start_delay == timedelta(hours=1)
-    assert told.execution_time == told.schedule_time + timedelta(hours=1)
-    assert told.next_attempt_schedule_time == told.execution_time
-    assert told.priority == Priority(priority_key=1)
-    assert told.raw_info.user_metadata.summary.data == b'"in short"'
+    reported = await handle.describe()
+    assert reported.start_delay == timedelta(hours=1)
+    assert reported.execution_time == reported.schedule_time + timedelta(hours=1)
+    assert reported.next_attempt_schedule_time == reported.execution_time
+    assert reported.priority == Priority(priority_key=1)
+    assert reported.raw_info.user_metadata.summary.data == b'"in short"'
 
 
-async def test_an_activity_that_is_deleted_is_not_found_any_more(temporal: Temporal) -> None:
+async def test_a_deleted_activity_is_not_found(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World")
     await temporal.client.workflow_service.delete_activity_execution(
         DeleteActivityExecutionRequest(namespace=temporal.client.namespace, activity_id=handle.id)
@@ -259,7 +259,7 @@ async def test_an_activity_that_is_deleted_is_not_found_any_more(temporal: Tempo
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_is_large_goes_through(temporal: Temporal) -> None:
+async def test_a_large_input_and_result_are_passed(temporal: Temporal) -> None:
     name = "x" * 255_000
     handle = await start(temporal, greet, name)
     assert await handle.result() == f"Hello, {name}, from attempt 1"
@@ -267,7 +267,7 @@ async def test_what_is_large_goes_through(temporal: Temporal) -> None:
 
 
 @pytest.mark.parametrize("policy", [ActivityIDConflictPolicy.FAIL, ActivityIDConflictPolicy.USE_EXISTING])
-async def test_starts_at_the_same_time_make_one_activity(temporal: Temporal, policy: ActivityIDConflictPolicy) -> None:
+async def test_simultaneous_starts_create_one_activity(temporal: Temporal, policy: ActivityIDConflictPolicy) -> None:
     name = temporal.task_queue
     several = [start(temporal, greet, "World", id=name, id_conflict_policy=policy) for _ in range(5)]
     begun = await asyncio.gather(*several, return_exceptions=True)
@@ -279,11 +279,11 @@ async def test_starts_at_the_same_time_make_one_activity(temporal: Temporal, pol
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_client_pauses_an_activity_and_gives_it_another_task_queue(temporal: Temporal) -> None:
+async def test_a_client_can_pause_an_activity_and_change_its_task_queue(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World", task_queue="nobody")
     await handle.pause(reason="maintenance")
-    told = await handle.describe()
-    assert (told.status, told.run_state) == (ActivityExecutionStatus.PAUSED, PendingActivityState.PAUSED)
+    reported = await handle.describe()
+    assert (reported.status, reported.run_state) == (ActivityExecutionStatus.PAUSED, PendingActivityState.PAUSED)
     await handle.update_options([ActivityOptionsKeys.task_queue.value_set(temporal.task_queue)])
     await handle.unpause()
     assert await handle.result() == "Hello, World, from attempt 1"

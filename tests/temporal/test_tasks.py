@@ -1,4 +1,4 @@
-"""Workflow tasks, queries and updates, as the SDK sees them. The rules themselves are tried in tests/engine/test_tasks.py."""
+"""Workflow tasks, queries and updates, as the SDK sees them. Their rules are tested in tests/engine/test_tasks.py."""
 
 import asyncio
 from datetime import timedelta
@@ -46,7 +46,7 @@ async def test_39_a_rejected_update_leaves_no_event(temporal: Temporal) -> None:
         await box.terminate()
 
 
-async def test_42_closed_workflows_can_be_queried_and_a_failing_query_says_so(temporal: Temporal) -> None:
+async def test_42_closed_workflows_can_be_queried_and_a_failing_query_returns_its_error(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
         await box.signal(flows.Box.put, "a")
@@ -57,7 +57,7 @@ async def test_42_closed_workflows_can_be_queried_and_a_failing_query_says_so(te
             await box.query(flows.Box.wrong)
 
 
-async def test_41_53_a_mistake_in_the_code_fails_the_task_and_not_the_workflow(temporal: Temporal) -> None:
+async def test_41_53_a_bug_in_the_code_fails_the_task_but_not_the_workflow(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.FailsTask.run)
         await handle.signal(flows.FailsTask.spoil)
@@ -71,7 +71,7 @@ async def test_41_53_a_mistake_in_the_code_fails_the_task_and_not_the_workflow(t
         await handle.terminate()
 
 
-async def test_43_the_same_update_id_gives_the_same_outcome_and_what_is_left_at_the_end_fails(
+async def test_43_updates_are_deduplicated_by_id_and_open_ones_fail_when_the_workflow_closes(
     temporal: Temporal,
 ) -> None:
     async with temporal.worker():
@@ -92,7 +92,7 @@ async def test_43_the_same_update_id_gives_the_same_outcome_and_what_is_left_at_
         assert late.value.status is RPCStatusCode.NOT_FOUND
 
 
-async def test_37_a_worker_that_has_gone_leaves_its_workflows_to_another(temporal: Temporal) -> None:
+async def test_37_workflows_of_a_stopped_worker_move_to_another(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
         assert await box.query(flows.Box.look) == []
@@ -101,7 +101,7 @@ async def test_37_a_worker_that_has_gone_leaves_its_workflows_to_another(tempora
         assert await box.result() == []
 
 
-async def test_the_history_tells_which_build_of_the_worker_has_decided(temporal: Temporal) -> None:
+async def test_the_history_names_the_build_id_of_the_worker(temporal: Temporal) -> None:
     async with temporal.worker(build_id="1.0"):
         box = await temporal.start(flows.Box.run)
         assert await box.query(flows.Box.look) == []
@@ -112,7 +112,7 @@ async def test_the_history_tells_which_build_of_the_worker_has_decided(temporal:
     assert [said.worker_version.build_id for said in completed] == ["1.0", "1.1"]
 
 
-async def test_38_a_local_activity_may_take_longer_than_a_workflow_task(temporal: Temporal) -> None:
+async def test_38_a_local_activity_can_take_longer_than_a_workflow_task(temporal: Temporal) -> None:
     """The worker prolongs its task; the activity ends once that was seen twice. Half an hour is the end of it."""
     seen = asyncio.Event()
 
@@ -159,19 +159,19 @@ async def test_histories_replay_with_the_sdks_own_replayer(temporal: Temporal) -
         await replayer.replay_workflow(await handle.fetch_history())
 
 
-async def test_a_client_of_another_namespace_sees_nothing(temporal: Temporal) -> None:
+async def test_a_client_of_another_namespace_sees_no_workflows(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
-        stranger = await temporal.operator.connect(namespace="default")
+        other = await temporal.operator.connect(namespace="default")
         with pytest.raises(RPCError) as caught:
-            await stranger.get_workflow_handle(box.id).describe()
+            await other.get_workflow_handle(box.id).describe()
         assert caught.value.status is RPCStatusCode.NOT_FOUND
         with pytest.raises(RPCError):
-            await stranger.get_workflow_handle(box.id, run_id=box.result_run_id).signal(flows.Box.close)
+            await other.get_workflow_handle(box.id, run_id=box.result_run_id).signal(flows.Box.close)
         await box.terminate()
 
 
-async def test_many_signals_at_once_arrive_each_once(temporal: Temporal) -> None:
+async def test_concurrent_signals_arrive_once_each(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
         await asyncio.gather(*[box.signal(flows.Box.put, str(number)) for number in range(30)])
@@ -179,7 +179,7 @@ async def test_many_signals_at_once_arrive_each_once(temporal: Temporal) -> None
         assert sorted(map(int, await box.result())) == list(range(30))
 
 
-async def test_task_queues_and_workers_are_told_of(temporal: Temporal) -> None:
+async def test_task_queues_and_workers_are_described(temporal: Temporal) -> None:
     service, namespace = temporal.client.workflow_service, temporal.client.namespace
     waiting = await temporal.start(flows.Greet.run, "you")
     asked = DescribeTaskQueueRequest(
@@ -189,15 +189,15 @@ async def test_task_queues_and_workers_are_told_of(temporal: Temporal) -> None:
         report_stats=True,
         report_pollers=True,
     )
-    told = (await service.describe_task_queue(asked)).versions_info[""].types_info
-    assert told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.approximate_backlog_count == 1
-    assert not told[TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY].stats.approximate_backlog_count
+    reported = (await service.describe_task_queue(asked)).versions_info[""].types_info
+    assert reported[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.approximate_backlog_count == 1
+    assert not reported[TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY].stats.approximate_backlog_count
     async with temporal.worker(identity="the-worker"):
         assert await waiting.result() == "Hello, you"
-        told = (await service.describe_task_queue(asked)).versions_info[""].types_info
-        assert [each.identity for each in told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].pollers] == ["the-worker"]
-        assert told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.tasks_dispatch_rate > 0
-    # A worker that has gone has said so, which is what it tells of itself even within the first minute.
+        reported = (await service.describe_task_queue(asked)).versions_info[""].types_info
+        assert [each.identity for each in reported[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].pollers] == ["the-worker"]
+        assert reported[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.tasks_dispatch_rate > 0
+    # A worker reports its shutdown, even within its first minute.
     query = f"TaskQueue = '{temporal.task_queue}' AND Status = 'ShuttingDown'"
     [worker] = (await service.list_workers(ListWorkersRequest(namespace=namespace, query=query))).workers
     assert (worker.worker_identity, worker.sdk_name) == ("the-worker", "temporal-python")

@@ -70,7 +70,7 @@ async def shop(temporal: Temporal) -> Shop:
     return Shop(temporal)
 
 
-async def test_a_pinned_workflow_ends_on_the_version_that_it_has_started_on(shop: Shop) -> None:
+async def test_a_pinned_workflow_completes_on_the_version_it_started_on(shop: Shop) -> None:
     async with shop.worker("1"), shop.worker("2"):
         await shop.set_current("1")
         first = await shop.start("Pinned")
@@ -85,7 +85,7 @@ async def test_a_pinned_workflow_ends_on_the_version_that_it_has_started_on(shop
         assert info.worker_deployment_name == shop.name
 
 
-async def test_an_auto_upgrade_workflow_ends_on_the_current_version(shop: Shop) -> None:
+async def test_an_auto_upgrade_workflow_completes_on_the_current_version(shop: Shop) -> None:
     async with shop.worker("1"), shop.worker("2"):
         await shop.set_current("1")
         handle = await shop.start("Upgrading")
@@ -95,7 +95,7 @@ async def test_an_auto_upgrade_workflow_ends_on_the_current_version(shop: Shop) 
         assert await handle.result() == "two"
 
 
-async def test_a_ramping_version_of_all_workflows_gets_each(shop: Shop) -> None:
+async def test_a_version_ramping_at_100_percent_gets_every_new_workflow(shop: Shop) -> None:
     async with shop.worker("1"), shop.worker("2"):
         await shop.set_current("1")
         await shop.registered("2")

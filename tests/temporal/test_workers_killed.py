@@ -1,4 +1,4 @@
-"""A worker is killed with -9 in the middle of its work: another one goes on with it."""
+"""A worker is killed with -9 in the middle of its work, and another one continues."""
 
 import asyncio
 import sys
@@ -40,7 +40,7 @@ async def stuck_worker(temporal: Temporal, where: str) -> AsyncIterator[Process]
         await process.wait()
 
 
-async def test_killed_in_the_middle_of_a_workflow_task_another_worker_decides_and_nothing_is_done_twice(
+async def test_another_worker_completes_the_workflow_task_of_a_killed_worker(
     temporal: Temporal,
 ) -> None:
     handle = await temporal.start(flows.Chain.run, 3, task_timeout=timedelta(seconds=4))
@@ -56,7 +56,7 @@ async def test_killed_in_the_middle_of_a_workflow_task_another_worker_decides_an
 
 
 @pytest.mark.parametrize("ended_by", ["heartbeat_timeout", "start_to_close_timeout"])
-async def test_killed_in_the_middle_of_an_activity_the_next_attempt_goes_on_from_its_heartbeat(
+async def test_the_next_attempt_continues_from_the_heartbeat_of_a_killed_worker(
     temporal: Temporal, ended_by: str
 ) -> None:
     async with temporal.worker(activities=[]):

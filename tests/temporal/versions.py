@@ -1,4 +1,4 @@
-"""Workflows of two versions of a worker: each tells which one has ended it."""
+"""Workflows of two versions of a worker: each returns the version that completed it."""
 
 from temporalio import workflow
 from temporalio.common import VersioningBehavior

@@ -1,4 +1,4 @@
-"""Runs of Workflows and of workflows in code, and what tests read on the pages of the Web UI."""
+"""Runs of Workflows and of workflows in code, and helpers to read the pages of the Web UI."""
 
 import asyncio
 import json
@@ -85,5 +85,5 @@ def confirm(page: Any, dialog: str) -> None:
 
 
 def write_json(where: Any, value: Any) -> None:
-    """Write JSON into the editor of an input, in its format: the editor would move the buttons while they are pressed."""
+    """Write formatted JSON into the editor of an input: otherwise, the editor moves the buttons while they are pressed."""
     where.locator(".cm-content").filter(visible=True).first.fill(json.dumps(value, indent=2))

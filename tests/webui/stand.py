@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Stand:
-    """A Web UI, and the frontend that it shows."""
+    """A Web UI and its frontend."""
 
     url: str
     address: str
@@ -48,7 +48,7 @@ class Stand:
         async def connected() -> _Result:
             return await work(await Client.connect(self.address))
 
-        # In a thread of its own: Playwright keeps an event loop running in this one.
+        # In a separate thread: Playwright keeps an event loop running in this one.
         with ThreadPoolExecutor(max_workers=1) as pool:
             return pool.submit(lambda: asyncio.run(connected())).result()
 
@@ -64,7 +64,7 @@ class Stand:
 
 @contextmanager
 def stand(folder: Path) -> Iterator[Stand]:
-    """Serve the Web UI; `folder` is for its settings. Everything is gone at the end of the block."""
+    """Serve the Web UI until the end of the block; `folder` is for its settings."""
     cache = Cache.from_environment(os.environ)
     with locked(cache.locks / "build"):
         program = gobuild.build(cache, gobuild.UI) / "server"
@@ -105,7 +105,7 @@ def _wait(url: str, running: "subprocess.Popen[bytes]") -> None:
 
 @contextmanager
 def _working(address: str) -> Iterator[None]:
-    """A worker of the workflow in code, in a thread of its own."""
+    """A worker of the workflow in code, in its own thread."""
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 

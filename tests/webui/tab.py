@@ -26,7 +26,7 @@ _REFUSED = "the server responded with a status of 4"
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The console, in a thread of its own; its address."""
+    """Serve the console in its own thread, and yield its address."""
     loop = asyncio.new_event_loop()
     ready: asyncio.Future[str] = loop.create_future()
     stop = asyncio.Event()
@@ -55,7 +55,7 @@ def served() -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Any, **screen: Any) -> Iterator[Any]:
-    """A tab that has opened the address. Scripts that fail, and what the policy of the pages blocks, fail the test."""
+    """A tab with the address. Script errors and violations of the content security policy fail the test."""
     with served() as url:
         context = browser.new_context(base_url=url.partition("/?")[0], **screen)
         context.set_default_timeout(180_000)
@@ -72,7 +72,7 @@ def opened(browser: Any, **screen: Any) -> Iterator[Any]:
         assert not wrong
 
 
-def check_everyone_can_read(page: Any, name: str) -> None:
+def check_accessibility(page: Any, name: str) -> None:
     """Check a page for barriers, and that it is not wider than the window."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
     found = axe.run(page)

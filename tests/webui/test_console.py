@@ -9,7 +9,7 @@ import pytest
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
-from webui.tab import SCREENS, check_everyone_can_read, opened
+from webui.tab import SCREENS, check_accessibility, opened
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -43,15 +43,15 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
 
 @pytest.mark.usefixtures("api")
 @pytest.mark.parametrize("screen", SCREENS)
-def test_everyone_can_read_the_pages(browser: Any, screen: str, tmp_path: Path) -> None:
+def test_the_pages_are_accessible(browser: Any, screen: str, tmp_path: Path) -> None:
     with opened(browser, **SCREENS[screen]) as page:
         for name, path in PAGES.items():
             page.goto(path)
             page.screenshot(path=tmp_path / f"{name}-{screen}.png", full_page=True)
-            check_everyone_can_read(page, name)
+            check_accessibility(page, name)
 
 
-def test_a_fan_out_of_200_is_drawn_in_part(browser: Any, api: ApiServer) -> None:
+def test_a_fan_out_of_200_is_drawn_partially(browser: Any, api: ApiServer) -> None:
     api.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(200).object
     with opened(browser) as page:
         page.goto(PAGES["fan-out"])
@@ -59,7 +59,7 @@ def test_a_fan_out_of_200_is_drawn_in_part(browser: Any, api: ApiServer) -> None
         assert page.locator("svg a").count() == 300
 
 
-def test_the_page_of_an_open_run_updates_itself(browser: Any, api: ApiServer) -> None:
+def test_the_page_of_an_open_run_refreshes(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto(RUN)
         main = page.get_by_role("main")
@@ -75,7 +75,7 @@ def test_the_page_of_an_open_run_updates_itself(browser: Any, api: ApiServer) ->
 
 
 @pytest.mark.usefixtures("api")
-def test_the_log_comes_as_text(browser: Any) -> None:
+def test_the_log_is_shown_as_text(browser: Any) -> None:
     with opened(browser) as page:
         page.goto(RUN)
         page.get_by_role("link", name="Log of charge#3").click()
@@ -86,7 +86,7 @@ def test_the_log_comes_as_text(browser: Any) -> None:
 
 
 @pytest.mark.usefixtures("api")
-def test_the_keyboard_is_enough(browser: Any) -> None:
+def test_the_console_can_be_used_with_the_keyboard(browser: Any) -> None:
     with opened(browser) as page:
         page.goto(RUN)
         page.keyboard.press("Tab")

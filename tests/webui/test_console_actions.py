@@ -10,7 +10,7 @@ from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
 from unit.cli.consoled import NASTY, PERDURE, fill, items, letter
-from webui.tab import SCREENS, check_everyone_can_read, opened
+from webui.tab import SCREENS, check_accessibility, opened
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -36,20 +36,20 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
 
 @pytest.mark.usefixtures("api")
 @pytest.mark.parametrize("screen", SCREENS)
-def test_everyone_can_read_the_forms_and_the_answers(browser: Any, screen: str, tmp_path: Path) -> None:
+def test_forms_and_their_results_are_accessible(browser: Any, screen: str, tmp_path: Path) -> None:
     with opened(browser, **SCREENS[screen]) as page:
         for name, path in {"letters": LETTERS, "letter": f"{LETTERS}/order-7-charge", "run": RUN}.items():
             page.goto(path)
             page.screenshot(path=tmp_path / f"{name}-{screen}.png", full_page=True)
-            check_everyone_can_read(page, name)
+            check_accessibility(page, name)
         page.goto(LETTERS)
         page.get_by_role("button", name="Re-drive order-7-charge").click()
         page.get_by_role("heading", name="Re-drive").wait_for()
         page.screenshot(path=tmp_path / f"answers-{screen}.png", full_page=True)
-        check_everyone_can_read(page, "answers")
+        check_accessibility(page, "answers")
 
 
-def test_the_keyboard_re_drives_the_selected_dead_letters(browser: Any, api: ApiServer) -> None:
+def test_selected_dead_letters_can_be_redriven_with_the_keyboard(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto(LETTERS)
         for name in ("order-7-charge", "order-9-charge"):
@@ -63,7 +63,7 @@ def test_the_keyboard_re_drives_the_selected_dead_letters(browser: Any, api: Api
     assert [made["spec"]["target"]["name"] for made in api.created] == ["order-7-charge", "order-9-charge"]
 
 
-def test_a_double_click_re_drives_once(browser: Any, api: ApiServer) -> None:
+def test_a_double_click_redrives_once(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto(f"{LETTERS}/order-7-charge")
         page.get_by_role("button", name="Re-drive").dblclick()
@@ -71,7 +71,7 @@ def test_a_double_click_re_drives_once(browser: Any, api: ApiServer) -> None:
     assert len(api.created) == 1
 
 
-def test_a_run_that_waits_is_approved_with_a_message(browser: Any, api: ApiServer) -> None:
+def test_a_waiting_run_can_be_approved_with_a_message(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto(RUN)
         page.get_by_role("link", name="Send a signal").click()

@@ -9,7 +9,7 @@ import pytest
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
 from unit.cli.consoled import NASTY, PERDURE, items, meta, ready
-from webui.tab import SCREENS, check_everyone_can_read, opened
+from webui.tab import SCREENS, check_accessibility, opened
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -48,23 +48,23 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
 
 @pytest.mark.usefixtures("api")
 @pytest.mark.parametrize("screen", SCREENS)
-def test_everyone_can_read_the_form_and_its_errors(browser: Any, screen: str, tmp_path: Path) -> None:
+def test_the_form_and_its_errors_are_accessible(browser: Any, screen: str, tmp_path: Path) -> None:
     with opened(browser, **SCREENS[screen]) as page:
         page.goto(PATH)
         page.screenshot(path=tmp_path / f"start-{screen}.png", full_page=True)
-        check_everyone_can_read(page, "start")
+        check_accessibility(page, "start")
         page.get_by_label("Amount").fill("0")
         page.get_by_label("Items").fill("[")
         page.get_by_role("button", name="Start").click()
         page.get_by_role("alert").wait_for()
         page.screenshot(path=tmp_path / f"problems-{screen}.png", full_page=True)
-        check_everyone_can_read(page, "problems")
+        check_accessibility(page, "problems")
         page.goto(f"{PATH}?json")
         page.screenshot(path=tmp_path / f"json-{screen}.png", full_page=True)
-        check_everyone_can_read(page, "json")
+        check_accessibility(page, "json")
 
 
-def test_the_keyboard_starts_a_run(browser: Any, api: ApiServer) -> None:
+def test_a_run_can_be_started_with_the_keyboard(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto("/namespaces/shop/workflows")
         page.get_by_role("link", name="Start order-flow").focus()
@@ -73,7 +73,7 @@ def test_the_keyboard_starts_a_run(browser: Any, api: ApiServer) -> None:
         for text in ("349", "A-1"):
             page.keyboard.type(text)
             page.keyboard.press("Tab")
-        page.keyboard.type("over")  # selects the value that begins so
+        page.keyboard.type("over")  # selects the value with that prefix
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Start").focus()
         page.keyboard.press("Enter")
@@ -102,7 +102,7 @@ def test_a_double_click_starts_one_run(browser: Any, api: ApiServer) -> None:
     assert len(api.created) == 1
 
 
-def test_an_error_leads_to_its_field(browser: Any, api: ApiServer) -> None:
+def test_an_error_links_to_its_field(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto(PATH)
         page.get_by_label("Amount").fill("0")
@@ -126,7 +126,7 @@ def test_an_error_leads_to_its_field(browser: Any, api: ApiServer) -> None:
     assert len(api.created) == 1
 
 
-def test_what_users_have_written_is_not_executed(browser: Any, api: ApiServer) -> None:
+def test_user_input_is_not_executed(browser: Any, api: ApiServer) -> None:
     properties = {
         NASTY: {"title": NASTY, "description": NASTY, "enum": [NASTY, 1]},
         f"a{NASTY}": {"type": "string", "default": f"\n</textarea>{NASTY}"},
@@ -140,7 +140,7 @@ def test_what_users_have_written_is_not_executed(browser: Any, api: ApiServer) -
         page.get_by_label("Workflow ID").fill(NASTY)
         page.get_by_role("button", name="Start").click()
         page.get_by_role("alert").wait_for()
-        check_everyone_can_read(page, "nasty")
+        check_accessibility(page, "nasty")
         assert page.get_by_label("Workflow ID").input_value() == NASTY
         page.get_by_role("combobox").first.select_option(index=1)
         page.get_by_role("button", name="Start").click()

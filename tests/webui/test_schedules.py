@@ -58,7 +58,7 @@ def test_a_schedule_is_created_with_the_form(page: Any, sort: Sort) -> None:
 
 
 @each_sort
-def test_a_schedule_is_paused_and_continues(page: Any, ui: Stand, sort: Sort) -> None:
+def test_a_schedule_is_paused_and_unpaused(page: Any, ui: Stand, sort: Sort) -> None:
     opened(page, ui, sort, "paused")
     for button in ("Pause", "Unpause"):
         page.get_by_role("button", name=button, exact=True).filter(visible=True).first.click()

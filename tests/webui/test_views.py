@@ -58,7 +58,7 @@ def test_pending_activities_show_attempts_and_failures(page: Any, ui: Stand, sor
 
 
 @each_sort
-def test_workers_lists_who_polls_the_task_queue(page: Any, ui: Stand, sort: Sort) -> None:
+def test_the_workers_tab_lists_pollers_of_the_task_queue(page: Any, ui: Stand, sort: Sort) -> None:
     page.goto(f"{approval(ui, sort, f'polled-{sort}')}/workers")
     page.get_by_role("button", name=re.compile("^Pollers")).click()
     see(page.get_by_role("main"), "perdure.dev/operator" if sort == "yaml" else re.compile(r"\d+@"))
@@ -72,7 +72,7 @@ def test_the_page_of_a_task_queue_lists_its_pollers(page: Any, sort: Sort) -> No
 
 
 @each_sort
-def test_the_call_stack_says_where_the_run_is(page: Any, ui: Stand, sort: Sort) -> None:
+def test_the_call_stack_shows_what_the_run_waits_for(page: Any, ui: Stand, sort: Sort) -> None:
     page.goto(f"{approval(ui, sort, f'stack-{sort}')}/call-stack")
     stack = page.get_by_test_id("query-call-stack")
     see(stack, re.compile("answer" if sort == "yaml" else "call-bank"))
@@ -90,7 +90,7 @@ def test_queries_are_answered(page: Any, ui: Stand, sort: Sort) -> None:
 
 
 @each_sort
-def test_user_metadata_says_what_the_run_waits_for(page: Any, ui: Stand, sort: Sort) -> None:
+def test_user_metadata_shows_what_the_run_waits_for(page: Any, ui: Stand, sort: Sort) -> None:
     page.goto(f"{approval(ui, sort, f'details-{sort}')}/user-metadata")
     frame = page.get_by_role("main").locator("iframe").first.content_frame
     see(frame.locator("body"), re.compile("decision"))

@@ -142,7 +142,7 @@ def _run(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool
         context.complete(result)
     except SystemExit:
         raise  # the function chose an exit code, which `failureTypes` may map to a failure type
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the operator has to be told
+    except BaseException as error:  # noqa: BLE001 - every error must be reported to the operator
         import traceback  # noqa: PLC0415 - only a failure pays for it
 
         traceback.print_exception(error)  # for readers of the pod's log

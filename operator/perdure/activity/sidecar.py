@@ -113,12 +113,12 @@ class SidecarLoop:
             elif heartbeats is None or len(text.encode()) > _LARGEST_RESULT:
                 size = len(text.encode())
                 message = f"the result has {size} bytes, but the limit is {_LARGEST_RESULT}: pass a reference to the data instead"
-                raise PayloadTooLargeError(message)  # noqa: TRY301 - told as all the others are
+                raise PayloadTooLargeError(message)  # noqa: TRY301 - reported like the others
             else:
                 heartbeats.write_result(text, drop_details=True)
         except SupersededError:
             return 0  # the run no longer waits for it
-        except Exception as error:  # noqa: BLE001 - whatever it is, the operator has to be told
+        except Exception as error:  # noqa: BLE001 - every error must be reported to the operator
             return self._fail(error)
         return 0
 

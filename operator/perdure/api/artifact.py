@@ -33,7 +33,7 @@ class Archive(StrEnum):
     """How files are packed."""
 
     NONE = "None"
-    """Not at all: one file."""
+    """No archive: a single file."""
 
     TAR = "Tar"
     """A tar archive, also compressed by gzip, bzip2 or xz."""
@@ -101,7 +101,7 @@ class InputArtifact(SpecModel):
     """Download the file from an HTTP server."""
 
     raw: RawSource | None = None
-    """Write the file from a text."""
+    """Write a text to the file."""
 
     archive: Archive = Archive.NONE
     """None: `path` is the file. Tar: `path` is a folder with the files of the archive. Not for `from`: an output artifact is
@@ -121,6 +121,10 @@ class OutputArtifact(SpecModel):
     """Where the container of the activity writes it: a file, or a folder, which is stored as a tar archive compressed by gzip.
     The folder that contains it becomes an empty volume; directly below `/`, it must be a folder, which becomes one itself."""
 
+    key: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """The key of a copy in the artifact store, below its `prefix`, for those who do not get the artifact from a step; text with
+    expressions, as in `container`. A later attempt or run replaces the copy, and Perdure never deletes it. Default: no copy."""
+
     optional: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether an attempt that does not write it succeeds. Default: false."""
 
@@ -130,9 +134,9 @@ class Artifacts(SpecModel):
 
     rules = (
         Rule(
-            "must have `inputs` or `outputs`",
-            "has(self.inputs) || has(self.outputs)",
-            lambda artifacts: bool(artifacts.inputs or artifacts.outputs),
+            "must have `inputs`, `outputs`, or `archiveLogs`",
+            "has(self.inputs) || has(self.outputs) || has(self.archiveLogs)",
+            lambda artifacts: bool(artifacts.inputs or artifacts.outputs or artifacts.archive_logs),
         ),
         Rule(
             "`retention` must be used with `outputs`",
@@ -155,6 +159,10 @@ class Artifacts(SpecModel):
     """The files and folders that are stored when the container of the activity has ended; a container of Perdure uploads them.
     `steps.<name>.artifacts` has them. Default: none."""
 
+    archive_logs: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the log of each attempt is stored when its container has ended, for `perdure logs`: the last 10 MiB, deleted with
+    the run. The container must have a `command`, and its image `sh`, `tee`, `mkfifo`, and `sleep`. Default: false."""
+
     retention: ArtifactRetention | None = None
     """How long the outputs are kept. DeleteWithRun: as long as the run exists, or another run whose history refers to them.
     Keep: Perdure never deletes them. Default: DeleteWithRun."""
@@ -169,6 +177,16 @@ class Artifacts(SpecModel):
         return self.retention is ArtifactRetention.KEEP
 
     @property
+    def deleted_with_run(self) -> bool:
+        """Whether Perdure must delete uploads of the activity after the run."""
+        return self.archive_logs or (bool(self.outputs) and not self.keeps_outputs)
+
+    @property
+    def uploads(self) -> bool:
+        """Whether the pods of the activity have a sidecar that uploads to the artifact store."""
+        return bool(self.outputs) or self.archive_logs
+
+    @property
     def uses_store(self) -> bool:
         """Whether the pods of the activity use the artifact store."""
-        return bool(self.outputs) or any((each.from_ or each.key) is not None for each in self.inputs)
+        return self.uploads or any((each.from_ or each.key) is not None for each in self.inputs)

@@ -104,6 +104,10 @@ SCRIPT_ANNOTATION: Final = "perdure.dev/script"
 WORK_ANNOTATION: Final = "perdure.dev/work"
 """Annotation on pods: the HTTP request or the action on a Kubernetes object that the pod performs, JSON."""
 
+NEEDS_ANNOTATION: Final = "perdure.dev/needs"
+"""Annotation on pods: the containers that are the activity together, each with those that it waits for, JSON; not set if there is
+only one container."""
+
 CREATED_BY_ACTIVITY_ANNOTATION: Final = "perdure.dev/created-by-activity"
 """Annotation on objects that an activity with `resource` has created: the run ID and the activity ID."""
 
@@ -138,6 +142,9 @@ ARTIFACT_STORE_LABEL: Final = "perdure.dev/artifact-store"
 
 ARTIFACT_SETS_ANNOTATION: Final = "perdure.dev/artifact-sets"
 """Annotation on these pods: the names of the ArtifactSets whose artifacts they delete, JSON."""
+
+IMAGE_ANNOTATION: Final = "perdure.dev/image"
+"""Annotation on ArtifactSets: an image with the programs that read the artifact store."""
 
 CLAIM_PREFIX: Final = "claim.perdure.dev/"
 """Prefix of labels on pods that mount the PersistentVolumeClaim of a workspace; its name follows."""

@@ -271,6 +271,36 @@ def artifact_folder(namespace: str, run_id: str, *, kept: bool = False) -> str:
     return f"{namespace}/kept/{run_id}" if kept else f"{namespace}/{run_id}"
 
 
+LOG_ARTIFACT: Final = "log.gz"
+"""The name of an archived log among the artifacts of an attempt. Names of output artifacts have no dots."""
+
+
+def log_key(namespace: str, run_id: str, scheduled_event_id: int | str, attempt: int | str) -> str:
+    """The key of the archived log of an attempt in its store.
+
+    Args:
+        namespace: Namespace of the WorkflowRun.
+        run_id: Its UID.
+        scheduled_event_id: ID of the ActivityTaskScheduled event.
+        attempt: Number of the attempt.
+    """
+    return f"{artifact_folder(namespace, run_id)}/{scheduled_event_id}-{attempt}/{LOG_ARTIFACT}"
+
+
+_ATTEMPT_OF_POD: Final = re.compile(r".*-(\d+)-(\d+)(?:-h[a-z2-7]{10})?")
+
+
+def attempt_in(pod: str) -> tuple[int, int]:
+    """Return the ID of the ActivityTaskScheduled event and the number of the attempt in the name of a pod.
+
+    Args:
+        pod: A name from `pod_name`.
+    """
+    found = _ATTEMPT_OF_POD.fullmatch(pod)
+    assert found is not None, "it is the name of a pod of an attempt"
+    return int(found[1]), int(found[2])
+
+
 def artifact_set_name(run_id: str) -> str:
     """Name the ArtifactSet of a run.
 

@@ -253,7 +253,7 @@ class CompleteActivity(SpecModel):
 
 
 class ResetActivity(SpecModel):
-    """Counts the attempts of a pending activity from 1 again. A retry that is due later starts immediately."""
+    """Restarts the attempts of a pending activity at 1. A retry that is due later starts immediately."""
 
     step: Annotated[StepPath, Field(min_length=1)]
     """The step of the activity, as in `status.pendingActivities`, such as `rooms[3]`; the activity ID for SDK workflows."""
@@ -374,7 +374,7 @@ class OperationSpec(SpecModel):
     """Completes a pending activity from outside."""
 
     reset_activity: ResetActivity | None = None
-    """Counts the attempts of a pending activity from 1 again."""
+    """Restarts the attempts of a pending activity at 1."""
 
     trigger: Trigger | None = None
     """Starts a run of a Schedule now."""

@@ -342,6 +342,9 @@ class EventReason(StrEnum):
     RESULT_NOT_CACHED = "ResultNotCached"
     """An activity with `cache` completed, but its result cannot be stored. The note says why. The run is not affected."""
 
+    LOG_NOT_ARCHIVED = "LogNotArchived"
+    """The log of an attempt that succeeded could not be stored. The container `perdure-outputs` of its pod logs why."""
+
     NO_WORKER = "NoWorker"
     """No Temporal SDK worker polls the task queue of the run, of one of its activities, or of a Nexus endpoint that it calls.
     Reported once, until a worker polls."""

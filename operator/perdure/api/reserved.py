@@ -14,6 +14,9 @@ SCRIPT_PATH: Final = f"{MOUNT_PATH}/script"
 WORK_PATH: Final = f"{MOUNT_PATH}/work.json"
 """The file with the HTTP request or the action of the activity, JSON."""
 
+DEFAULT_CONTAINER: Final = "activity"
+"""Name of the container of the activity if the user gives none."""
+
 SIDECAR: Final = "perdure-sidecar"
 """The sidecar container, and the volume that it shares with the container of the activity."""
 
@@ -35,5 +38,17 @@ ARTIFACTS_PATH: Final = "/perdure-artifacts"
 OUTPUTS: Final = "perdure-outputs"
 """The sidecar that uploads output artifacts, and the volume that the container of the activity writes them to."""
 
+LOG: Final = "perdure-log"
+"""The volume with the copy of the activity's log that the sidecar stores."""
+
+LOG_PATH: Final = "/perdure-log"
+"""Where the container of the activity and that sidecar mount it."""
+
 OUTPUTS_PATH: Final = "/perdure-outputs"
 """Where that sidecar mounts the folders of output artifacts, each at the path that it has in the container."""
+
+ORDER: Final = "perdure-order"
+"""The volume in which the containers of an activity record that they have ended, if some wait for others."""
+
+ORDER_PATH: Final = "/perdure-order"
+"""Where these containers mount it."""

@@ -48,8 +48,9 @@ class PodSpec(SpecModel):
     model_config = ConfigDict(extra="allow")
 
     containers: Annotated[list[JsonObject], atomic_list(32, min_items=1)]
-    """The containers; the first one is the activity. They can contain expressions as in `container`. All other fields of a
-    Kubernetes pod spec are allowed too: `volumes`, `nodeSelector`, `serviceAccountName` and so on."""
+    """The containers; the first one is the activity. They can contain expressions as in `container`. A container with `needs`
+    belongs to the activity, too, and starts its `command` when the containers in `needs` have succeeded. All other fields of
+    a Kubernetes pod spec are allowed too: `volumes`, `nodeSelector`, `serviceAccountName` and so on."""
 
 
 class PodTemplateMetadata(SpecModel):

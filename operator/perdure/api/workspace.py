@@ -82,7 +82,7 @@ class ExistingClaim(SpecModel):
 
 
 class ClaimRetention(StrEnum):
-    """What happens to the PersistentVolumeClaim of a run that has closed."""
+    """Whether the PersistentVolumeClaim is deleted when the run has closed."""
 
     DELETE = "Delete"
     """Delete it when the run has closed."""
@@ -92,7 +92,7 @@ class ClaimRetention(StrEnum):
 
 
 class WorkspaceRetention(SpecModel):
-    """What happens to the PersistentVolumeClaim of a run that has closed."""
+    """Whether the PersistentVolumeClaim is deleted when the run has closed."""
 
     on_success: ClaimRetention = ClaimRetention.DELETE
     """After a run that completed or continued as new: Delete or Keep. Default: Delete."""
@@ -124,7 +124,7 @@ class Workspace(SpecModel):
     """A PersistentVolumeClaim that exists and that all runs share."""
 
     empty_dir: JsonObject | None = None
-    """An empty folder for each attempt, as in a pod: `{}`, or with `sizeLimit` and `medium`. Its files go with the pod."""
+    """An empty folder for each attempt, as in a pod: `{}`, or with `sizeLimit` and `medium`. Deleted with the pod."""
 
     retention: WorkspaceRetention | None = None
     """What happens to the claim of a run that has closed. Default: it is deleted if the run has succeeded, otherwise with the

@@ -1,4 +1,4 @@
-"""Selects runs by phase, label, search attribute, and age."""
+"""Selects runs by phase, label, search attribute, age, and name."""
 
 from __future__ import annotations
 
@@ -60,6 +60,10 @@ OlderOption = Annotated[
         "--older-than", "--older", help="Only runs created longer ago than this, such as 30d", show_default=False
     ),
 ]
+PrefixOption = Annotated[
+    str | None,
+    typer.Option("--prefix", help="Only runs whose name begins with this", show_default=False),
+]
 RunningOption = Annotated[bool, typer.Option("--running", "--open", help="Only open runs")]
 CompletedOption = Annotated[
     bool, typer.Option("--completed", "--closed", help="Only closed runs, whatever the outcome")
@@ -77,6 +81,8 @@ class Chosen:
     """Runs that were created within this time."""
     older: timedelta | None = None
     """Runs that were created longer ago."""
+    prefix: str = ""
+    """The beginning of their names."""
 
     async def read(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
         """Read the selected runs.
@@ -109,7 +115,7 @@ class Chosen:
 
     async def count(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> Counter[str]:
         """Count the selected runs by phase. Arguments and exceptions are those of `read`."""
-        metadata = bool(self.attributes) or self.since is not None or self.older is not None
+        metadata = bool(self.attributes or self.prefix) or self.since is not None or self.older is not None
         rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=metadata, **self._selectors())
         return Counter(phase_of(run) for run in map(_brief, rows) if self.takes(run, now))
 
@@ -123,7 +129,7 @@ class Chosen:
         return query
 
     def takes(self, run: Object, now: datetime) -> bool:
-        """Return whether a run has a selected phase, the search attributes, and the age."""
+        """Return whether a run has a selected phase, the search attributes, the age, and the prefix."""
         if self.phases and phase_of(run) not in self.phases:
             return False
         if self.since is not None and created(run) < now - self.since:
@@ -131,6 +137,8 @@ class Chosen:
         if self.older is not None and created(run) > now - self.older:
             return False
         meta = run["metadata"]
+        if self.prefix and not meta["name"].startswith(self.prefix):
+            return False
         stored = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
         return all(_has(stored.get(f"{SEARCH_PREFIX}{name}"), value) for name, value in self.attributes)
 
@@ -142,6 +150,7 @@ def chosen(
     since: str | None = None,
     older: str | None = None,
     *,
+    prefix: str | None = None,
     running: bool = False,
     completed: bool = False,
 ) -> Chosen:
@@ -166,6 +175,7 @@ def chosen(
         attributes=tuple(pairs),
         since=None if since is None else timedelta(seconds=seconds_of(since, "--since")),
         older=None if older is None else timedelta(seconds=seconds_of(older, "--older-than")),
+        prefix=prefix or "",
     )
 
 

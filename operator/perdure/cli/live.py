@@ -14,6 +14,7 @@ from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.workflow import Activity
 from perdure.cli.view.openings import ChildSight, Seen, Sight
 from perdure.runtime.chains import parent_of
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pod_waiting import waiting_reason
@@ -116,10 +117,10 @@ def _sight(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | No
     details = heartbeat_details(lease)
     if definition is None:
         return Sight(heartbeat=beat, details=details)
-    main = main_container_name(definition)
-    ended = status.ended(main)
+    group = ContainerGroup.of(pod, main_container_name(definition))
+    ended = group.ended(status)
     return Sight(
-        started=status.running_since(main) or (ended.started if ended else None),
+        started=group.running_since(status) or (ended.started if ended else None),
         ended=ended is not None or status.phase in {"Succeeded", "Failed"},
         waits_for=waiting_reason(pod, definition),
         heartbeat=beat,

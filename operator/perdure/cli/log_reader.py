@@ -1,11 +1,12 @@
 """Reads the logs of all attempts of a run, and follows them if requested."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import typer
 
+from perdure.cli.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.cli.cluster import LOG_STREAMS, Cluster, GoneError, Object, UnreachableError
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.view.facts import ShownRun, read_run
@@ -16,6 +17,11 @@ _PAUSE = 1.0
 """Seconds between two reads of the run and its pods."""
 _TRIES = 5
 """Maximum number of failed reads of the log of a closed run."""
+
+_NOT_ARCHIVED = (
+    "no archived log was found: `artifacts.archiveLogs` of an activity stores the logs of its pods, and `podRetention` sets "
+    "how long its pods are kept"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +41,14 @@ class LogReader:
     run: Object
     choice: Choice
     children: bool
+    prefix: bool = True
+    """Whether each line begins with the step and the attempt."""
     query: dict[str, str]
     lines: Callable[[], Lines]
     closed: bool = False
     """Whether the run and its children have ended."""
+    unread: bool = False
+    """Whether archived logs could not be read."""
     streams: asyncio.Semaphore
     """Limits the number of logs that are read at the same time."""
 
@@ -71,13 +81,14 @@ class LogReader:
     async def read(self) -> None:
         """Show the existing lines."""
         look = await self._look(past=True)
+        archived = await self._show_archived(look)
         wanted = [log for log in look.logs if self.choice.takes(log)]
         for log in wanted:
             if log.readable:
                 await self._show(log)
             elif log.waits:
                 _report(f"{self._title(log)}: pod {log.pod} has not started yet")
-        self._end(look, any(log.readable for log in wanted))
+        self._end(look, archived, shown=bool(archived) or any(log.readable for log in wanted))
 
     async def follow(self, *, required: bool = True) -> None:
         """Show new lines until the run has ended.
@@ -85,14 +96,15 @@ class LogReader:
         Args:
             required: Whether to exit with 1 if there are no logs.
         """
-        tasks: dict[str, asyncio.Task[None]] = {}
+        tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         try:
             while True:
                 look = await self._look_on()
                 self.closed = all(run.closed for run in look.runs)
                 for log in look.logs:
-                    if log.readable and log.pod not in tasks and self.choice.takes(log):
-                        tasks[log.pod] = asyncio.create_task(self._show(log, follow=True))
+                    where = log.pod, log.container
+                    if log.readable and where not in tasks and self.choice.takes(log):
+                        tasks[where] = asyncio.create_task(self._show(log, follow=True))
                 if self.closed:
                     break
                 _raise_first(tasks.values())
@@ -104,9 +116,12 @@ class LogReader:
             for task in tasks.values():
                 task.cancel()
         last = await self._look(past=True)
-        missed = [log for log in last.gone if log.pod not in tasks]
+        seen = {pod for pod, _ in tasks}
+        missed = [log for log in last.gone if log.pod not in seen]
         if required or missed:
-            self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks) or not required)
+            last = _Look(runs=last.runs, logs=last.logs, gone=missed)
+            archived = await self._show_archived(last)
+            self._end(last, archived, shown=bool(tasks) or bool(archived) or not required)
 
     async def _look_on(self) -> _Look:
         """Read again; wait if the API server does not respond."""
@@ -150,7 +165,7 @@ class LogReader:
                         text = lines.take(raw)
                         tries = 0
                         if text is not None:
-                            typer.echo(f"{title}: {text}")
+                            typer.echo(f"{title}: {text}" if self.prefix else text)
                 except GoneError:
                     _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:
@@ -167,17 +182,54 @@ class LogReader:
                     _report(f"{title}: the log cannot be read: {error}")
                 return
 
-    def _end(self, look: _Look, shown: bool) -> None:
+    async def _show_archived(self, look: _Look) -> set[str]:
+        """Show the archived logs of pods that no longer exist, and return the names of these pods."""
+        shown = set[str]()
+        for run in look.runs:
+            wanted = [log for log in look.gone if log.run == run.name and self.choice.takes(log)]
+            if not wanted:
+                continue
+            try:
+                found = await ArchivedLogs(self.cluster, run).read(log.pod for log in wanted)
+            except CliError as error:
+                _report(f"archived logs cannot be read: {error}")
+                self.unread = True
+                continue
+            for log in wanted:
+                if log.pod in found:
+                    self._show_lines(self._title(log), found[log.pod])
+            shown |= found.keys()
+        return shown
+
+    def _show_lines(self, title: str, lines: list[str] | ArchivedLogError) -> None:
+        if isinstance(lines, ArchivedLogError):
+            _report(f"{title}: the archived log cannot be read: {lines}")
+            return
+        if "sinceSeconds" in self.query:
+            _report(f"{title}: the lines of archived logs have no times; leave out --since to show them")
+            return
+        take = self.lines().matches
+        last = int(self.query.get("tailLines", len(lines)))
+        for text in lines[max(len(lines) - last, 0) :]:
+            if take(text):
+                typer.echo(f"{title}: {text}" if self.prefix else text)
+
+    def _end(self, look: _Look, archived: Collection[str], *, shown: bool) -> None:
         """Report missing logs; exit with 1 if there was none to show.
+
+        Args:
+            look: The logs.
+            archived: The pods whose archived logs were found.
+            shown: Whether there was a log to show.
 
         Raises:
             Exit: There was no log to show.
         """
-        missing = [log for log in look.gone if self.choice.takes(log)]
+        missing = [log for log in look.gone if log.pod not in archived and self.choice.takes(log)]
         for log in missing:
             _report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
-        if missing:
-            _report("`podRetention` of an activity sets how long its pods are kept")
+        if missing and not self.unread:
+            _report(_NOT_ARCHIVED)
         if shown:
             return
         if not missing:

@@ -127,7 +127,9 @@ async def _looks(cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
             away = True
             continue
         except GoneError:
-            raise CliError(f"the run `{name}` was deleted before it ended") from None
+            raise GoneError(f"the run `{name}` was deleted before it ended") from None
         away = False
         if found["metadata"]["uid"] != uid:
-            raise CliError(f"the run `{name}` was deleted, and another one of that name was created; wait for that one")
+            raise GoneError(
+                f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
+            )

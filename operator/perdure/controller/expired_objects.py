@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import structlog
-
 from perdure.api import labels
 from perdure.controller.fleet.shards import Shards
+from perdure.controller.namespace_checks import check_for_ever
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_poll
-
-LOOK_SECONDS: Final = 30.0
-"""Seconds between two checks, and so the most that an object stays too long."""
+from perdure.kube.clock import now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +25,8 @@ class ExpiringKind:
     plural: str
     most: int
     """Maximum number of kept objects in a namespace; at the next check, those beyond it that expire first are deleted."""
+    seconds: float
+    """Seconds between two checks, and so the most that an object stays too long."""
     query: dict[str, str]
     """The selectors of a list of them."""
 
@@ -37,34 +35,32 @@ KEPT_PODS: Final = ExpiringKind(
     group=kube.CORE,
     plural="pods",
     most=100,
+    seconds=30,
     query={
         "labelSelector": f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}",
         "fieldSelector": "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown",
     },
 )
 CACHED_RESULTS: Final = ExpiringKind(
-    group=kube.PERDURE, plural="cachedresults", most=5_000, query={"labelSelector": labels.EXPIRES_LABEL}
+    group=kube.PERDURE, plural="cachedresults", most=5_000, seconds=300, query={"labelSelector": labels.EXPIRES_LABEL}
 )
+"""They are checked rarely, because there can be many, and none is used after it has expired."""
 
 
-async def delete_for_ever(client: kube.Client, served: ServedNamespaces, shards: Shards) -> None:
-    """Delete objects when they expire, until cancelled.
+async def delete_for_ever(client: kube.Client, kind: ExpiringKind, served: ServedNamespaces, shards: Shards) -> None:
+    """Delete objects of a kind when they expire, until cancelled.
 
     Args:
         client: The client of the API server.
+        kind: The kind.
         served: The served namespaces.
         shards: The shards, so that only one member of a fleet does it.
     """
-    log = structlog.get_logger("perdure.kept")
-    while True:
-        for namespace in served if shards.owns("", "expired-objects") else ():
-            for kind in (KEPT_PODS, CACHED_RESULTS):
-                try:
-                    await delete_expired(client, kind, namespace, now())
-                except (kube.ApiError, *kube.TRANSIENT) as error:
-                    where = {"kind": kind.plural, "namespace": namespace}
-                    log.warning("Could not delete expired objects, retrying", **where, error=repr(error))
-        await until_next_poll(LOOK_SECONDS)
+
+    async def check(namespace: str | None) -> None:
+        await delete_expired(client, kind, namespace, now())
+
+    await check_for_ever(check, served, shards, f"expired-{kind.plural}", seconds=kind.seconds)
 
 
 async def delete_expired(

@@ -12,7 +12,7 @@ from typing import assert_never
 from perdure.controller.artifacts.artifact_collector import ArtifactCollector
 from perdure.controller.artifacts.deletion_pods import DeletionPods
 from perdure.controller.directory import Directory
-from perdure.controller.expired_objects import delete_for_ever
+from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, delete_for_ever
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.informers import periodic
 from perdure.controller.informers.clock_jumps import ClockJumps
@@ -26,6 +26,7 @@ from perdure.controller.informers.run_pods import RunPods
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.namespace_checks import check_for_ever
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.pods.released_claims import ReleasedClaims
 from perdure.controller.queue.fairness import share
@@ -198,8 +199,9 @@ class Manager:
             self._queue.start(group)
             group.create_task(self.tools.recorder.run())
             group.create_task(periodic.repeat(self._poll))
-            group.create_task(delete_for_ever(self.tools.client, self.served, self.tools.shards))
-            group.create_task(self._claims.release_for_ever(self.served, self.tools.shards))
+            for kind in (KEPT_PODS, CACHED_RESULTS):
+                group.create_task(delete_for_ever(self.tools.client, kind, self.served, self.tools.shards))
+            group.create_task(check_for_ever(self._claims.release, self.served, self.tools.shards, "released-claims"))
             group.create_task(self._artifacts.collect_for_ever(self.served, self.tools.shards))
             group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))
 

@@ -26,6 +26,14 @@ class Peers(Protocol):
         """The directory of all runs."""
         ...
 
+    async def catch_up(self, namespace: str) -> None:
+        """Ensure that all runs of a namespace are known that existed when this process last gained shards.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+        """
+        ...
+
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Deliver a request to a run; `then` is called with its answer once the answer is recorded."""
         ...

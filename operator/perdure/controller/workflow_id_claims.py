@@ -2,11 +2,14 @@
 
 No lock in the API server is needed for this. A run that was once admitted stays first until the directory knows that it has
 started or was deleted: its start is in progress, and no run may overtake it, even one that turns out to be older. That holds
-within one operator in any order of events. Two operators (a rolling update) agree, because a watch reports objects in the order
-in which they were created, and of several runs that wait, the one that was created first goes first; the start itself is a
-compare-and-swap of the run's own object. So an operator that knows less than another either starts the run that the other would
-start, or loses the swap. `creationTimestamp` alone cannot tell which run was created first, because it has whole seconds: within
-a second, the resourceVersion decides that a run had when it was first seen.
+within one operator in any order of events. In a fleet, only the owner of the shard decides, after it has read what the previous
+owner has done (`informers/catch_up.py`). Operators that do not share the work usually agree, because a watch reports objects in
+the order in which they were created, and of several runs that wait, the one that was created first goes first; the start itself
+is a compare-and-swap of the run's own object. So an operator that knows less than another either starts the run that the other
+would start, or loses the swap, unless it has created a run itself that its watch has not shown.
+
+`creationTimestamp` alone cannot tell which run was created first, because it has whole seconds: within a second, the
+resourceVersion decides that a run had when it was first seen.
 """
 
 from collections.abc import Iterable

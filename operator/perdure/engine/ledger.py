@@ -96,7 +96,17 @@ class Ledger:
 
     def retire(self, activity: PendingActivity, outcome: AttemptOutcome, failure: Failure | None = None) -> None:
         """Record that an attempt is over: its pod is no longer needed, and its circuit breaker gets a report."""
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
+        started = activity.started_time
+        self.retired.append(
+            Retired(
+                activity.scheduled_event_id,
+                activity.attempt,
+                outcome,
+                by_worker=activity.by_worker,
+                waited=None if started is None else started - activity.scheduled_time,
+                ran=None if started is None else self.now - started,
+            )
+        )
         policy = activity.retry_policy
         if not policy.circuit_breaker:
             return

@@ -1,6 +1,7 @@
 """Attempts that have ended."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 
@@ -25,3 +26,9 @@ class Retired:
     scheduled_event_id: int
     attempt: int
     outcome: AttemptOutcome
+    by_worker: bool = False
+    """Whether it belonged to a worker, not to a pod."""
+    waited: timedelta | None = None
+    """How long it waited after the time when it could start; None if it has not started."""
+    ran: timedelta | None = None
+    """How long it ran; None if it has not started."""

@@ -9,11 +9,12 @@ class RunChanges:
     """Lets callers wait for changes of runs."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        """The futures of the callers that wait for a change of a run, in order."""
 
     def changed(self, run_id: str) -> None:
         """Notify the callers that wait for a change of a run."""
-        for waiting in self._waiting.pop(run_id, set()):
+        for waiting in self._waiting.pop(run_id, {}):
             if not waiting.done():
                 waiting.set_result(None)
 
@@ -21,11 +22,14 @@ class RunChanges:
     def next_change(self, run_id: str) -> Iterator[asyncio.Future[None]]:
         """Return a future that is done once a run has changed or was deleted."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(run_id, set()).add(changed)
+        self._waiting.setdefault(run_id, {})[changed] = None
         try:
             yield changed
         finally:
-            self._waiting.get(run_id, set()).discard(changed)
+            waiting = self._waiting.get(run_id, {})
+            waiting.pop(changed, None)
+            if not waiting:
+                self._waiting.pop(run_id, None)
 
     async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float | None) -> bool:
         """Wait until a condition holds, and return whether it does. It is checked at each change of the run. None: no limit."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 
@@ -14,11 +14,9 @@ from perdure.frontend import given
 from perdure.frontend.errors import CompletedError, RpcError, invalid, not_found, unavailable
 from perdure.frontend.run_changes import RunChanges
 from perdure.frontend.unseen_runs import UnseenRuns
-from perdure.kube.clock import monotonic
+from perdure.kube import client as kube
 from perdure.runtime.kinds import RunKind
 
-_BEHIND_SECONDS: Final = 30.0
-"""How long watches may take to show the runs that another member has started, in seconds."""
 NOT_FOUND = "workflow not found for ID: {}"
 NO_ACTIVITY = "activity not found for ID: {}"
 NO_OPERATION = "nexus operation not found for ID: {}"
@@ -37,23 +35,17 @@ class RunFinder:
         self._manager = manager
         self._changes = changes
         self._unseen = UnseenRuns(manager)
-        self._behind_until = 0.0
-        """Until when this member may not have seen the newest runs of its shards."""
-        manager.shards.subscribe(self._reassigned)
 
-    def _reassigned(self) -> None:
-        self._behind_until = monotonic() + _BEHIND_SECONDS
-
-    async def know_others(self, namespace: str, workflow_id: str) -> None:
-        """Read the runs of a workflow ID before it is used for a new run, if the shard may have had another owner lately.
-
-        The other owner may have started a run that no watch has shown here yet, and two runs of the ID must not be open.
+    async def catch_up(self, namespace: str) -> None:
+        """Ensure that all runs of a namespace are known that existed when this operator last gained shards.
 
         Raises:
             RpcError: The API server does not respond.
         """
-        if monotonic() < self._behind_until:
-            await self._unseen.look(namespace, workflow_id)
+        try:
+            await self._manager.runs.catch_up(namespace)
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
 
     async def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
         """Find a run by run ID, or the newest run of a workflow ID.

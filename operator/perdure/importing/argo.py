@@ -76,7 +76,7 @@ _OF_DEFINITION: Final = frozenset(
     }
 )
 _ADVICE: Final = {
-    "archiveLogs": "logs are not archived; use the log collection of your cluster",
+    "archiveLogs": "set `artifacts.archiveLogs` of the activities; see docs/log-archive.md",
     "podDisruptionBudget": "create a PodDisruptionBudget that selects the pods by a label from `podMetadata`",
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "workflowMetadata": "set the labels on the WorkflowRun",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perdure.importing.argo_artifacts import artifact_paths, copied, of_activity
+from perdure.importing.argo_container_sets import ContainerSet, container_set
 from perdure.importing.argo_git import clone, is_from_git
 from perdure.importing.argo_library import Library
 from perdure.importing.argo_limits import limits
@@ -51,7 +52,7 @@ _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
-    "archiveLocation": "logs are not archived; use the log collection of your cluster",
+    "archiveLocation": "set `artifacts.archiveLogs` of the activities; see docs/log-archive.md",
 }
 
 
@@ -168,10 +169,9 @@ class ActivityBuilder:
         """Return the work of a template with containers."""
         template = self._template
         if "containerSet" in template:
-            before, main = self._containers.several(template.part("containerSet"), returns)
-            return self._work(main, before)
+            return self._work(container_set(template.part("containerSet"), self._containers, returns))
         if "container" in template:
-            return self._work(self._containers.main(template.part("container"), returns), [])
+            return self._work(ContainerSet(self._containers.main(template.part("container"), returns)))
         needs_pod = returns.outputs or returns.copies or self._clones or self._pods.make_pods
         if not needs_pod and not template.data.keys() & _OF_PODS:
             script = self._containers.as_script(template.part("script"), prints=returns.prints)
@@ -179,7 +179,7 @@ class ActivityBuilder:
             mounts = self._workspaces(script)
             script, patch = _in_container({**script, "securityContext": {"runAsNonRoot": False, **user}})
             return {**mounts, "script": script, **patch}
-        return self._work(self._containers.script(template.part("script"), returns), [])
+        return self._work(ContainerSet(self._containers.script(template.part("script"), returns)))
 
     def _output(self, parameter: Fields, structured: frozenset[str]) -> Output | None:
         name = parameter.text("name") or ""
@@ -198,20 +198,21 @@ class ActivityBuilder:
             return None
         return Output(name, path, default, name in structured)
 
-    def _work(self, main: Object, before: list[Object]) -> Object:
+    def _work(self, containers: ContainerSet) -> Object:
         """Return `container`, or `podTemplate` if the pod needs more than a container."""
         patch = self._template.text("podSpecPatch")
-        pod = self._pod(main, before)
+        main = containers.main
+        pod = self._pod(containers)
         metadata = self._metadata()
         mounts = self._workspaces(main)
         user = main.pop("securityContext", None) or {}
-        if not pod and not metadata and not patch and not self._pods.patch:
+        if not containers.others and not pod and not metadata and not patch and not self._pods.patch:
             main, of_pod = _in_container({**main, "securityContext": {"runAsNonRoot": False, **user}})
             return {**mounts, "container": main, **of_pod}
         context = {"runAsNonRoot": False, **(pod.pop("securityContext", None) or {})}
         if user:
             main["securityContext"] = user
-        spec = {"securityContext": context, **pod, "containers": [{"name": "main", **main}]}
+        spec = {"securityContext": context, **pod, "containers": [{"name": "main", **main}, *containers.others]}
         spec = self._patched(spec, "spec.podSpecPatch", self._pods.patch)
         spec = self._patched(spec, self._template.at("podSpecPatch"), patch)
         spec, computed = separated(spec)
@@ -239,8 +240,8 @@ class ActivityBuilder:
             self._report.gap(path, f"cannot be applied: {error}; write its fields into `podTemplate`")
             return spec
 
-    def _pod(self, main: Object, before: list[Object]) -> Object:
-        template = self._template
+    def _pod(self, containers: ContainerSet) -> Object:
+        template, main = self._template, containers.main
         made: Object = dict(self._pods.fields)
         for name in POD_FIELDS:
             value = template.take(name)
@@ -259,9 +260,10 @@ class ActivityBuilder:
         own = {each.get("name"): each for each in template.take("volumes", [])}
         fetching, fetched = self._fetched(main)
         own |= fetched
-        first = [*first, *fetching, *before]
-        used = self._mounted(main, *first, *beside)
-        for mount in [mount for each in [*first, *beside] for mount in each.get("volumeMounts", [])]:
+        first = [*first, *fetching, *containers.before]
+        others = [*first, *beside, *containers.others]
+        used = self._mounted(main, *others)
+        for mount in [mount for each in others for mount in each.get("volumeMounts", [])]:
             if mount.get("name") in self._pods.claims:
                 mount["name"] = f"workspace-{mount['name']}"
         volumes = [{**self._pods.volumes, **own}[name] for name in used if name in {**self._pods.volumes, **own}]

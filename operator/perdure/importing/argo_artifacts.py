@@ -69,7 +69,7 @@ def of_activity(inputs: list[Fields], outputs: list[Fields], resolve: Resolve) -
     """
     made = {
         "inputs": list(_inputs(inputs, resolve)),
-        "outputs": list(_outputs(outputs)),
+        "outputs": list(_outputs(outputs, resolve)),
     }
     kept = {key: value for key, value in made.items() if value}
     return {"artifacts": kept} if kept else {}
@@ -114,7 +114,7 @@ def copied(artifacts: list[Fields]) -> tuple[FileCopy, ...]:
     return tuple(made)
 
 
-def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
+def _outputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
     for each in artifacts:
         name, path = each.text("name") or "", each.text("path") or ""
         each.report.note("outputs.artifacts", f"they go to the artifact store; {_STORE}")
@@ -127,11 +127,27 @@ def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
         elif posixpath.dirname(folder) == "/":
             each.note("path", "must be a folder; it becomes a volume, and is empty when the container starts")
         for kind in _BUCKETS:
-            if each.take(kind) is not None:
-                each.note(kind, f"the artifact has a key of its run in the artifact store; {_STORE}")
+            if kind in each:
+                made |= _copy_key(each, kind, resolve)
         each.drop("archive", "mode", "artifactGC", "globalName", "deleted")
         each.done(dict.fromkeys(_OTHER_STORES, f"artifacts go to an S3-compatible bucket: {_STORE}"))
         yield made
+
+
+def _copy_key(artifact: Fields, kind: str, resolve: Resolve) -> Object:
+    """Return the key of a copy for an output artifact with a key of its own."""
+    key = (artifact.take(kind) or {}).get("key")
+    if not isinstance(key, str):
+        return {}
+    if key.endswith("/"):
+        artifact.note(f"{kind}.key", "a folder becomes one object with a key of its run; pass it with `from`")
+        return {}
+    artifact.note(kind, f"a copy of the artifact has this key in the artifact store; {_STORE}")
+    try:
+        return {"key": template(key, resolve, is_tag) if TAG.search(key) else key.replace("${", "$${")}
+    except UntranslatableError as error:
+        artifact.gap(f"{kind}.key", str(error))
+        return {}
 
 
 def argument(artifact: Fields, resolve: Resolve) -> Any:

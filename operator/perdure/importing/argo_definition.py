@@ -128,7 +128,7 @@ class DefinitionBuilder:
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
 
-    # What flows need
+    # Requirements of flows
 
     def target(self, home: str, step: Fields) -> CallTarget:
         """Return the target of a step."""

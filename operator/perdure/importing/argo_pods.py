@@ -1,7 +1,7 @@
 """Converts the containers of Argo's templates to containers of activities."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import yaml
@@ -67,34 +67,6 @@ class Containers:
         given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
         return {**made, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
 
-    def several(self, group: Fields, returns: Returns) -> tuple[list[Object], Object]:
-        """Return the containers of a containerSet in dependency order, and the main container, which is the last one."""
-        shared = group.take("volumeMounts", [])
-        sources = group.parts("containers")
-        needs = {str(each.data.get("name")): each.take("dependencies", []) for each in sources}
-        if "retryStrategy" in group:
-            group.gap("retryStrategy", "containers are not retried by themselves; set it on the template")
-            group.drop("retryStrategy")
-        group.done({})
-        if not any(needs.values()) and len(needs) > 1:
-            group.note("containers", "they run one after the other")
-        ordered = _ordered(needs)
-        if "main" in ordered and not any("main" in each for each in needs.values()):
-            ordered = [*(name for name in ordered if name != "main"), "main"]
-        by_name = {str(each.data.get("name")): each for each in sources}
-        if returns and "main" in by_name and ordered[-1] != "main":
-            group.gap("containers", "outputs are those of the last container; let `main` depend on the others")
-        made = []
-        for name in ordered:
-            source = by_name[name]
-            source.drop("name")
-            last = name == ordered[-1]
-            container = self.main(source, returns if last else Returns())
-            mounts = [*shared, *container.pop("volumeMounts", [])]
-            mounts_ = {"volumeMounts": [dict(each) for each in mounts]} if mounts else {}
-            made.append({**({} if last else {"name": name}), **container, **mounts_})
-        return made[:-1], made[-1]
-
     def plain(self, container: Fields) -> Object:
         """Return a container with converted expressions, otherwise unchanged."""
         if container.data.get("name") in {"", "main"}:
@@ -155,18 +127,6 @@ class Containers:
             return str(made)
 
         return _changed(value, path, change)
-
-
-def _ordered(needs: Mapping[str, list[str]]) -> list[str]:
-    """Return the names in topological order."""
-    made: list[str] = []
-    pending = dict(needs)
-    while pending:
-        ready = [name for name, of in pending.items() if not set(of) & pending.keys()] or list(pending)[:1]
-        for name in ready:
-            made.append(name)
-            del pending[name]
-    return made
 
 
 def _changed(value: Any, path: str, change: Callable[[str, str], str]) -> Any:

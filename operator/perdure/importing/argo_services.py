@@ -69,9 +69,7 @@ def _pod(template: Fields, pods: PodDefaults) -> Object:
     mounts: list[Any] = container.get("volumeMounts") or []
     used = [volumes[each.get("name")] for each in mounts if each.get("name") in volumes]
     if any(each.get("name") in pods.claims for each in mounts):
-        template.gap(
-            "container.volumeMounts", "a Pod that runs on its own cannot mount a workspace; use a claim of its own"
-        )
+        template.gap("container.volumeMounts", "a daemon Pod cannot mount a workspace; use a separate claim")
     return {
         **fields,
         "restartPolicy": "OnFailure" if restarts else "Never",

@@ -44,7 +44,7 @@ class TaskContainers:
         """
         step = self._action(source)
         step.drop("name")
-        continues = step.take("onError", "stopAndFail") == "continue"
+        continues = self._values.plain(step.take("onError", "stopAndFail"), step.at("onError")) == "continue"
         step.drop("workspaces")
         self._bare(step)
         made = {"name": f"step-{name}", **self._container(step, self._template)}

@@ -16,6 +16,8 @@ _ADVICE: Final = {
     "pipelineRef": "import the file with the pipeline together with this one",
     "matrix": "write the combinations as a loop over `forEach`",
 }
+_ALL: Final = "tasks.status"
+"""The parameter of the final tasks with the status of all others; no task has this name."""
 
 
 class Catalog(Protocol):
@@ -53,6 +55,8 @@ class Pipeline:
         self._place = place
         self._report = report
         self._names = Names()
+        self._skippable: set[str] = set()
+        """The tasks that may be skipped."""
         self.activities: list[Object] = []
         self.blocks: list[Object] = []
 
@@ -98,7 +102,7 @@ class Pipeline:
 
     def _tasks(self, tasks: list[Fields], scope: PipelineScope, known: Object) -> tuple[list[Object], PipelineScope]:
         made: Object = {}
-        skippable: set[str] = set()
+        skippable = self._skippable
         pending = {str(each.data.get("name")): each for each in tasks}
         while pending:
             ready = [name for name, each in pending.items() if not _needs(each) & set(pending)] or list(pending)[:1]
@@ -121,7 +125,8 @@ class Pipeline:
         text = str([each.data for each in tasks])
         used = [name for name in scope.tasks if f"tasks.{name}." in text]
         inner = {name: replace(scope.tasks[name], step=member("params", valid_name(name))) for name in used}
-        here = replace(scope, tasks=inner)
+        whole = "$(tasks.status)" in text and bool(self._skippable)
+        here = replace(scope, tasks=inner, completed=member("params", _ALL) if whole else scope.completed)
         steps = []
         for task in tasks:
             guards = [f"{inner[each].step}.output != null" for each in sorted(results_read(task.data)) if each in inner]
@@ -130,13 +135,17 @@ class Pipeline:
             steps.append({"name": step.pop("name"), "needs": [], **step})
         name = self._names.fresh("finally")
         self.blocks.append({"name": name, "steps": steps})
-        value = {}
+        value: Object = {}
         for each in map(valid_name, used):
-            selected = f"steps.?{each}" if each.isidentifier() else f"steps[?'{each}']"
             value[each] = {
-                "status": "${" + f"{selected}.?status.orValue('None')" + "}",
-                "output": "${" + f"{selected}.?output.orValue(null)" + "}",
+                "status": "${" + f"{_optional(each)}.?status.orValue('None')" + "}",
+                "output": "${" + f"{_optional(each)}.?output.orValue(null)" + "}",
             }
+        if whole:
+            skipped = [
+                f"{_optional(valid_name(each))}.?status.orValue('') == 'Skipped'" for each in sorted(self._skippable)
+            ]
+            value[_ALL] = "${" + " || ".join(skipped) + " ? 'Completed' : 'Succeeded'}"
         limit = self._place.timeouts.get("finally", "1h")
         return {"finally": {"block": name, **({"input": value} if value else {}), "timeout": limit}}
 
@@ -266,6 +275,11 @@ class Pipeline:
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return ""
+
+
+def _optional(step: str) -> str:
+    """Return the expression of a step that may not have run."""
+    return f"steps.?{step}" if step.isidentifier() else f"steps[?'{step}']"
 
 
 def _loop(task: Fields, scope: PipelineScope) -> tuple[Any, frozenset[str]]:

@@ -14,7 +14,6 @@ VARIABLE: Final = re.compile(
 _RESULT: Final = re.compile(r"\$\(tasks\.([-\w]+)\.(?:results|outputs)\b")
 _PATH: Final = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\*|[0-9]+))\]|\.?([-\w]+)")
 
-STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
 _RUN: Final = {"name": "run.name", "namespace": "run.namespace", "uid": "run.runId"}
 
 
@@ -79,12 +78,14 @@ class Ran:
         raise UntranslatableError(f"`{'.'.join(path)}` of a task has no counterpart; remove the reference")
 
     def _result(self, name: str) -> str:
+        """Return a result; of a loop, the list of those that its tasks have written."""
         if name not in self.results:
             raise UntranslatableError(f"the task has no result `{name}`; declare it")
         output = f"{self.step}.output"
-        if self.is_plain:
-            return output
-        return f"{output}.map(o, {member('o', name)})" if self.is_loop else member(output, name)
+        if self.is_loop:
+            values = output if self.is_plain else f"{output}.map(o, {member('o', name)})"
+            return f"{values}.filter(v, v != null && v != '')"
+        return output if self.is_plain else member(output, name)
 
 
 def _selected(value: str, path: tuple[str, ...]) -> str:
@@ -109,6 +110,8 @@ class PipelineScope:
     """The parameters that a matrix sets."""
     retries: int = 0
     """The maximum number of retries of the converted task."""
+    completed: str = "'Succeeded'"
+    """The expression of the status of all tasks if none has failed: `Completed` if one was skipped."""
 
     def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference.
@@ -124,7 +127,7 @@ class PipelineScope:
             case ("tasks", name, *rest) if name in self.tasks:
                 return self.tasks[name].resolve(tuple(rest))
             case ("tasks", "status"):
-                return STATUS
+                return f"(run.status == 'Completed' ? {self.completed} : 'Failed')"
             case ("workspaces", name, "bound"):
                 return literal("true" if self.bound.get(name) else "false")
             case ("workspaces", name, "path"):

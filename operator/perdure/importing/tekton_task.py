@@ -9,7 +9,7 @@ from perdure.importing.programs import Output
 from perdure.importing.tekton_containers import ADVICE, TaskContainers
 from perdure.importing.tekton_scope import TaskScope
 from perdure.importing.tekton_values import TaskValues
-from perdure.importing.tekton_workspaces import TaskWorkspaces, WorkspaceBinding
+from perdure.importing.tekton_workspaces import StepUses, TaskWorkspaces, WorkspaceBinding, isolated_workspaces
 
 _TOOLS: Final = "tekton"
 _MOUNTED: Final = {
@@ -88,7 +88,11 @@ class TaskBuilder:
         spec, values = self._spec, self._values
         defaults = {name: each.data["default"] for name, each in self._params.items() if "default" in each.data}
         made_by = TaskContainers(values, spec.part("stepTemplate").data, self._setting.actions)
-        sidecars = [made_by.sidecar(each) for each in spec.parts("sidecars")]
+        others = spec.parts("sidecars")
+        parts = [*(each.data for _, each in self._steps), *(each.data for each in others)]
+        isolated = isolated_workspaces(parts)
+        uses = [StepUses.read(each, isolated) for each in parts]
+        sidecars = [made_by.sidecar(each) for each in others]
         outputs = [_output(each) for each in self._results]
         containers = [
             made_by.step(each, name, outputs if i == len(self._steps) else [])
@@ -101,7 +105,7 @@ class TaskBuilder:
         shared = {path: name for path, name in _MOUNTED.items() if self._shares(path, containers)}
         if shared:
             volumes.append({"name": _TOOLS, "emptyDir": {}})
-        self._mount(containers, shared)
+        self._mount(containers, sidecars, uses, shared)
         pod: Object = {"securityContext": {"runAsNonRoot": False, **(self._setting.pod.get("securityContext") or {})}}
         pod |= {key: value for key, value in self._setting.pod.items() if key != "securityContext"}
         pod["volumes"] = [*volumes, *pod.pop("volumes", [])]
@@ -109,7 +113,7 @@ class TaskBuilder:
         made = {key: value for key, value in pod.items() if value not in ([], {})}
         spec.drop("description", "displayName")
         spec.done(ADVICE)
-        own = [self._with_path(each) for each in self._workspaces.in_last_step]
+        own = [self._with_path(each) for each in self._workspaces.of_activity(uses[len(containers) - 1])]
         definition: Object = {
             "name": valid_name(self._setting.step),
             "startToCloseTimeout": self._setting.timeout or "1h",
@@ -125,15 +129,17 @@ class TaskBuilder:
             return bool(self._results)
         return path in self._text or path in str(containers)
 
-    def _mount(self, containers: list[Object], shared: Mapping[str, str]) -> None:
-        """Mount shared folders and workspaces into the steps. A mount that a step declares itself wins, as in Tekton."""
+    def _mount(
+        self, steps: list[Object], sidecars: list[Object], uses: list[StepUses], shared: Mapping[str, str]
+    ) -> None:
+        """Mount shared folders and workspaces. A mount that a container declares itself wins, as in Tekton."""
         tools = [{"name": _TOOLS, "mountPath": path, "subPath": name} for path, name in shared.items()]
-        mounts = [*tools, *self._workspaces.mounts]
-        for each in containers:
-            others = self._workspaces.in_other_steps if each is not containers[-1] else []
+        for i, (each, used) in enumerate(zip([*steps, *sidecars], uses, strict=True), 1):
+            mounts = self._workspaces.mounts(used, is_last=i == len(steps))
             own = each.get("volumeMounts", [])
             taken = {mount["mountPath"] for mount in own}
-            all_mounts = [*(mount for mount in (*mounts, *others) if mount["mountPath"] not in taken), *own]
+            added = [*(tools if i <= len(steps) else ()), *mounts]
+            all_mounts = [*(mount for mount in added if mount["mountPath"] not in taken), *own]
             if all_mounts:
                 each["volumeMounts"] = all_mounts
 

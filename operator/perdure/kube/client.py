@@ -5,7 +5,7 @@ Other failures are an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
@@ -80,8 +80,10 @@ class Client:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, access: Access, *, user_agent: str, connections: int = 64) -> AsyncIterator[Self]:
-        """Open a client with its own connection pool, and close it at the end of the block."""
+    async def open(
+        cls, access: Access, *, user_agent: str, connections: int = 64, traces: Sequence[aiohttp.TraceConfig] = ()
+    ) -> AsyncIterator[Self]:
+        """Open a client with its own connection pool, and close it at the end of the block. `traces` observe its requests."""
         # A connection that is closed during a request waits for the server's TLS shutdown, even after the pool is closed.
         # This option aborts it; aiohttp supports it only on these versions of Python.
         ends = sys.version_info < (3, 12, 8)
@@ -92,6 +94,7 @@ class Client:
             connector=connector,
             headers={"User-Agent": user_agent},
             timeout=aiohttp.ClientTimeout(total=30, sock_connect=5),
+            trace_configs=list(traces),
         ) as session:
             yield cls(access, session)
 

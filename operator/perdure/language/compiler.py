@@ -145,7 +145,7 @@ class _WorkflowCompiler:
                 waiting += sorted(following)
         return None
 
-    # What flows need
+    # Requirements of flows
 
     def found(self, path: str, message: str) -> None:
         self.findings.append(Finding(path, message))

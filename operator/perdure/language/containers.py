@@ -139,7 +139,11 @@ def _changed(definition: Activity, change: _Change) -> Activity:
         inputs = [
             _of_artifact(each, f"artifacts.inputs[{i}]", change) for i, each in enumerate(definition.artifacts.inputs)
         ]
-        artifacts = definition.artifacts.model_copy(update={"inputs": inputs})
+        outputs = [
+            each.model_copy(update={"key": _changed_text(f"artifacts.outputs[{i}].key", each.key, change)})
+            for i, each in enumerate(definition.artifacts.outputs)
+        ]
+        artifacts = definition.artifacts.model_copy(update={"inputs": inputs, "outputs": outputs})
         definition = definition.model_copy(update={"artifacts": artifacts})
     if definition.pod_spec_patch is not None:
         patch = _of_value(definition.pod_spec_patch, _PATCH, change)

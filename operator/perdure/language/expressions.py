@@ -408,8 +408,8 @@ _TOO_LARGE: Final = (
 _TOO_DEEP: Final = f"the result is nested more than {MAX_DEPTH} deep"
 _REMEDIES: Final = {
     "double": "the result is not a finite number, which JSON cannot say; test for it with math.isFinite()",
-    "bytes": "the result is bytes, which JSON has not; use string() for text, base64.encode() for anything else",
-    "type": "the result is a type, which JSON has not; compare it instead: type(input.x) == string",
+    "bytes": "the result is bytes, which JSON does not support; use string() for text, base64.encode() for anything else",
+    "type": "the result is a type, which JSON does not support; compare it instead: type(input.x) == string",
     "optional": "the result is an optional; say what to use when it is empty: input.?name.orValue('nobody')",
 }
 

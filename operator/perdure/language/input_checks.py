@@ -13,16 +13,16 @@ import jsonschema_rs
 
 from perdure.language.schemas import Cost, InputSchemaError
 
-_MOST_TOLD = 10
+_MAX_ERRORS = 10
 
 
-_TOO_DEAR = (
+_TOO_COSTLY = (
     "cannot be checked: it is too large for its schema, of which {parts} may apply to each value. Make the input smaller, "
     "or the schema simpler: fewer branches of `anyOf` and `oneOf`, shorter `pattern`"
 )
-_UNTOLD = (
-    "does not fit its schema; where is not told, as the schema has too many branches to look at in so large an input: "
-    "try a smaller one, or use `if` and `then` in place of `anyOf` and `oneOf`"
+_UNLOCATED = (
+    "does not match its schema. The field is unknown, because the schema has too many branches for an input of this size: "
+    "try a smaller input, or use `if` and `then` in place of `anyOf` and `oneOf`"
 )
 
 
@@ -51,7 +51,7 @@ class InputCheck:
         found: list[tuple[str, str]] = []
         try:
             for error in self.errors(value):
-                if len(found) == _MOST_TOLD:
+                if len(found) == _MAX_ERRORS:
                     found.append(("", "and more"))
                     break
                 where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
@@ -70,7 +70,7 @@ class InputCheck:
             return []
         length = len(json.dumps(value))
         if not self.cost.affordable(value, length):
-            raise UncheckedError(_TOO_DEAR.format(parts=f"{self.cost.parts:,} parts"))
+            raise UncheckedError(_TOO_COSTLY.format(parts=f"{self.cost.parts:,} parts"))
         if self.validator.is_valid(value):
             return []
         if self.cost.all_reasons(value, length):
@@ -80,7 +80,7 @@ class InputCheck:
                 self.validator.validate(value)
             except jsonschema_rs.ValidationError as error:
                 return [error]
-        raise UncheckedError(_UNTOLD)
+        raise UncheckedError(_UNLOCATED)
 
 
 def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:

@@ -1,12 +1,26 @@
 """Metrics for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
 
+import os
+import platform
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from perdure import __version__
+
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
+BUILD = Gauge(
+    "perdure_build_info",
+    "Always 1. The labels have the version of the operator, the commit of its image (empty if the build does not state it), and "
+    "the version of Python.",
+    ["version", "revision", "python_version"],
+    registry=REGISTRY,
+)
+BUILD.labels(
+    version=__version__, revision=os.environ.get("PERDURE_REVISION", ""), python_version=platform.python_version()
+).set(1)
 RUNS = Counter(
     "perdure_workflow_runs",
     "Closed runs, by outcome: Completed, Failed, TimedOut, Cancelled, Terminated or ContinuedAsNew.",
@@ -25,6 +39,27 @@ ATTEMPTS = Counter(
     "Ended attempts, by outcome: Completed, Failed, TimedOut, Lost, Canceled, Cached if an earlier result was used, or Stopped "
     "if the run closed first.",
     ["outcome"],
+    registry=REGISTRY,
+)
+ACTIVITIES = Counter(
+    "perdure_activities",
+    "Closed activities, by final outcome: Completed, Failed, TimedOut or Canceled. Retried attempts do not count.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+ATTEMPT_WAIT = Histogram(
+    "perdure_activity_schedule_to_start_seconds",
+    "How long an attempt waited from the time when it could start until it started, by executor: Pod or Worker. Includes waits "
+    "for a WorkflowLimit, for a node, and for an image. Measured when the attempt ends.",
+    ["executor"],
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600),
+    registry=REGISTRY,
+)
+ATTEMPT_DURATION = Histogram(
+    "perdure_activity_start_to_close_seconds",
+    "How long an attempt ran, by executor (Pod or Worker) and by outcome, as in perdure_activity_attempts_total.",
+    ["executor", "outcome"],
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600, 4 * 3_600, 86_400),
     registry=REGISTRY,
 )
 NEXUS_OPERATIONS = Counter(
@@ -64,7 +99,7 @@ OPERATIONS = Counter(
 WEBHOOK_REQUESTS = Counter(
     "perdure_webhook_requests",
     "Requests to Webhooks, by namespace and outcome: Created, Duplicate, Ignored, Unusable, Limited, Failed, or "
-    "Unauthenticated, then without a namespace.",
+    "Unauthenticated (without a namespace).",
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
@@ -146,6 +181,14 @@ FLEET_GUESTS = Gauge(
 WATCH_LAG = Counter(
     "perdure_watch_missed",
     "Changed objects that a resync found without a watch event; should stay 0.",
+    registry=REGISTRY,
+)
+API_REQUESTS = Histogram(
+    "perdure_api_request_duration_seconds",
+    "Time from a request to the API server to the beginning of its response, by HTTP method and status code; the code is `none` "
+    "if there was no response.",
+    ["method", "code"],
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,
 )
 UNDECODABLE = Counter(
@@ -280,6 +323,12 @@ ARTIFACT_DELETIONS = Counter(
     "perdure_artifact_deletions",
     "Deletions of the artifacts of a run from a store, by outcome: Deleted or Abandoned; and Failed for each failed pod.",
     ["outcome"],
+    registry=REGISTRY,
+)
+LOG_ARCHIVES = Counter(
+    "perdure_log_archives",
+    "Logs of successful attempts of activities that archive their logs, by outcome: Stored or NotStored.",
+    ["namespace", "outcome"],
     registry=REGISTRY,
 )
 

@@ -38,12 +38,13 @@ def holder(kind: HolderKind, name: str, uid: str) -> KubeObject:
     return {"kind": kind.value, "name": name, "uid": uid}
 
 
-def build_set(run: RunRef, store: str) -> KubeObject:
+def build_set(run: RunRef, store: str, image: str) -> KubeObject:
     """Build the ArtifactSet of a run, which needs its own artifacts.
 
     Args:
         run: The run.
         store: The Secret of an artifact store.
+        image: An image with `perdure.runner`.
     """
     return {
         "apiVersion": API_VERSION,
@@ -52,6 +53,7 @@ def build_set(run: RunRef, store: str) -> KubeObject:
             "name": artifact_set_name(run.uid),
             "namespace": run.namespace,
             "labels": {labels.RUN_LABEL: label_value(run.name)},
+            "annotations": {labels.IMAGE_ANNOTATION: image},
         },
         "spec": {
             "runId": run.uid,

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.artifact import Archive, Artifacts, InputArtifact
-from perdure.api.names import artifact_file
-from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, OUTPUTS, OUTPUTS_PATH
+from perdure.api.names import LOG_ARTIFACT, artifact_file
+from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, OUTPUTS_PATH
 from perdure.api.workflow import Activity, PodTemplate
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, PayloadTooLargeError
+from perdure.runtime.log_copies import copy_log
 from perdure.runtime.workspaces import list_in, template_of
 
 _LARGEST: Final = 120_000
@@ -30,7 +31,7 @@ _SOURCES: Final = ("key", "url", "data")
 """The source of an input artifact: the artifact store, an HTTP server, or a text."""
 _STOP_SECONDS: Final = 30
 """The default grace period of Kubernetes, in seconds."""
-_STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nobody else uses)
+_STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nothing else uses)
 _RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
 _STORE: Final = {
     "ENDPOINT": "endpoint",
@@ -52,15 +53,15 @@ def references(store: str, report: Any) -> dict[str, Any] | None:
         report: The report of the sidecar.
     """
     try:
-        return {
-            name: {
-                "store": store,
-                "key": f"{report['at']}/{artifact_file(name, archive)}",
-                "size": size,
-                "sha256": sha256,
-                "archive": archive,
-            }
+        files = {
+            name: (f"{report['at']}/{artifact_file(name, archive)}", size, sha256, archive)
             for name, (size, sha256, archive) in report["files"].items()
+        }
+        if "log" in report:
+            files[LOG_ARTIFACT] = (*report["log"], Archive.NONE.value)
+        return {
+            name: {"store": store, "key": key, "size": size, "sha256": sha256, "archive": archive}
+            for name, (key, size, sha256, archive) in files.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
@@ -88,7 +89,7 @@ def with_artifacts(definition: Activity, image: str) -> Activity:
 
     Raises:
         PayloadTooLargeError: The total size of the literal artifacts exceeds the limit.
-        InvalidDefinitionError: A value of `from` is not an artifact.
+        InvalidDefinitionError: A value of `from` is not an artifact, or the log of a container without a command is archived.
     """
     artifacts = definition.artifacts
     if artifacts is None:
@@ -99,8 +100,9 @@ def with_artifacts(definition: Activity, image: str) -> Activity:
     containers = []
     if artifacts.inputs:
         containers.append(_downloader(definition.name, artifacts, spec, main))
+    if artifacts.uploads:
+        containers.append(_uploader(definition.name, artifacts, spec, main))
     if artifacts.outputs:
-        containers.append(_uploader(artifacts, spec, main))
         spec.setdefault("terminationGracePeriodSeconds", UPLOAD_SECONDS)
     for container in containers:
         users = [(part.get("securityContext") or {}).get("runAsUser") for part in (main, spec)]
@@ -186,15 +188,20 @@ def _reference(name: str, given: Any, store: str) -> KubeObject:
     return {key: value for key, value in found.items() if value != Archive.NONE}
 
 
-def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
-    """Build the sidecar that uploads the outputs, and add mounts to `main` for output folders without a volume."""
+def _uploader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
+    """Build the sidecar that uploads the outputs and the log, and give `main` the volumes that it needs for them."""
     folders = _folders(main, [each.path for each in artifacts.outputs])
     if folders:
         spec["volumes"] = [*list_in(spec, "volumes"), _volume(OUTPUTS, artifacts)]
         added = [{"name": OUTPUTS, "mountPath": path, "subPath": str(i)} for i, path in enumerate(folders)]
         main["volumeMounts"] = [*list_in(main, "volumeMounts"), *added]
     wanted = [
-        {"name": each.name, "path": posixpath.normpath(each.path), **({"optional": True} if each.optional else {})}
+        {
+            "name": each.name,
+            "path": posixpath.normpath(each.path),
+            **({"key": each.key} if each.key is not None else {}),
+            **({"optional": True} if each.optional else {}),
+        }
         for each in artifacts.outputs
     ]
     return {
@@ -212,9 +219,13 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
             _field("PERDURE_EVENT", f"metadata.annotations['{labels.SCHEDULED_EVENT_ANNOTATION}']"),
             _field("PERDURE_ATTEMPT", f"metadata.annotations['{labels.ATTEMPT_ANNOTATION}']"),
             *((_variable("PERDURE_KEPT", "true"),) if artifacts.keeps_outputs else ()),
+            *((_variable("PERDURE_LOG_FOLDER", LOG_PATH),) if artifacts.archive_logs else ()),
             *store_settings(artifacts.store),
         ],
-        "volumeMounts": list(_shared(main, [each.path for each in artifacts.outputs])),
+        "volumeMounts": [
+            *_shared(main, [each.path for each in artifacts.outputs]),
+            *((copy_log(activity, spec, main),) if artifacts.archive_logs else ()),
+        ],
     }
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from perdure.api.workflow import Activity
 from perdure.runtime.attempts import KubeObject
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import PodStatus
 
@@ -27,8 +28,8 @@ def waiting_reason(pod: KubeObject, definition: Activity) -> str | None:
         has started or the pod has ended.
     """
     status = PodStatus.of(pod)
-    main = main_container_name(definition)
-    if status.phase in {"Succeeded", "Failed"} or status.running_since(main) or status.ended(main):
+    group = ContainerGroup.of(pod, main_container_name(definition))
+    if status.phase in {"Succeeded", "Failed"} or group.running_since(status) or group.ended(status):
         return None
     scheduled = status.condition("PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":

@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.reserved import FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
+from perdure.api.reserved import DEFAULT_CONTAINER, FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
 from perdure.api.workflow import Activity, PodRetention, Retention
 from perdure.runtime import payloads
 from perdure.runtime.attempts import (
@@ -18,6 +18,7 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
+from perdure.runtime.container_groups import put_in_order
 from perdure.runtime.pod_patches import patched
 from perdure.runtime.runners import runner_pod, work_of
 from perdure.runtime.scripts import script_container
@@ -28,9 +29,6 @@ INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
 
 LAST_HEARTBEAT_DETAILS_FILE: Final = f"{MOUNT_PATH}/last-heartbeat-details.json"
 """The heartbeat details of an earlier attempt, JSON; the file does not exist if there are none."""
-
-DEFAULT_CONTAINER: Final = "activity"
-"""Name of the container if the user gives none."""
 
 DEFAULT_TERMINATION_LOG: Final = "/dev/termination-log"
 """The file from which Kubernetes reads the termination message of a container."""
@@ -90,24 +88,27 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         spec = patched(spec, definition.pod_spec_patch)
     containers = _containers(spec)
     main = containers[0]
-    # One attempt is one start of the main container; a restart in place would make two attempts look like one.
+    needs = put_in_order(spec)
+    own = [each for each in containers if each is main or each.get("name") in needs]
+    # One attempt is one start of its containers; a restart in place would make two attempts look like one.
     spec["restartPolicy"] = "Never"
-    main.pop("restartPolicy", None)
-    main.pop("restartPolicyRules", None)
+    for container in own:
+        container.pop("restartPolicy", None)
+        container.pop("restartPolicyRules", None)
 
     if definition.sidecar is not None:
         spec["initContainers"] = [*_sequence(spec, "initContainers"), sidecar_container(definition.sidecar, settings)]
     texts = _payload_texts(attempt, definition)
-    metadata = _metadata(run, attempt, definition, main["name"], texts)
+    group = {labels.NEEDS_ANNOTATION: payloads.encode(needs)} if needs else {}
+    metadata = _metadata(run, attempt, definition, main["name"], {**texts, **group})
     init_containers = _sequence(spec, "initContainers")
-    _give_payloads(spec, main, texts)
-    ours = _environment(run, attempt, main, texts, len(containers) + len(init_containers))
-    if definition.sidecar is not None:
-        give_files(spec, main, init_containers[-1], ours, definition.sidecar)
-        ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
-    own_names = {variable["name"] for variable in ours}
-    # Ours first: a variable can refer to earlier ones, so users can write $(PERDURE_RUN) in theirs.
-    main["env"] = ours + [variable for variable in _sequence(main, "env") if variable.get("name") not in own_names]
+    _give_payloads(spec, own, texts)
+    for container in own:
+        ours = _environment(run, attempt, container, texts, len(containers) + len(init_containers))
+        if definition.sidecar is not None and container is main:
+            give_files(spec, main, init_containers[-1], ours, definition.sidecar)
+            ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
+        _give_variables(container, ours)
     for container in (*containers, *init_containers):
         # If a container fails without a message, the end of its log explains why.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -254,7 +255,15 @@ def _theirs(given: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if not name.startswith(_OURS)}
 
 
-def _give_payloads(spec: KubeObject, main: KubeObject, texts: dict[str, str]) -> None:
+def _give_variables(container: KubeObject, ours: list[KubeObject]) -> None:
+    names = {variable["name"] for variable in ours}
+    # Ours first: a variable can refer to earlier ones, so users can write $(PERDURE_RUN) in theirs.
+    container["env"] = ours + [
+        variable for variable in _sequence(container, "env") if variable.get("name") not in names
+    ]
+
+
+def _give_payloads(spec: KubeObject, own: list[KubeObject], texts: dict[str, str]) -> None:
     files = {
         labels.INPUT_ANNOTATION: INPUT_FILE,
         labels.SCRIPT_ANNOTATION: SCRIPT_PATH,
@@ -269,10 +278,11 @@ def _give_payloads(spec: KubeObject, main: KubeObject, texts: dict[str, str]) ->
         *_sequence(spec, "volumes"),
         {"name": VOLUME, "downwardAPI": {"items": items, "defaultMode": 0o444}},
     ]
-    main["volumeMounts"] = [
-        *_sequence(main, "volumeMounts"),
-        {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True},
-    ]
+    for container in own:
+        container["volumeMounts"] = [
+            *_sequence(container, "volumeMounts"),
+            {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True},
+        ]
 
 
 def _environment(
@@ -352,7 +362,7 @@ def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSetti
         if context.get("runAsUser") == 0 and non_root_is_ours:
             context.setdefault(
                 "runAsNonRoot", False
-            )  # the user asked for root here; our default for the pod would forbid it
+            )  # the user requests root here, which the default of the pod would forbid
         _restrict_rights(context)
 
 

@@ -172,7 +172,7 @@ def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
     last = history.get("lastSegmentHash")
     if not after_a_gap and previous != last:
         name = segment_name(meta["name"], meta["uid"], history.get("segments", 0) - 1)
-        damage.append(changed(name, f"has hash {previous}, and the run's status says {last}"))
+        damage.append(changed(name, f"has hash {previous}, but the run's status has {last}"))
     events += history.get("events") or []
     return Past(events, tuple(damage))
 

@@ -142,6 +142,18 @@ class PodStatus:
         running = _state(self.containers, container).get("running")
         return None if running is None else read_time(running.get("startedAt"))
 
+    def started(self, container: str) -> datetime | None:
+        """Return when a container started, whether it still runs or not.
+
+        Args:
+            container: The name of the container.
+
+        Returns:
+            The time; None if it has not started.
+        """
+        ended = self.ended(container)
+        return self.running_since(container) if ended is None else ended.started
+
     def ended(self, container: str) -> EndedContainer | None:
         """Return how a container ended.
 

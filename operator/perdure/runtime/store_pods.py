@@ -33,7 +33,7 @@ def build_store_pod(
         seconds: After this time, Kubernetes stops the pod.
     """
     container = {
-        "name": program,
+        "name": program.replace("_", "-"),
         "image": image,
         "command": ["python", "-m", f"perdure.runner.artifacts.{program}"],
         "env": [

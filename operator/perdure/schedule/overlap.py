@@ -44,7 +44,7 @@ def buffer_all(starter: Starter, start: Start) -> None:
 
 
 def cancel_other(starter: Starter, start: Start) -> None:
-    """Cancel the open run, and begin the start when it has closed. A newer start replaces a waiting one."""
+    """Cancel the open run, and start the next one when it has closed. A newer start replaces a waiting one."""
     if starter.only_overlapping():
         starter.replace_began(start)
         return

@@ -1,5 +1,6 @@
 """The cast: the Workflow or run to simulate, and the Workflows that it may start as children, read from manifests."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -7,6 +8,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from perdure.api.common import API_VERSION, GROUP, ApiModel, Resource, mistakes
+from perdure.api.names import LOG_ARTIFACT
 from perdure.api.retrypolicy import RetryPolicy, RetryPolicyChoice
 from perdure.api.steps import ChildWorkflow
 from perdure.api.workflow import Workflow, WorkflowSpec
@@ -310,11 +312,13 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
 
 def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
     """The output artifacts of activities, by name."""
-    found: dict[str, set[str]] = {}
+    found: defaultdict[str, set[str]] = defaultdict(set)
     for program in programs:
         for name, activity in program.activities.items():
-            given = activity.artifacts.outputs if activity.artifacts is not None else ()
-            found.setdefault(name, set()).update(each.name for each in given)
+            given = activity.artifacts
+            if given is not None:
+                found[name].update(each.name for each in given.outputs)
+                found[name] |= {LOG_ARTIFACT} if given.archive_logs else set()
     return found
 
 

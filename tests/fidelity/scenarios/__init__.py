@@ -13,8 +13,8 @@ from fidelity.scenarios import (
     starting,
     system,
     tasks,
-    telling,
     versioning,
+    workflow_requests,
 )
 
 __all__ = [
@@ -30,6 +30,6 @@ __all__ = [
     "starting",
     "system",
     "tasks",
-    "telling",
     "versioning",
+    "workflow_requests",
 ]

@@ -93,7 +93,7 @@ def activity_failed(s: Session) -> None:
 
 
 @scenario
-def activity_with_a_delay_of_its_own(s: Session) -> None:
+def activity_with_next_retry_delay(s: Session) -> None:
     s.start()
     s.decide(schedule(s))
     failure = {"message": "later", "application_failure_info": {"next_retry_delay": "3600s", "category": 1}}
@@ -131,7 +131,7 @@ def activity_timeouts_within_that_of_the_run(s: Session) -> None:
 
 
 @scenario
-def activity_retries_that_do_not_fit(s: Session) -> None:
+def activity_retries_beyond_schedule_to_close(s: Session) -> None:
     s.start()
     s.decide(schedule(s, schedule_to_close_timeout="3s", retry_policy={"initial_interval": "10s"}))
     s.call("RespondActivityTaskFailed", task_token=token(s.activity_task()), failure=WRONG)

@@ -27,7 +27,7 @@ def run(s: Session, job: str, *bases: str, **operation: Any) -> None:
 
 
 @scenario
-def batch_tells_workflows(s: Session) -> None:
+def batch_by_execution(s: Session) -> None:
     s.start("a")
     s.start("b", task_queue={"name": s.named("other")})
     signal = {"signal": "signal", "input": payloads("told"), "identity": "a client"}

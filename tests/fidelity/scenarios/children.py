@@ -1,4 +1,4 @@
-"""Child workflows, and what workflows do with others."""
+"""Child workflows, and requests to other workflows."""
 
 from functools import partial
 from typing import Any
@@ -102,7 +102,7 @@ def child_canceled(s: Session) -> None:
 
 
 @scenario
-def others_signaled_and_canceled(s: Session) -> None:
+def external_workflows_signaled_and_canceled(s: Session) -> None:
     s.start("other", task_queue={"name": s.named("elsewhere")})
     s.start()
     s.decide(

@@ -38,7 +38,7 @@ def retried(s: Session) -> None:
 
 
 @scenario
-def retried_but_not_this_failure(s: Session) -> None:
+def retry_policy_with_non_retryable_type(s: Session) -> None:
     s.start(retry_policy={"non_retryable_error_types": ["Wrong"]})
     s.decide(FAIL)
     s.history()

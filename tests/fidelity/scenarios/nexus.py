@@ -45,7 +45,7 @@ def nexus_endpoints(s: Session) -> None:
 
 
 @scenario
-def nexus_commands_that_cannot_be_executed(s: Session) -> None:
+def nexus_commands_refused(s: Session) -> None:
     for base, refused in (
         ("no endpoint", command("SCHEDULE_NEXUS_OPERATION", endpoint=s.named("nowhere"), service="s", operation="o")),
         ("no operation", command("REQUEST_CANCEL_NEXUS_OPERATION", scheduled_event_id="5")),

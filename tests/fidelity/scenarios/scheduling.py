@@ -97,7 +97,7 @@ def schedule_with_every_option(s: Session) -> None:
 
 
 @scenario
-def schedule_with_defaults_that_are_given(s: Session) -> None:
+def schedule_with_explicit_defaults(s: Session) -> None:
     policy = {"retry_policy": {"maximum_attempts": 1, "maximum_interval": "100s"}}
     s.call("CreateSchedule", **schedule(s, action=policy, state={"remaining_actions": 30}))
     s.call("DescribeSchedule", schedule_id=s.named("s"))

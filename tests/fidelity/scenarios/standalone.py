@@ -236,7 +236,7 @@ def standalone_refusals(s: Session) -> None:
 
 
 @scenario
-def standalone_followed(s: Session) -> None:
+def standalone_long_polls(s: Session) -> None:
     begin(s)
     before = describe(s)
     waiting = s.begin(

@@ -47,7 +47,7 @@ def describe(s: Session, base: str = "o", note: str = "", **options: Any) -> Any
 
 
 def described_once(s: Session, so: Callable[[Any], bool], base: str = "o", note: str = "") -> Any:
-    """Describe an operation once something is so of it."""
+    """Describe an operation once a condition holds for it."""
     return s.until(
         lambda response: so(response.info),
         "DescribeNexusOperationExecution",
@@ -291,9 +291,9 @@ def standalone_operation_refusals(s: Session) -> None:
 def standalone_operation_long_polls(s: Session) -> None:
     endpoint(s)
     run_id = begin(s).run_id
-    told = describe(s, note="scheduled")
+    reported = describe(s, note="scheduled")
     following = {"operation_id": s.named("o"), "run_id": run_id}
-    waiting = s.begin("DescribeNexusOperationExecution", **following, long_poll_token=encoded(told.long_poll_token))
+    waiting = s.begin("DescribeNexusOperationExecution", **following, long_poll_token=encoded(reported.long_poll_token))
     outcome = s.begin("PollNexusOperationExecution", **following)
     answer(s, nexus_task(s), sync_success={"payload": payload("done")})
     s.end("DescribeNexusOperationExecution", waiting, "changed")

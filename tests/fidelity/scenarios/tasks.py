@@ -44,7 +44,7 @@ def timer_with_user_metadata(s: Session) -> None:
 
 
 @scenario
-def timer_without_a_time(s: Session) -> None:
+def timer_without_a_duration(s: Session) -> None:
     s.start()
     s.decide(command("START_TIMER", timer_id="t"))
     s.task(note="the timer has fired")

@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import RoutingConfigUpdateState
 from fidelity.driver import Session, command, encoded, payload, scenario, token
 from fidelity.scenarios.activities import schedule
 from fidelity.scenarios.starting import COMPLETE
-from fidelity.scenarios.telling import NOBODY
+from fidelity.scenarios.workflow_requests import NOBODY
 
 PINNED = "VERSIONING_BEHAVIOR_PINNED"
 AUTO_UPGRADE = "VERSIONING_BEHAVIOR_AUTO_UPGRADE"

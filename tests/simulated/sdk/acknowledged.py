@@ -1,4 +1,4 @@
-"""What operators have acknowledged to workers and clients, and the check that histories say the same in the end."""
+"""Acknowledgments of operators to workers and clients, and the check that the final histories match them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -11,6 +11,7 @@ from perdure.engine import history
 from perdure.frontend.history_messages import Historian
 from perdure.simulation.cluster.storage import Object
 from simulated.run_facts import is_refused
+from simulated.sdk.acknowledged_updates import AcknowledgedUpdates
 from simulated.sdk.decisions import first_value
 from simulated.sdk.replay import NondeterminismError, Replay
 
@@ -31,13 +32,14 @@ class Acknowledged:
         """The workflow IDs by the values of the signals."""
         self._starts: dict[tuple[str, str], str] = {}
         """The run IDs by workflow ID and request ID."""
+        self.updates = AcknowledgedUpdates(fail)
         self.resets: set[str] = set()
         """Workflow IDs that were reset: signals are copied to the new run."""
 
-    def decided(self, run_id: str, started_event_id: int, commands: bytes) -> None:
-        """A decision was accepted."""
-        before = self._decisions.setdefault((run_id, started_event_id), commands)
-        if before != commands:
+    def decided(self, run_id: str, started_event_id: int, response: bytes) -> None:
+        """A decision was accepted: its commands and messages."""
+        before = self._decisions.setdefault((run_id, started_event_id), response)
+        if before != response:
             self._fail(f"two decisions of task {started_event_id} of run {run_id} are accepted")
 
     def reported(self, token: bytes) -> None:
@@ -84,6 +86,7 @@ class Acknowledged:
                 self._replay(run["metadata"]["name"], events)
                 self._check_results(uid, events)
                 self._check_decisions(uid, events)
+                self.updates.check(uid, events)
         self._check_signals(signals)
         if lost := {key: run_id for key, run_id in self._starts.items() if run_id not in known}:
             self._fail(f"runs were started, and do not exist: {lost}")
@@ -122,7 +125,7 @@ class Acknowledged:
                 self._fail(f"the decision of task {started} of run {uid} was accepted, and is not recorded")
 
     def _check_signals(self, recorded: dict[str, list[str]]) -> None:
-        """Each accepted signal is in exactly one run, and in those that a reset has made from it."""
+        """Each accepted signal is in exactly one run, and in runs reset from it."""
         for value, workflow_id in self._signals.items():
             times = len(recorded.get(value, ()))
             if not times or (times > 1 and workflow_id not in self.resets):

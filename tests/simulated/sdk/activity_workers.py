@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.frontend.errors import RpcError
 from simulated.sdk.acknowledged import Acknowledged
 from simulated.sdk.decisions import QUEUE, payloads
+from simulated.sdk.eager import EagerTasks
 from simulated.sdk.frontends import Caller
 from simulated.sdk.slots import DeathError, run_slots
 from simulated.sdk.wires import BrokenError
@@ -32,19 +34,27 @@ class ActivityWorker:
     """One process that executes activities, until it dies."""
 
     def __init__(
-        self, name: str, caller: Caller, random: Random, acknowledged: Acknowledged, fail: Callable[[str], None]
+        self,
+        name: str,
+        caller: Caller,
+        random: Random,
+        acknowledged: Acknowledged,
+        eager: EagerTasks,
+        *,
+        fail: Callable[[str], None],
     ) -> None:
         """`fail` records a violation."""
         self._name = name
         self._caller = caller
         self._random = random
         self._acknowledged = acknowledged
+        self._eager = eager
         self._fail = fail
         self._done = 0
 
     async def run(self) -> None:
         """Poll and work, until it dies."""
-        await run_slots([self._work() for _ in range(_SLOTS)], self._name, self._fail)
+        await run_slots([*(self._work() for _ in range(_SLOTS)), self._work_eagerly()], self._name, self._fail)
 
     async def _work(self) -> None:
         request = PollActivityTaskQueueRequest(
@@ -57,6 +67,11 @@ class ActivityWorker:
                     await self._process(task)
             except (BrokenError, RpcError):
                 await asyncio.sleep(self._random.uniform(0.1, 2))
+
+    async def _work_eagerly(self) -> None:
+        while True:
+            with suppress(BrokenError, RpcError):
+                await self._process(await self._eager.activity.get())
 
     async def _process(self, task: PollActivityTaskQueueResponse) -> None:
         """Execute an attempt: it succeeds, fails, is cancelled, takes too long, or never ends."""
@@ -109,7 +124,7 @@ class ActivityWorker:
         """Report the end of an attempt.
 
         Raises:
-            BrokenError, RpcError: It was not accepted, or nobody knows.
+            BrokenError, RpcError: It was not accepted, or the outcome is unknown.
         """
         request.namespace, request.task_token, request.identity = "default", task.task_token, self._name
         await self._caller.insist(f"RespondActivityTask{end}", request)

@@ -1,4 +1,4 @@
-"""Clients that start, signal, cancel, terminate and reset workflows, and repeat requests as SDKs do."""
+"""Clients that start, signal, update, cancel, terminate and reset workflows, and repeat requests as SDKs do."""
 
 import asyncio
 from random import Random
@@ -20,14 +20,18 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.frontend.errors import RpcError
 from simulated.sdk.acknowledged import Acknowledged
 from simulated.sdk.decisions import QUEUE, payloads
+from simulated.sdk.eager import EagerTasks
 from simulated.sdk.frontends import Caller
+from simulated.sdk.update_calls import UpdateCalls
 from simulated.sdk.wires import BrokenError
 
 
 class Client:
     """One client, which follows one workflow."""
 
-    def __init__(self, workflow_id: str, caller: Caller, random: Random, acknowledged: Acknowledged) -> None:
+    def __init__(
+        self, workflow_id: str, caller: Caller, random: Random, acknowledged: Acknowledged, eager: EagerTasks
+    ) -> None:
         """Create a client that has done nothing yet.
 
         Args:
@@ -35,12 +39,15 @@ class Client:
             caller: Calls the operators.
             random: Decides what it does.
             acknowledged: Collects what the operators acknowledge.
+            eager: Takes the first workflow tasks that come with responses.
         """
         self._workflow_id = workflow_id
         self._caller = caller
         self._random = random
         self._acknowledged = acknowledged
+        self._eager = eager
         self._signals = 0
+        self._updates = UpdateCalls(workflow_id, caller, random, acknowledged)
 
     async def run(self) -> None:
         """Start the workflow, and send requests to it for a minute or two."""
@@ -48,7 +55,8 @@ class Client:
         await asyncio.sleep(random.uniform(0, 20))
         await self._start("first")
         acts: list[Any] = [self._signal] * random.randint(3, 9)
-        acts += random.choice([[], [self._start_again], [self._signal_with_start]])
+        acts += [self._updates.update] * random.randint(0, 4)
+        acts += random.choice([[], [self._start_again], [self._signal_with_start], [self._updates.update_with_start]])
         acts += random.choice([[], [], [self._cancel], [self._terminate], [self._reset], [self._reset]])
         random.shuffle(acts)
         for act in acts:
@@ -67,9 +75,12 @@ class Client:
             request_id=request_id,
             input=payloads({"left": 1}),
             identity="client",
+            request_eager_execution=self._random.random() < 0.5,
         )
         response = await self._caller.insist("StartWorkflowExecution", request, 180.0)
         self._acknowledged.started(self._workflow_id, request_id, response.run_id)
+        if response.HasField("eager_workflow_task"):
+            self._eager.workflow.put_nowait(response.eager_workflow_task)
 
     async def _start_again(self) -> None:
         """Repeat the start, like a client that has not received the response."""

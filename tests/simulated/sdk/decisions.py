@@ -9,6 +9,7 @@ from typing import Any, Final
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, RetryPolicy
 from temporalio.api.enums.v1 import CommandType, EventType
+from temporalio.api.protocol.v1 import Message
 
 QUEUE: Final = "code"
 """The task queue of the workers."""
@@ -25,6 +26,8 @@ class Decision:
     about: str
     """What the command is about, as `about` reads it from that event."""
     command: Command
+    message: Message | None = None
+    """The message that the command is about, if it is about an update."""
 
 
 def payloads(*values: Any) -> Payloads:
@@ -148,6 +151,8 @@ _NAMES: Final = {
     EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED: "workflow_id",
     EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED: "workflow_execution.workflow_id",
     EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED: "workflow_execution.workflow_id",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED: "protocol_instance_id",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED: "meta.update_id",
 }
 """The field that says what a recorded command is about."""
 

@@ -17,7 +17,7 @@ from perdure.frontend.rpc_types import head_of
 from perdure.frontend.server import Frontend, rpcs
 from perdure.kube import clock
 from perdure.simulation.cluster.loop import ClusterLoop
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.sdk.peers import Peers
 from simulated.sdk.wires import BrokenError, Wires
 
@@ -41,7 +41,7 @@ class Frontends:
         self._wires = wires
         self._fail = fail
         self._peers = Peers(wires)
-        self._served: dict[TroubledOperator, Mapping[str, Rpc]] = {}
+        self._served: dict[FaultyOperator, Mapping[str, Rpc]] = {}
 
     def make(self, name: str) -> Frontend:
         """Make the frontend of an operator. Its clock is virtual."""
@@ -49,7 +49,7 @@ class Frontends:
         context.run(clock.source.set, self._loop.now)
         return context.run(Frontend, Settings(authentication=False, member=name))
 
-    def serve(self, operator: TroubledOperator, frontend: Frontend, *, fleet: bool) -> None:
+    def serve(self, operator: FaultyOperator, frontend: Frontend, *, fleet: bool) -> None:
         """Serve callers of an operator until it is killed, and in a fleet, forward their calls to other operators."""
         for gone in [each for each in self._served if each.is_dead]:
             del self._served[gone]
@@ -58,12 +58,12 @@ class Frontends:
             handlers = self._peers.join(operator, frontend, handlers)
         self._served[operator] = _by_name(rpcs(handlers, manager.served, manager.first_lists.wait, Door(None)))
 
-    def choose(self, random: Random) -> TroubledOperator | None:
+    def choose(self, random: Random) -> FaultyOperator | None:
         """An operator that is alive; None if there is none."""
         alive = [each for each in self._served if not each.is_dead]
         return random.choice(alive) if alive else None
 
-    async def call(self, operator: TroubledOperator, rpc: str, request: Any, seconds: float) -> Any:
+    async def call(self, operator: FaultyOperator, rpc: str, request: Any, seconds: float) -> Any:
         """Call an operator.
 
         Raises:
@@ -121,7 +121,7 @@ class Caller:
     def __init__(self, frontends: Frontends, random: Random) -> None:
         self._frontends = frontends
         self._random = random
-        self._operator: TroubledOperator | None = None
+        self._operator: FaultyOperator | None = None
 
     async def call(self, rpc: str, request: Any, seconds: float = 10.0) -> Any:
         """Call an operator once.

@@ -13,7 +13,7 @@ from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity
 from perdure.frontend.peers.peer_server import PeerServer, connect
 from perdure.frontend.rpc import Handler
 from perdure.frontend.server import Frontend
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 from simulated.sdk.wires import BrokenError, LateError, Wires
 
 _Headers = Sequence[tuple[str, str | bytes]]
@@ -29,12 +29,10 @@ class Peers:
 
     def __init__(self, wires: Wires) -> None:
         self._wires = wires
-        self._members: dict[str, tuple[TroubledOperator, Sequence[grpc.GenericRpcHandler]]] = {}
+        self._members: dict[str, tuple[FaultyOperator, Sequence[grpc.GenericRpcHandler]]] = {}
         """By address."""
 
-    def join(
-        self, operator: TroubledOperator, frontend: Frontend, handlers: Mapping[str, Handler]
-    ) -> dict[str, Handler]:
+    def join(self, operator: FaultyOperator, frontend: Frontend, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """Connect an operator with the others; return handlers that forward the calls of workers and clients."""
         shards = operator.manager.shards
 
@@ -47,7 +45,7 @@ class Peers:
         self._members[address_of(operator.name)] = operator, server.generic_handlers()
         return router.routed(handlers)
 
-    async def call(self, source: TroubledOperator, address: str, path: str, call: "_Call") -> bytes:
+    async def call(self, source: FaultyOperator, address: str, path: str, call: "_Call") -> bytes:
         """Call a member.
 
         Raises:
@@ -76,7 +74,7 @@ def _error(code: grpc.StatusCode, message: str, trailers: _Headers = ()) -> grpc
 class _Channel:
     """The connection of a member to an address."""
 
-    def __init__(self, peers: Peers, source: TroubledOperator, address: str) -> None:
+    def __init__(self, peers: Peers, source: FaultyOperator, address: str) -> None:
         self._peers = peers
         self._source = source
         self._address = address

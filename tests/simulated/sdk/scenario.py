@@ -1,7 +1,8 @@
 """Runs that SDK workers decide: workers and clients call the frontends of the operators, while all of them fail now and then."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from itertools import count
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ from simulated.definitions import CHILD, activity, step
 from simulated.sdk.acknowledged import Acknowledged
 from simulated.sdk.activity_workers import ActivityWorker
 from simulated.sdk.clients import Client
+from simulated.sdk.eager import EagerTasks
 from simulated.sdk.frontends import Caller, Frontends
 from simulated.sdk.script import WORKFLOWS
 from simulated.sdk.wires import Wires
@@ -29,17 +31,17 @@ class Crowd:
         self.acknowledged = Acknowledged(world.checker.fail)
         self._world = world
         self._frontends = frontends
+        self._eager = EagerTasks()
         self._numbers = count()
         self._tasks: list[asyncio.Task[None]] = []
-        self.clients: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Start everyone."""
+        """Start all workers and clients."""
         for kind in (WorkflowWorker, WorkflowWorker, ActivityWorker, ActivityWorker):
             self._tasks.append(asyncio.create_task(self._replace(kind)))
         for number in range(WORKFLOWS):
-            client = Client(f"flow{number}", *self._process(f"client {number}"), self.acknowledged)
-            self.clients.append(asyncio.create_task(client.run()))
+            client = Client(f"flow{number}", *self._process(f"client {number}"), self.acknowledged, self._eager)
+            self._world.clients.append(asyncio.create_task(client.run()))
 
     def _process(self, name: str) -> tuple[Caller, Random]:
         random = self._world.random(name)
@@ -49,7 +51,8 @@ class Crowd:
         while True:
             name = f"{kind.__name__}-{next(self._numbers)}"
             caller, random = self._process(name)
-            await kind(name, caller, random, self.acknowledged, self._world.checker.fail).run()
+            fail = self._world.checker.fail
+            await kind(name, caller, random, self.acknowledged, self._eager, fail=fail).run()
             self._world.trace(f"{name} has died", name)
             await asyncio.sleep(random.uniform(0.2, 8))
 
@@ -59,7 +62,7 @@ class Crowd:
 
     async def end(self) -> None:
         """End everyone."""
-        everyone = [*self._tasks, *self.clients]
+        everyone = [*self._tasks, *self._world.clients]
         for task in everyone:
             task.cancel()
         for ended in await asyncio.gather(*everyone, return_exceptions=True):
@@ -87,8 +90,9 @@ async def _cut_off(world: World, wires: Wires) -> None:
             wires.cut(*random.sample(names, 2), seconds)
 
 
-async def code(world: World) -> None:
-    """Workflows of SDK workers with activities by workers and by pods, timers, children and signals; some are reset.
+@asynccontextmanager
+async def crowd(world: World) -> AsyncIterator[None]:
+    """Let SDK workers and clients call the operators that start within the block. What these acknowledge is checked at the end.
 
     Raises:
         ValueError: Several operators do not share the work. Operators that serve SDKs do: otherwise, one may reject a run whose
@@ -98,19 +102,24 @@ async def code(world: World) -> None:
         raise ValueError("several operators that serve SDKs share the work: add --fleet")
     wires = Wires(world.random("wires"), world.faults)
     world.frontends = frontends = Frontends(world.loop, wires, world.checker.fail)
-    world.script = _pods(world.random("script"))
     world.create("Workflow", "tools", _TOOLS)
-    world.create("Workflow", "child", CHILD)
-    world.begin()
-    crowd = Crowd(world, frontends)
-    crowd.begin()
+    everyone = Crowd(world, frontends)
+    everyone.begin()
     try:
         if world.setting.fleet:
-            crowd.also(_cut_off(world, wires))
+            everyone.also(_cut_off(world, wires))
+        yield
+    finally:
+        await everyone.end()
+    everyone.acknowledged.check(world.runs().values(), world.checker.history)
+
+
+async def code(world: World) -> None:
+    """Workflows of SDK workers with activities by workers and by pods, timers, children, signals and updates; some are reset."""
+    async with crowd(world):
+        world.script = _pods(world.random("script"))
+        world.create("Workflow", "child", CHILD)
+        world.begin()
         await world.trouble(90)
         await world.calm(120)
-        await asyncio.wait(crowd.clients)
         await world.rest()
-    finally:
-        await crowd.end()
-    crowd.acknowledged.check(world.runs().values(), world.checker.history)

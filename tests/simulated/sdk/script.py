@@ -1,4 +1,4 @@
-"""Simulated workflow code. What it does depends only on its workflow ID, its input and its history, as an SDK demands."""
+"""Simulated workflow code. What it does depends only on its workflow ID, its input and its history, as SDKs require."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from typing import Any, Final
 from temporalio.api.enums.v1 import EventType, ParentClosePolicy
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 
-from simulated.sdk import decisions
+from simulated.sdk import decisions, updates
 from simulated.sdk.decisions import PODS, QUEUE, Decision
+from simulated.sdk.updates import Update
 
 WORKFLOWS: Final = 5
 """How many workflows clients start; they signal each other."""
@@ -69,20 +70,29 @@ class Script:
         """Of this round."""
         self._all: list[Item] = []
         self._news = 0
-        """Signals in this round."""
+        """Signals and updates in this round."""
+        self._handlers: dict[str, Item] = {}
+        """The timers of the updates that are not completed yet, by update ID."""
         self._is_cancelled = self._is_stopping = False
 
     def recorded(self, about: str, event_id: int) -> None:
-        """An event has opened what a command was about."""
+        """Record that an event has opened the subject of a command."""
         for item in self._all:
             if item.name == about and not item.event:
                 item.event = event_id
 
-    def decide(self, news: list[tuple[int, Any]]) -> list[Decision]:
-        """Decide, given the events since the last decision: their types and attributes."""
+    @staticmethod
+    def accepts(update: Update) -> bool:
+        """Validate an update."""
+        return update.how != "reject"
+
+    def decide(self, news: list[tuple[int, Any]], accepted: list[Update]) -> list[Decision]:
+        """Decide, given the events since the last decision: their types and attributes. Updates arrive after them."""
         for type_, attributes in news:
             self._note(type_, attributes)
-        made: list[Decision] = []
+        made = [*self._complete_updates()]
+        for update in accepted:
+            made += self._handle(update)
         if self._is_cancelled and not self._is_stopping:
             self._is_stopping, self._rounds, self._any = True, [], False
             made += self._cancel_rest()
@@ -116,6 +126,31 @@ class Script:
         if self._any:
             return bool(self._items) and all(item.open for item in self._items) and not self._news
         return any(item.open for item in self._items)
+
+    # Updates
+
+    def _handle(self, update: Update) -> Iterator[Decision]:
+        """Accept an update, and complete it now, in a while, or never."""
+        self._news += 1
+        name = update.update_id
+        yield updates.accept(update)
+        if update.how == "now":
+            yield updates.succeed(name, f"{name} done")
+        elif update.how == "fail":
+            yield updates.fail(name, f"{name} not done")
+        elif update.how == "later":
+            timer = self._handlers[name] = Item("timer", f"for {name}", waits=True)
+            self._all.append(timer)
+            yield decisions.timer(timer.name, timedelta(seconds=4))
+
+    def _complete_updates(self) -> Iterator[Decision]:
+        """Complete the updates whose timers have fired or are cancelled."""
+        for name, timer in [*self._handlers.items()]:
+            if not timer.open:
+                del self._handlers[name]
+                yield (
+                    updates.fail(name, "cut short") if timer.cancelled else updates.succeed(name, f"{name} done later")
+                )
 
     # Rounds
 
@@ -159,7 +194,7 @@ class Script:
     # Ends
 
     def _cancel_rest(self) -> Iterator[Decision]:
-        """Cancel what is open."""
+        """Cancel all open work, and complete the updates that have waited for it."""
         for item in self._all:
             if item.cancelled or not item.open or item.kind == "signal":
                 continue
@@ -170,6 +205,7 @@ class Script:
                 yield decisions.cancel_child(item.name)
             else:
                 yield decisions.cancel_activity(item.event)
+        yield from self._complete_updates()
 
     def _end(self) -> Decision:
         if self._is_stopping:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final
 
 from simulated.faults import Faults
-from simulated.operators import TroubledOperator
+from simulated.operators import FaultyOperator
 
 _PING_SECONDS: Final = 3.0
 """How often each side of a connection pings the other one, and how long it waits for the response."""
@@ -38,10 +38,10 @@ class Wires:
 
     async def carry(
         self,
-        target: TroubledOperator,
+        target: FaultyOperator,
         handle: Callable[[], Coroutine[Any, Any, Any]],
         *,
-        source: TroubledOperator | None = None,
+        source: FaultyOperator | None = None,
         seconds: float | None = None,
     ) -> Any:
         """Have an operator handle a call, and return its response.
@@ -67,7 +67,7 @@ class Wires:
         work.add_done_callback(_retrieved)
         try:
             await self._wait(source, target, work, until, asyncio.get_running_loop().time() + breaks)
-        except BaseException:  # the handler notices soon that its caller has gone
+        except BaseException:  # the handler notices soon that its caller has disconnected
             asyncio.get_running_loop().call_later(random.uniform(*usual), work.cancel)
             raise
         if work.cancelled():
@@ -80,8 +80,8 @@ class Wires:
 
     async def _wait(
         self,
-        source: TroubledOperator | None,
-        target: TroubledOperator,
+        source: FaultyOperator | None,
+        target: FaultyOperator,
         work: "asyncio.Task[Any]",
         until: float,
         breaks: float,
@@ -97,7 +97,7 @@ class Wires:
             if not work.done():
                 await self._pass(source, target)
 
-    async def _pass(self, source: TroubledOperator | None, target: TroubledOperator) -> None:
+    async def _pass(self, source: FaultyOperator | None, target: FaultyOperator) -> None:
         """Wait until messages get from one end to the other, as long as the connection holds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _PING_SECONDS
@@ -108,7 +108,7 @@ class Wires:
         if target.is_dead or (source is not None and source.is_dead):
             raise BrokenError(f"{target.name} is gone")
 
-    def _is_blocked(self, source: TroubledOperator | None, target: TroubledOperator) -> bool:
+    def _is_blocked(self, source: FaultyOperator | None, target: FaultyOperator) -> bool:
         if target.is_frozen or (source is not None and source.is_frozen):
             return True
         if source is None:
@@ -117,6 +117,6 @@ class Wires:
 
 
 def _retrieved(work: "asyncio.Task[Any]") -> None:
-    """Mark the error of a call as seen: its caller may have gone."""
+    """Mark the error of a call as seen: its caller may have disconnected."""
     if not work.cancelled():
         work.exception()

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -23,9 +25,10 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.frontend.errors import RpcError
 from simulated.sdk import decisions
 from simulated.sdk.acknowledged import Acknowledged
-from simulated.sdk.decisions import QUEUE, Decision
+from simulated.sdk.decisions import QUEUE
+from simulated.sdk.eager import EagerTasks
 from simulated.sdk.frontends import Caller
-from simulated.sdk.replay import NondeterminismError, Replay
+from simulated.sdk.replay import Decided, NondeterminismError, Replay
 from simulated.sdk.slots import DeathError, run_slots
 from simulated.sdk.wires import BrokenError
 
@@ -38,7 +41,7 @@ class StaleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class WorkerBehavior:
     """How a worker decides one task."""
 
     dies: bool
@@ -53,7 +56,7 @@ class Manners:
     """Whether it sends another response afterwards."""
 
     @classmethod
-    def draw(cls, random: Random) -> "Manners":
+    def draw(cls, random: Random) -> "WorkerBehavior":
         """The manners for the next task."""
         slow = random.choice([0.0, 0.0, 0.0, random.uniform(0, 1), random.uniform(0, 5), random.uniform(5, 16)])
         return cls(
@@ -70,13 +73,23 @@ class WorkflowWorker:
     """One process that decides workflows, until it dies."""
 
     def __init__(
-        self, name: str, caller: Caller, random: Random, acknowledged: Acknowledged, fail: Callable[[str], None]
+        self,
+        name: str,
+        caller: Caller,
+        random: Random,
+        acknowledged: Acknowledged,
+        eager: EagerTasks,
+        *,
+        fail: Callable[[str], None],
     ) -> None:
         """`fail` records a violation."""
         self._name = name
         self._caller = caller
         self._random = random
         self._acknowledged = acknowledged
+        self._eager = eager
+        self._receives_again = random.random() < 0.5
+        """Whether it accepts events again after a task that has left no events."""
         self._fail = fail
         self._cache: dict[str, Replay] = {}
         """By run ID."""
@@ -86,21 +99,30 @@ class WorkflowWorker:
     async def run(self) -> None:
         """Poll and decide, until it dies."""
         queues = (self._queue, self._queue, self._sticky)
-        await run_slots([self._poll(queue) for queue in queues], self._name, self._fail)
+        await run_slots([*(self._poll(queue) for queue in queues), self._start_eagerly()], self._name, self._fail)
 
     async def _poll(self, queue: TaskQueue) -> None:
         request = PollWorkflowTaskQueueRequest(namespace="default", task_queue=queue, identity=self._name)
         while True:
             try:
                 task = await self._caller.call("PollWorkflowTaskQueue", request, _POLL_SECONDS)
-                while task is not None and task.task_token:
-                    task = await self._process(task)
+                await self._process_all(task)
             except (BrokenError, RpcError):
                 await asyncio.sleep(self._random.uniform(0.1, 2))
 
+    async def _start_eagerly(self) -> None:
+        while True:
+            with suppress(BrokenError, RpcError):
+                await self._process_all(await self._eager.workflow.get())
+
+    async def _process_all(self, task: PollWorkflowTaskQueueResponse | None) -> None:
+        """Decide a task, and those that the responses to the decisions have."""
+        while task is not None and task.task_token:
+            task = await self._process(task)
+
     async def _process(self, task: PollWorkflowTaskQueueResponse) -> PollWorkflowTaskQueueResponse | None:
         """Decide a task; return the next one, if the response to the decision has one."""
-        manners = Manners.draw(self._random)
+        manners = WorkerBehavior.draw(self._random)
         if manners.dies:
             await asyncio.sleep(manners.seconds)
             raise DeathError
@@ -112,6 +134,7 @@ class WorkflowWorker:
             events = await self._news(task, replay)
             if replay.last and events[0].event_id != replay.last + 1:
                 replay = Replay()  # the task is not from the sticky queue: its history starts with the first event
+            before = deepcopy(replay) if task.messages else Replay()
             replay.feed(events)
             await asyncio.sleep(manners.seconds)
             if manners.fails:
@@ -119,7 +142,7 @@ class WorkflowWorker:
                     task, WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE
                 )
                 return None
-            made = replay.decide()
+            made = replay.decide(task.messages)
         except StaleError:
             return None
         except NondeterminismError as error:
@@ -127,7 +150,12 @@ class WorkflowWorker:
             await self._give_up(task, WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR)
             return None
         response = await self._respond(task, made, manners)
-        self._cache[run_id] = replay
+        if not response.reset_history_event_id:
+            self._cache[run_id] = replay
+        elif before.last == response.reset_history_event_id:
+            self._cache[run_id] = before
+        for given in response.activity_tasks:
+            self._eager.activity.put_nowait(given)
         return response.workflow_task if response.HasField("workflow_task") else None
 
     async def _news(self, task: PollWorkflowTaskQueueResponse, replay: Replay) -> list[HistoryEvent]:
@@ -159,12 +187,12 @@ class WorkflowWorker:
         await self._caller.insist("RespondWorkflowTaskFailed", request)
 
     async def _respond(
-        self, task: PollWorkflowTaskQueueResponse, made: list[Decision], manners: Manners
+        self, task: PollWorkflowTaskQueueResponse, made: Decided, manners: WorkerBehavior
     ) -> RespondWorkflowTaskCompletedResponse:
         """Send a decision.
 
         Raises:
-            BrokenError, RpcError: It was not accepted, or nobody knows.
+            BrokenError, RpcError: It was not accepted, or the outcome is unknown.
         """
         request = self._completion(task, made)
         sent = [self._send(task, request) for _ in range(1 + manners.twice)]
@@ -174,7 +202,8 @@ class WorkflowWorker:
             if isinstance(error, BaseException) and not accepted:
                 raise error
         if manners.contradicts:
-            other = self._completion(task, [decisions.timer("never", timedelta(seconds=1)), *made])
+            never = decisions.timer("never", timedelta(seconds=1))
+            other = self._completion(task, Decided([never, *made.decisions], made.rejections))
             await asyncio.gather(self._send(task, other), return_exceptions=True)
         return accepted[0]
 
@@ -184,23 +213,31 @@ class WorkflowWorker:
         response: RespondWorkflowTaskCompletedResponse = await self._caller.insist(
             "RespondWorkflowTaskCompleted", request
         )
-        commands = b"".join(command.SerializeToString(deterministic=True) for command in request.commands)
-        self._acknowledged.decided(task.workflow_execution.run_id, task.started_event_id, commands)
+        if not response.reset_history_event_id:  # otherwise, the task leaves no events
+            said = b"".join(
+                each.SerializeToString(deterministic=True) for each in (*request.commands, *request.messages)
+            )
+            self._acknowledged.decided(task.workflow_execution.run_id, task.started_event_id, said)
         return response
 
-    def _completion(
-        self, task: PollWorkflowTaskQueueResponse, made: list[Decision]
-    ) -> RespondWorkflowTaskCompletedRequest:
+    def _completion(self, task: PollWorkflowTaskQueueResponse, made: Decided) -> RespondWorkflowTaskCompletedRequest:
         sticky = StickyExecutionAttributes(worker_task_queue=self._sticky)
         sticky.schedule_to_start_timeout.FromTimedelta(timedelta(seconds=_STICKY_SECONDS))
-        return RespondWorkflowTaskCompletedRequest(
+        request = RespondWorkflowTaskCompletedRequest(
             namespace="default",
             task_token=task.task_token,
             identity=self._name,
-            commands=[decision.command for decision in made],
+            commands=[decision.command for decision in made.decisions],
+            messages=[each.message for each in made.decisions if each.message is not None] + made.rejections,
             sticky_attributes=sticky,
             return_new_workflow_task=True,
         )
+        request.capabilities.discard_speculative_workflow_task_with_events = self._receives_again
+        for command in request.commands:
+            if command.schedule_activity_task_command_attributes.task_queue.name == QUEUE:
+                attributes = command.schedule_activity_task_command_attributes
+                attributes.request_eager_execution = self._random.random() < 0.5
+        return request
 
 
 def _is_task(last: list[HistoryEvent], started_event_id: int) -> bool:

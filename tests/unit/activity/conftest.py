@@ -97,13 +97,13 @@ class ApiServer:
                 self.close_connection = outer.close_after_answer
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler
 
 
 class FakeClock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

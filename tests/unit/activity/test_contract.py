@@ -51,20 +51,20 @@ def ended(pod: dict[str, Any], code: int, message: str) -> dict[str, Any]:
     return {**pod, "status": {"phase": "Running", "containerStatuses": [{"name": "activity", "state": state}]}}
 
 
-def test_the_names_on_leases_are_the_same() -> None:
+def test_annotation_names_match_those_of_the_operator() -> None:
     assert _heartbeats.DETAILS_ANNOTATION == labels.HEARTBEAT_DETAILS_ANNOTATION
     assert _heartbeats.RESULT_ANNOTATION == labels.RESULT_ANNOTATION
     assert _attempt_status.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
 
 
-def test_times_that_the_pod_writes_are_read() -> None:
+def test_the_operator_parses_times_written_by_the_pod() -> None:
     time = read_time(_heartbeats.micro_time(1_769_860_800_000_000_000 + 250_000_000))
     assert time is not None
     assert time.isoformat() == "2026-01-31T12:00:00.250000+00:00"
 
 
 @pytest.mark.parametrize("size", [pytest.param(10, id="as a variable"), pytest.param(50_000, id="as a file")])
-def test_what_the_operator_passes_arrives(tmp_path: Path, size: int) -> None:
+def test_the_pod_reads_everything_the_operator_passes(tmp_path: Path, size: int) -> None:
     attempt = make_attempt(
         input={"text": "é" * size},
         last_heartbeat_details=["$(HOME)" * size],
@@ -90,7 +90,7 @@ def test_what_the_operator_passes_arrives(tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("containers", [1, 3, 6])
-def test_the_largest_result_that_the_helper_takes_is_believed(tmp_path: Path, containers: int, make_now: Any) -> None:
+def test_the_operator_accepts_the_largest_result_of_the_helper(tmp_path: Path, containers: int, make_now: Any) -> None:
     spec = {
         "containers": [
             {"name": "activity", "image": "a"},
@@ -102,9 +102,11 @@ def test_the_largest_result_that_the_helper_takes_is_believed(tmp_path: Path, co
     context = Context(inside(pod, tmp_path))
     result = "x" * (context.message_limit - 2)
     assert _run(lambda: result, context) == 0
-    told = outcome(make_attempt(), definition, ended(pod, 0, (tmp_path / "termination-log").read_text()), now=make_now)
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == result
+    reported = outcome(
+        make_attempt(), definition, ended(pod, 0, (tmp_path / "termination-log").read_text()), now=make_now
+    )
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == result
 
 
 @pytest.mark.parametrize(
@@ -135,12 +137,14 @@ def test_the_largest_result_that_the_helper_takes_is_believed(tmp_path: Path, co
         ),
     ],
 )
-def test_a_failure_arrives_as_it_was_raised(error: BaseException, want: dict[str, Any], make_now: Any) -> None:
+def test_the_operator_reads_the_failure_that_was_raised(
+    error: BaseException, want: dict[str, Any], make_now: Any
+) -> None:
     pod = ended(build_pod(RUN, make_attempt(), DEFINITION, PodSettings()), 1, error_document(error, 4095))
-    told = outcome(make_attempt(), DEFINITION, pod, now=make_now)
-    assert isinstance(told, AttemptFailed)
-    assert {name: getattr(told.failure, name) for name in want} == want
+    reported = outcome(make_attempt(), DEFINITION, pod, now=make_now)
+    assert isinstance(reported, AttemptFailed)
+    assert {name: getattr(reported.failure, name) for name in want} == want
 
 
-def test_error_documents_are_json_for_other_languages_too() -> None:
+def test_an_error_document_is_json() -> None:
     assert json.loads(error_document(ValueError("é"), 4095))["error"]["message"] == "é"

@@ -1,4 +1,4 @@
-"""Heartbeats: rarely sent, never forgotten; what their answers mean."""
+"""Heartbeats: throttling, delivery, and the meaning of responses."""
 
 import re
 import shutil
@@ -46,7 +46,7 @@ def test_a_tight_loop_sends_once_per_quarter_of_the_timeout(api: Any, pod: Any, 
     assert len(api.requests) == 2
 
 
-def test_new_details_are_sent_sooner(api: Any, pod: Any, clock: Any) -> None:
+def test_new_details_are_sent_earlier(api: Any, pod: Any, clock: Any) -> None:
     beats = pod.with_lease(3600).heartbeats(clock)
     beats.beat(1)
     clock.seconds += 5
@@ -56,7 +56,7 @@ def test_new_details_are_sent_sooner(api: Any, pod: Any, clock: Any) -> None:
     assert [details(request) for request in api.requests] == ["1", "2"]
 
 
-def test_the_newest_heartbeat_before_a_pause_is_sent_by_itself(api: Any, pod: Any) -> None:
+def test_the_newest_heartbeat_is_sent_even_if_no_other_follows(api: Any, pod: Any) -> None:
     beats = pod.with_lease(0.4).heartbeats()
     for done in range(100):
         beats.beat(done)
@@ -64,7 +64,7 @@ def test_the_newest_heartbeat_before_a_pause_is_sent_by_itself(api: Any, pod: An
     assert len(api.requests) < 50
 
 
-def test_a_heartbeat_without_details_takes_the_earlier_ones_back(api: Any, pod: Any, clock: Any) -> None:
+def test_a_heartbeat_without_details_clears_earlier_ones(api: Any, pod: Any, clock: Any) -> None:
     beats = pod.with_lease().heartbeats(clock)
     beats.beat(1)
     clock.seconds += 60
@@ -73,7 +73,7 @@ def test_a_heartbeat_without_details_takes_the_earlier_ones_back(api: Any, pod: 
     assert api.annotations == {}
 
 
-def test_a_cancel_request_is_raised_once_and_stays_known(api: Any, pod: Any, clock: Any) -> None:
+def test_a_cancellation_request_is_raised_once_and_remains_visible(api: Any, pod: Any, clock: Any) -> None:
     api.annotations[CANCEL] = "asked by ann"
     beats = pod.with_lease().heartbeats(clock)
     with pytest.raises(CancelledError, match="asked by ann"):
@@ -92,8 +92,8 @@ def test_no_exception_handler_swallows_a_cancellation() -> None:
 @pytest.mark.parametrize(
     "answers",
     [
-        pytest.param([404, 404], id="a Lease that is not there yet"),
-        pytest.param([403, 403], id="rights that are not there yet"),
+        pytest.param([404, 404], id="a Lease that does not exist yet"),
+        pytest.param([403, 403], id="permissions that do not exist yet"),
         pytest.param([500], id="an error of the API server"),
         pytest.param([429, 503], id="an API server that is busy"),
         pytest.param([401, 401], id="a token that is renewed just now"),
@@ -101,7 +101,7 @@ def test_no_exception_handler_swallows_a_cancellation() -> None:
         pytest.param([0], id="a connection that breaks"),
     ],
 )
-def test_sending_goes_on_in_the_background_after(api: Any, pod: Any, answers: list[int]) -> None:
+def test_sending_continues_in_the_background_after(api: Any, pod: Any, answers: list[int]) -> None:
     api.answers = list(answers)
     beats = pod.with_lease(2).heartbeats()
     beats.beat(1)
@@ -110,7 +110,7 @@ def test_sending_goes_on_in_the_background_after(api: Any, pod: Any, answers: li
     assert beats.cancelled() is None
 
 
-def test_an_outage_does_not_slow_the_activity_down(api: Any, pod: Any, clock: Any) -> None:
+def test_an_outage_does_not_delay_the_activity(api: Any, pod: Any, clock: Any) -> None:
     api.always = 500
     beats = pod.with_lease(60).heartbeats(clock)
     for _ in range(200):
@@ -118,7 +118,7 @@ def test_an_outage_does_not_slow_the_activity_down(api: Any, pod: Any, clock: An
     assert len(api.requests) < 5
 
 
-def test_a_kept_connection_that_was_closed_meanwhile_is_made_anew(api: Any, pod: Any, clock: Any) -> None:
+def test_a_closed_keep_alive_connection_is_reopened(api: Any, pod: Any, clock: Any) -> None:
     api.close_after_answer = True
     beats = pod.with_lease().heartbeats(clock)
     for number in range(3):
@@ -129,7 +129,7 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_made_anew(api: Any, pod:
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_a_refusal_after_a_heartbeat_that_passed_means_superseded(api: Any, pod: Any, clock: Any, status: int) -> None:
+def test_a_rejection_after_a_successful_heartbeat_means_superseded(api: Any, pod: Any, clock: Any, status: int) -> None:
     beats = pod.with_lease().heartbeats(clock)
     beats.beat(1)
     api.always = status
@@ -141,7 +141,7 @@ def test_a_refusal_after_a_heartbeat_that_passed_means_superseded(api: Any, pod:
     assert beats.cancelled() is not None
 
 
-def test_a_refusal_that_stays_from_the_beginning_means_superseded_in_the_end(api: Any, pod: Any, clock: Any) -> None:
+def test_a_lasting_rejection_from_the_start_eventually_means_superseded(api: Any, pod: Any, clock: Any) -> None:
     api.always = 403
     beats = pod.with_lease(60).heartbeats(clock)
     beats.beat(1)
@@ -154,7 +154,7 @@ def test_a_refusal_that_stays_from_the_beginning_means_superseded_in_the_end(api
         beats.beat(1)
 
 
-def test_a_token_that_is_refused_again_and_again_died_with_its_pod(api: Any, pod: Any, clock: Any) -> None:
+def test_a_repeatedly_rejected_token_means_superseded(api: Any, pod: Any, clock: Any) -> None:
     api.always = 401
     beats = pod.with_lease().heartbeats(clock)
     beats.beat(1)
@@ -165,7 +165,7 @@ def test_a_token_that_is_refused_again_and_again_died_with_its_pod(api: Any, pod
         beats.beat(1)
 
 
-def test_details_that_do_not_fit_are_refused_before_they_are_sent(api: Any, pod: Any) -> None:
+def test_too_large_details_are_rejected_before_sending(api: Any, pod: Any) -> None:
     beats = pod.with_lease().heartbeats()
     beats.beat("x" * (16 * 1024 - 2))
     with pytest.raises(PayloadTooLargeError, match="16385 bytes exceed the limit of 16384"):
@@ -173,7 +173,7 @@ def test_details_that_do_not_fit_are_refused_before_they_are_sent(api: Any, pod:
     assert len(api.requests) == 1
 
 
-def test_details_that_the_api_server_finds_too_large_are_told(api: Any, pod: Any) -> None:
+def test_details_too_large_for_the_api_server_are_an_error(api: Any, pod: Any) -> None:
     api.always = 413
     with pytest.raises(PayloadTooLargeError, match="refused with 413"):
         pod.with_lease().heartbeats().beat(1)
@@ -188,17 +188,17 @@ def test_details_that_the_api_server_finds_too_large_are_told(api: Any, pod: Any
         pytest.param({"when": object()}, TypeError, id="something that is no JSON"),
     ],
 )
-def test_details_that_could_not_be_kept_are_refused(pod: Any, bad: Any, want: type[Exception]) -> None:
+def test_details_that_are_not_json_are_rejected(pod: Any, bad: Any, want: type[Exception]) -> None:
     with pytest.raises(want):
         pod.with_lease().heartbeats().beat(bad)
 
 
-def test_a_pod_without_a_lease_has_nobody_to_tell(pod: Any) -> None:
+def test_a_pod_without_a_lease_sends_no_heartbeats(pod: Any) -> None:
     assert pod.context().heartbeats is None
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
-def test_the_api_server_is_checked_against_the_clusters_authority(tls_api: Any, pod: Any, clock: Any) -> None:
+def test_the_certificate_of_the_api_server_is_verified(tls_api: Any, pod: Any, clock: Any) -> None:
     pod.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(tls_api.port)}
     del pod.environ["PERDURE_API_SERVER"]
     beats = pod.with_lease().heartbeats(clock)
@@ -214,8 +214,8 @@ def test_the_api_server_is_checked_against_the_clusters_authority(tls_api: Any, 
     assert tls_api.annotations == {DETAILS: "2"}
 
 
-def test_a_signal_handler_may_ask_at_any_time(pod: Any, clock: Any) -> None:
-    """A handler runs between any two instructions of the thread that heartbeats, also where that holds the lock."""
+def test_a_signal_handler_can_check_for_cancellation_at_any_time(pod: Any, clock: Any) -> None:
+    """A handler can run between any two instructions of the heartbeat thread, even while it holds the lock."""
     beats = pod.with_lease(3600).heartbeats(clock)
     before = signal.signal(signal.SIGVTALRM, lambda *_: beats.cancelled())
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.0001, 0.0001)

@@ -1,4 +1,4 @@
-"""Results and failures: whole, or not at all."""
+"""Results and failures: written completely or not at all."""
 
 import json
 from datetime import timedelta
@@ -26,25 +26,25 @@ def test_a_small_result_is_the_termination_message(pod: Any, result: Any, want: 
     assert pod.message_file.read_text() == want
 
 
-def test_one_byte_more_is_refused_and_nothing_is_written(pod: Any) -> None:
+def test_a_too_large_result_is_rejected_and_not_written(pod: Any) -> None:
     with pytest.raises(PayloadTooLargeError, match=r"4096 bytes, but the limit is 4095.*resultSize: Large"):
         pod.context().complete("x" * 4094)
     assert not pod.message_file.exists()
 
 
-def test_outside_of_pods_the_result_is_printed(pod: Any, capsys: Any) -> None:
+def test_outside_of_a_pod_the_result_is_printed(pod: Any, capsys: Any) -> None:
     pod.context(PERDURE_TERMINATION_LOG="").complete([1])
     assert capsys.readouterr().out == "[1]\n"
 
 
-def test_a_large_result_goes_to_the_lease(api: Any, pod: Any) -> None:
+def test_a_large_result_is_written_to_the_lease(api: Any, pod: Any) -> None:
     pod.with_lease(None, large=True).context().complete("x" * 10_000)
     assert json.loads(api.annotations[RESULT]) == "x" * 10_000
     assert "renewTime" in api.lease["spec"]
     assert not pod.message_file.exists()
 
 
-def test_a_small_result_of_such_an_activity_needs_no_api_call(api: Any, pod: Any) -> None:
+def test_a_small_result_of_a_large_activity_needs_no_api_call(api: Any, pod: Any) -> None:
     pod.with_lease(None, large=True).context().complete([1])
     assert pod.message == [1]
     assert api.requests == []
@@ -57,7 +57,7 @@ def test_the_last_of_several_results_counts(api: Any, pod: Any) -> None:
     assert json.loads(api.annotations[RESULT]) == "final"
 
 
-def test_heartbeat_details_make_room_for_a_very_large_result(api: Any, pod: Any) -> None:
+def test_a_very_large_result_replaces_heartbeat_details(api: Any, pod: Any) -> None:
     api.annotations[DETAILS] = "1"
     context = pod.with_lease(None, large=True).context()
     context.complete("x" * 200_000)
@@ -66,26 +66,26 @@ def test_heartbeat_details_make_room_for_a_very_large_result(api: Any, pod: Any)
     assert DETAILS not in api.annotations
 
 
-def test_more_than_fits_on_a_lease_is_refused(api: Any, pod: Any) -> None:
+def test_a_result_that_does_not_fit_into_a_lease_is_rejected(api: Any, pod: Any) -> None:
     with pytest.raises(PayloadTooLargeError, match=r"pass a reference to the data instead$"):
         pod.with_lease(None, large=True).context().complete("x" * 252 * 1024)
     assert api.requests == []
 
 
-def test_a_large_result_is_sent_until_it_has_arrived(api: Any, pod: Any) -> None:
+def test_a_large_result_is_retried_until_it_is_stored(api: Any, pod: Any) -> None:
     api.answers = [500, 0, 404]
     pod.with_lease(None, large=True).context().complete("x" * 10_000)
     assert len(api.requests) == 4
 
 
-def test_a_result_that_does_not_arrive_is_no_success(api: Any, pod: Any) -> None:
+def test_a_result_that_cannot_be_stored_is_an_error(api: Any, pod: Any) -> None:
     api.always = 500
     heartbeats = pod.with_lease(None, large=True).heartbeats()
     with pytest.raises(LeaseError):
         heartbeats.write_result("1", drop_details=False, patience=0)
 
 
-def test_a_refused_result_is_nobodys(api: Any, pod: Any, clock: Any) -> None:
+def test_a_rejected_result_means_superseded(api: Any, pod: Any, clock: Any) -> None:
     heartbeats = pod.with_lease(60, large=True).heartbeats(clock)
     heartbeats.beat(1)
     api.always = 403
@@ -117,7 +117,7 @@ class CardRefusedError(Exception):
 
 
 class Unprintable(Exception):  # noqa: N818
-    """An exception that fails when it is asked what it says."""
+    """An exception whose message cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no")
@@ -132,7 +132,7 @@ class Unprintable(Exception):  # noqa: N818
         pytest.param(
             ApplicationError("m", type="T", details=[1], non_retryable=True, next_retry_delay=timedelta(seconds=3.5)),
             {"type": "T", "message": "m", "details": [1], "nonRetryable": True, "nextRetryDelay": "3.500000s"},
-            id="an application error says everything",
+            id="an application error has all fields",
         ),
         pytest.param(
             ApplicationError("m", next_retry_delay=2),
@@ -175,13 +175,13 @@ def test_a_long_message_is_shortened() -> None:
     assert document(ValueError("x" * 9999))["message"] == "x" * 999 + "…"
 
 
-def test_details_that_do_not_fit_are_left_out_and_counted() -> None:
+def test_too_large_details_are_omitted_with_their_size() -> None:
     got = document(ApplicationError("m", type="T", details="x" * 5000))
     assert "details" not in got
     assert got["message"] == "m (its details were left out: 5002 bytes are too many)"
 
 
-def test_details_that_are_no_json_are_left_out_and_named() -> None:
+def test_details_that_are_not_json_are_omitted_with_a_note() -> None:
     got = document(ApplicationError("m", type="T", details=object()))
     assert "details" not in got
     assert "not valid JSON" in got["message"]
@@ -206,5 +206,5 @@ def test_a_stack_trace_keeps_its_end() -> None:
 
 
 @pytest.mark.parametrize("limit", [120, 300, 1023, 4095])
-def test_a_document_fits_whatever_the_room(limit: int) -> None:
+def test_a_document_fits_into_any_limit(limit: int) -> None:
     document(ApplicationError("é\n" * 5000, type="T", details="x" * 3000), limit)

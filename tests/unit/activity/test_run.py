@@ -36,7 +36,7 @@ async def coroutine(order: Any) -> Any:
         pytest.param(lambda _order: None, None, id="one that returns nothing"),
     ],
 )
-def test_what_a_function_returns_is_the_result(pod: Any, function: Callable[..., Any], want: Any) -> None:
+def test_the_return_value_is_the_result(pod: Any, function: Callable[..., Any], want: Any) -> None:
     assert _run(function, pod.context()) == 0
     assert pod.message == want
 
@@ -57,16 +57,14 @@ def test_what_a_function_returns_is_the_result(pod: Any, function: Callable[...,
         pytest.param(lambda _a, _b: None, {"type": "TypeError"}, id="a function of two arguments"),
     ],
 )
-def test_what_a_function_raises_is_the_failure(
-    pod: Any, capsys: Any, function: Callable[..., Any], want: dict[str, Any]
-) -> None:
+def test_an_exception_is_the_failure(pod: Any, capsys: Any, function: Callable[..., Any], want: dict[str, Any]) -> None:
     assert _run(function, pod.context()) == 1
     got = pod.message["error"]
     assert {key: got.get(key) for key in want} == want
     assert "Traceback" in capsys.readouterr().err, "people read logs"
 
 
-def test_a_cancellation_that_goes_through_is_told(api: Any, pod: Any, capsys: Any) -> None:
+def test_a_cancellation_that_propagates_is_reported(api: Any, pod: Any, capsys: Any) -> None:
     api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
     context = pod.with_lease().context()
     assert _run(lambda _order: context.heartbeats.beat(1), context) == 1
@@ -74,7 +72,7 @@ def test_a_cancellation_that_goes_through_is_told(api: Any, pod: Any, capsys: An
     assert capsys.readouterr().err
 
 
-def test_an_exit_code_that_the_function_chose_stays(pod: Any) -> None:
+def test_the_exit_code_of_the_function_is_kept(pod: Any) -> None:
     with pytest.raises(SystemExit) as caught:
         _run(lambda: sys.exit(64), pod.context())
     assert caught.value.code == 64
@@ -90,7 +88,7 @@ def test_a_long_input_is_read_from_its_file(pod: Any) -> None:
     assert context.payload("PERDURE_LAST_HEARTBEAT_DETAILS") is None
 
 
-def test_an_input_that_is_no_json_is_its_text(pod: Any) -> None:
+def test_an_input_that_is_not_json_is_passed_as_text(pod: Any) -> None:
     assert pod.context(PERDURE_INPUT="half {").payload("PERDURE_INPUT") == "half {"
 
 
@@ -117,18 +115,18 @@ activity.main()
         pytest.param("give-back", 1, "ActivityNotFound", id="no function of that name"),
     ],
 )
-def test_an_image_with_several_activities_runs(pod: Any, name: str, code: int, want: Any) -> None:
+def test_an_image_can_contain_several_activities(pod: Any, name: str, code: int, want: Any) -> None:
     done = pod.run(IMAGE, PERDURE_ACTIVITY=name)
     assert done.returncode == code, done.stderr
     assert (pod.message if code == 0 else pod.message["error"]["type"]) == want
 
 
-def test_underscores_of_functions_are_dashes_of_activities(pod: Any) -> None:
+def test_underscores_in_function_names_match_dashes_in_activity_names(pod: Any) -> None:
     done = pod.run("activity.main({'reserve_hotel': lambda: 1})", PERDURE_ACTIVITY="reserve-hotel")
     assert (done.returncode, pod.message) == (0, 1), done.stderr
 
 
-def test_a_script_may_do_all_by_itself(api: Any, pod: Any) -> None:
+def test_a_script_can_use_the_functions_without_main(api: Any, pod: Any) -> None:
     script = """
 assert activity.last_heartbeat_details() == {"done": 1}
 activity.heartbeat({"done": 2})
@@ -147,7 +145,7 @@ def test_the_last_details_are_sent_before_the_process_ends(api: Any, pod: Any) -
     assert len(api.requests) == 2
 
 
-def test_outside_of_a_pod_the_helper_is_quiet(pod: Any) -> None:
+def test_the_helper_works_outside_of_a_pod(pod: Any) -> None:
     pod.environ.clear()
     done = pod.run("activity.heartbeat(1)\nactivity.run(lambda given: [given, activity.info().attempt])")
     assert (done.returncode, done.stdout) == (0, "[null,1]\n"), done.stderr
@@ -196,7 +194,7 @@ activity.run(work)
         pytest.param(STUBBORN, 0, id="a function that finishes its work"),
     ],
 )
-def test_sigterm_lets_clean_up(pod: Any, script: str, code: int) -> None:
+def test_a_function_can_clean_up_after_sigterm(pod: Any, script: str, code: int) -> None:
     process = pod.start(script)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -231,7 +229,7 @@ activity.run(work, auto_heartbeat=True)
 
 
 @pytest.mark.parametrize("script", [HANGING, WAITING], ids=["a function", "a coroutine function"])
-def test_heartbeats_go_on_by_themselves_and_a_request_to_cancel_ends_it(api: Any, pod: Any, script: str) -> None:
+def test_automatic_heartbeats_continue_until_a_cancellation_request(api: Any, pod: Any, script: str) -> None:
     process = pod.with_lease(0.4).start(script.replace("DETAILS", "True"))
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -245,7 +243,7 @@ def test_heartbeats_go_on_by_themselves_and_a_request_to_cancel_ends_it(api: Any
     assert pod.message["error"]["message"] == "asked by ann"
 
 
-def test_details_of_an_earlier_attempt_are_not_taken_back_by_heartbeats_that_know_of_none(api: Any, pod: Any) -> None:
+def test_automatic_heartbeats_keep_the_details_of_an_earlier_attempt(api: Any, pod: Any) -> None:
     pod.environ["PERDURE_LAST_HEARTBEAT_DETAILS"] = '{"done": 7}'
     process = pod.with_lease(0.4).start(HANGING.replace("DETAILS", "False"))
     api.wait_for(lambda: len(api.requests) >= 2)
@@ -254,7 +252,7 @@ def test_details_of_an_earlier_attempt_are_not_taken_back_by_heartbeats_that_kno
     assert json.loads(api.annotations["perdure.dev/heartbeat-details"]) == {"done": 7}
 
 
-def test_a_block_may_have_them_too_and_then_they_end(api: Any, pod: Any) -> None:
+def test_automatic_heartbeats_can_be_limited_to_a_block(api: Any, pod: Any) -> None:
     script = """
 import time
 with activity.auto_heartbeat():
@@ -284,7 +282,7 @@ activity.run(work)
 # --- What it needs ----------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_of_the_folder_is_enough(tmp_path: Path) -> None:
+def test_the_package_works_as_a_copied_folder(tmp_path: Path) -> None:
     shutil.copytree(Path(activity.__file__).parent, tmp_path / "perdure_activity")
     script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import perdure_activity as a; a.run(lambda: 1)"
     done = subprocess.run(
@@ -293,13 +291,13 @@ def test_a_copy_of_the_folder_is_enough(tmp_path: Path) -> None:
     assert done.stdout == "1\n"
 
 
-def test_importing_it_is_cheap(pod: Any) -> None:
+def test_importing_the_package_loads_no_slow_modules(pod: Any) -> None:
     slow = "asyncio http http.client ssl urllib inspect logging dataclasses pathlib traceback pydantic perdure.api"
     done = pod.run(f"print([m for m in {slow.split()!r} if m in sys.modules])")
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_the_public_names_are_the_promised_ones() -> None:
+def test_the_public_names_are_those_documented() -> None:
     public = {
         name
         for name, value in vars(activity).items()

@@ -1,4 +1,4 @@
-"""The sidecar, as a process beside a folder: heartbeats, cancellation and results as files."""
+"""The sidecar as a process with a folder: heartbeats, cancellation and results as files."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class Beside:
 
 @pytest.fixture
 def beside(api: Any, pod: Any, tmp_path: Path) -> Any:
-    """Starts one; the Lease has a short timeout, so that heartbeats are sent soon."""
+    """Start a sidecar; the Lease has a short timeout, so that heartbeats are sent soon."""
     started: list[Beside] = []
 
     def start(**environ: str) -> Beside:
@@ -59,7 +59,7 @@ def ready(api: Any, beside: Beside) -> None:
     api.wait_for(lambda: bool(api.requests))
 
 
-def test_each_write_of_the_file_is_a_heartbeat_with_what_stands_in_it(api: Any, beside: Callable[..., Beside]) -> None:
+def test_each_write_of_the_file_is_a_heartbeat_with_its_content(api: Any, beside: Callable[..., Beside]) -> None:
     it = beside()
     it.write("heartbeat", '{"done": 3}')
     api.wait_for(lambda: api.annotations.get(DETAILS) == '{"done":3}')
@@ -68,13 +68,13 @@ def test_each_write_of_the_file_is_a_heartbeat_with_what_stands_in_it(api: Any, 
     assert it.stop() == 0
 
 
-def test_by_itself_it_heartbeats_only_where_that_was_asked_for(api: Any, beside: Callable[..., Beside]) -> None:
+def test_automatic_heartbeats_are_sent_only_if_enabled(api: Any, beside: Callable[..., Beside]) -> None:
     it = beside(PERDURE_AUTO_HEARTBEAT="true")
     api.wait_for(lambda: len(api.requests) >= 3)
     assert it.stop() == 0
 
 
-def test_a_request_to_cancel_becomes_a_file(api: Any, beside: Callable[..., Beside]) -> None:
+def test_a_cancellation_request_becomes_a_file(api: Any, beside: Callable[..., Beside]) -> None:
     api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
     it = beside()
     ready(api, it)
@@ -86,20 +86,20 @@ def test_a_request_to_cancel_becomes_a_file(api: Any, beside: Callable[..., Besi
     assert it.stop() == 0
 
 
-@pytest.mark.parametrize(("written", "told"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain\n"), ("", None), ("7", 7)])
-def test_the_result_is_handed_over_at_the_end(
-    api: Any, pod: Any, beside: Callable[..., Beside], written: str, told: Any
+@pytest.mark.parametrize(
+    ("written", "reported"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain\n"), ("", None), ("7", 7)]
+)
+def test_the_result_is_reported_at_the_end(
+    api: Any, pod: Any, beside: Callable[..., Beside], written: str, reported: Any
 ) -> None:
     it = beside()
     ready(api, it)
     it.write("result", written)
     assert it.stop() == 0
-    assert pod.message == told
+    assert pod.message == reported
 
 
-def test_a_large_result_goes_to_the_lease_and_a_larger_one_fails(
-    api: Any, pod: Any, beside: Callable[..., Beside]
-) -> None:
+def test_a_large_result_is_written_to_the_lease(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
     it = beside()
     ready(api, it)
     it.write("result", json.dumps("x" * 100_000))
@@ -108,7 +108,7 @@ def test_a_large_result_goes_to_the_lease_and_a_larger_one_fails(
     assert not pod.message_file.exists()
 
 
-def test_what_does_not_fit_is_told_as_a_failure(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
+def test_a_too_large_result_is_reported_as_a_failure(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
     it = beside()
     ready(api, it)
     it.write("result", json.dumps("x" * 300_000))
@@ -116,14 +116,14 @@ def test_what_does_not_fit_is_told_as_a_failure(api: Any, pod: Any, beside: Call
     assert pod.message["error"]["type"] == "PayloadTooLarge"
 
 
-def test_without_a_result_it_says_nothing(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
+def test_without_a_result_nothing_is_reported(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
     it = beside()
     ready(api, it)
     assert it.stop() == 0
     assert not pod.message_file.exists()
 
 
-def test_it_is_a_module_that_can_be_run() -> None:
+def test_the_sidecar_can_be_run_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import perdure.activity.sidecar as s; print(s.__doc__.splitlines()[0])"],
         capture_output=True,
@@ -134,7 +134,7 @@ def test_it_is_a_module_that_can_be_run() -> None:
     assert "sidecar" in done.stdout
 
 
-# What the activity puts into the folder in the place of files
+# Objects that an activity may put into the folder in place of files
 
 
 def trap(kind: str, path: Path, target: Path) -> None:
@@ -156,7 +156,9 @@ TRAPS = ["a link", "a link to nothing", "a pipe", "a folder", "a socket"]
 
 
 @pytest.mark.parametrize("kind", TRAPS)
-def test_only_a_regular_file_is_a_result(api: Any, pod: Any, beside: Callable[..., Beside], kind: str) -> None:
+def test_a_result_that_is_not_a_regular_file_is_rejected(
+    api: Any, pod: Any, beside: Callable[..., Beside], kind: str
+) -> None:
     it = beside()
     ready(api, it)
     trap(kind, it.folder / "result", pod.token_file)
@@ -166,7 +168,9 @@ def test_only_a_regular_file_is_a_result(api: Any, pod: Any, beside: Callable[..
 
 
 @pytest.mark.parametrize("kind", TRAPS)
-def test_only_a_regular_file_is_a_heartbeat(api: Any, pod: Any, beside: Callable[..., Beside], kind: str) -> None:
+def test_a_heartbeat_that_is_not_a_regular_file_is_ignored(
+    api: Any, pod: Any, beside: Callable[..., Beside], kind: str
+) -> None:
     it = beside()
     ready(api, it)
     (it.folder / "heartbeat").unlink()
@@ -178,7 +182,7 @@ def test_only_a_regular_file_is_a_heartbeat(api: Any, pod: Any, beside: Callable
     assert "secret" not in json.dumps(api.requests)
 
 
-def test_the_folder_cannot_be_swapped(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
+def test_replacing_the_folder_has_no_effect(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
     it = beside()
     ready(api, it)
     it.folder.rename(it.folder.with_name("moved"))
@@ -190,7 +194,7 @@ def test_the_folder_cannot_be_swapped(api: Any, pod: Any, beside: Callable[..., 
     assert not pod.message_file.exists()
 
 
-def test_the_request_to_cancel_is_written_through_no_link(
+def test_the_cancellation_request_does_not_follow_symbolic_links(
     api: Any, beside: Callable[..., Beside], tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -207,9 +211,7 @@ def test_the_request_to_cancel_is_written_through_no_link(
     assert it.stop() == 0
 
 
-def test_a_file_that_is_larger_than_the_folder_is_not_read_to_its_end(
-    api: Any, pod: Any, beside: Callable[..., Beside]
-) -> None:
+def test_a_too_large_file_is_not_read_completely(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
     it = beside()
     ready(api, it)
     with (it.folder / "result").open("wb") as file:

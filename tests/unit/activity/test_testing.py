@@ -1,4 +1,4 @@
-"""`ActivityEnvironment`: activities tried without a cluster."""
+"""`ActivityEnvironment`: tests of activities without a cluster."""
 
 import asyncio
 import threading
@@ -25,24 +25,24 @@ def test_an_activity_runs_and_its_heartbeats_are_recorded() -> None:
     assert env.heartbeats == [{"done": 1}, {"done": 2}]
 
 
-def test_it_goes_on_where_an_earlier_attempt_was() -> None:
+def test_an_activity_resumes_from_the_last_heartbeat_details() -> None:
     env = ActivityEnvironment(attempt=2, last_heartbeat_details={"done": 3})
     assert env.run(copy_files, ["a", "b", "c", "d"]) == {"files": 4, "resumedAt": 3}
     assert env.heartbeats == [{"done": 4}]
 
 
-def test_what_it_raises_is_raised() -> None:
+def test_an_exception_of_the_activity_is_raised() -> None:
     with pytest.raises(activity.ApplicationError) as caught:
         ActivityEnvironment().run(copy_files, [""])
     assert (caught.value.type, caught.value.non_retryable) == ("BadName", True)
 
 
-def test_info_is_what_the_test_says() -> None:
+def test_info_has_the_values_of_the_environment() -> None:
     info = ActivityEnvironment(attempt=3, run_id="r").run(lambda: [activity.info().attempt, activity.info().run_id])
     assert info == [3, "r"]
 
 
-def test_a_heartbeat_tells_once_that_it_is_cancelled() -> None:
+def test_a_heartbeat_raises_a_cancellation_once() -> None:
     cleaned: list[bool] = []
 
     def work() -> None:
@@ -61,7 +61,7 @@ def test_a_heartbeat_tells_once_that_it_is_cancelled() -> None:
     assert cleaned == [True]
 
 
-def test_a_superseded_attempt_is_told_each_time() -> None:
+def test_each_heartbeat_of_a_superseded_attempt_raises() -> None:
     def work() -> None:
         with pytest.raises(activity.SupersededError):
             activity.heartbeat()
@@ -95,7 +95,7 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_two_at_once_have_each_their_own() -> None:
+async def test_concurrent_environments_are_independent() -> None:
     first, second = ActivityEnvironment(attempt=1), ActivityEnvironment(attempt=2)
 
     async def which() -> int:
@@ -105,7 +105,7 @@ async def test_two_at_once_have_each_their_own() -> None:
     assert await asyncio.gather(first.run(which), second.run(which)) == [1, 2]
 
 
-def test_threads_of_an_activity_heartbeat_for_it() -> None:
+def test_heartbeats_of_threads_are_recorded() -> None:
     def work() -> None:
         thread = threading.Thread(target=activity.heartbeat, args=("from a thread",))
         thread.start()
@@ -119,20 +119,20 @@ def test_threads_of_an_activity_heartbeat_for_it() -> None:
 
 
 @pytest.mark.parametrize("result", [{1, 2}, float("nan"), 2**64])
-def test_a_result_that_would_not_arrive_is_refused(result: Any) -> None:
+def test_a_result_that_is_not_json_is_rejected(result: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         ActivityEnvironment().run(lambda: result)
 
 
-def test_input_and_result_make_their_way_through_json() -> None:
+def test_input_and_result_are_converted_through_json() -> None:
     assert ActivityEnvironment().run(lambda given: (type(given).__name__, given), (1, 2)) == ["list", [1, 2]]
 
 
-def test_too_large_details_are_refused_here_too() -> None:
+def test_too_large_details_are_rejected() -> None:
     with pytest.raises(activity.PayloadTooLargeError):
         ActivityEnvironment().run(lambda: activity.heartbeat("x" * 20_000))
 
 
-def test_a_name_that_is_not_there_is_told() -> None:
+def test_a_missing_attribute_is_named() -> None:
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = activity.nothing_like_it

@@ -18,7 +18,7 @@ def build(folder: Path) -> Path:
     return wheel
 
 
-def test_it_has_the_helper_and_needs_nothing(tmp_path: Path) -> None:
+def test_the_wheel_contains_the_helper_and_has_no_dependencies(tmp_path: Path) -> None:
     wheel = build(tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -36,7 +36,7 @@ def test_it_has_the_helper_and_needs_nothing(tmp_path: Path) -> None:
     assert done.stdout == "1\n"
 
 
-def test_it_has_the_version_of_the_whole() -> None:
+def test_the_wheel_has_the_version_of_the_project() -> None:
     whole = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     own = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     assert own["project"]["version"] == whole["project"]["version"]

@@ -1,4 +1,4 @@
-"""The models say what the API server says: the table of `tests/integration/admission.yaml`, without a cluster."""
+"""The models give the same errors as the API server: the table of `tests/integration/admission.yaml`, without a cluster."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MODELS = {kind.__name__: kind for kind in KINDS}
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
-def test_models_take_and_refuse_what_the_api_server_does(kind: str, case: Json) -> None:
+def test_models_accept_and_reject_the_same_objects_as_the_api_server(kind: str, case: Json) -> None:
     try:
         parsed = MODELS[kind].parse(manifest(kind, case))
     except ValidationError as error:
@@ -29,7 +29,7 @@ def test_models_take_and_refuse_what_the_api_server_does(kind: str, case: Json) 
         assert_part(case.get("stored", {}), parsed.dump(), kind)
 
 
-def test_what_is_written_is_read_as_the_same() -> None:
+def test_objects_survive_dump_and_parse() -> None:
     for parameter in CASES:
         kind, case = parameter.values
         if "refused" not in case:

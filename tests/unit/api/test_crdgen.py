@@ -40,7 +40,7 @@ def every_field() -> list[tuple[str, Schema]]:
     ]
 
 
-def test_the_group_has_these_kinds() -> None:
+def test_the_group_has_all_kinds() -> None:
     assert [kind.info.plural for kind in KINDS] == [
         "workflows",
         "workflowruns",
@@ -58,11 +58,11 @@ def test_the_group_has_these_kinds() -> None:
     assert {kind.info.plural for kind in KINDS} == PLURALS
 
 
-def test_files_of_the_checkout_are_fresh() -> None:
+def test_generated_files_are_current() -> None:
     assert main(["--check"]) == 0
 
 
-def test_stale_files_are_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stale_files_are_reported_and_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check", "--root", str(tmp_path)]) == 1
     assert "crds/perdure.dev_workflows.yaml is stale: run" in capsys.readouterr().err
     assert main(["--root", str(tmp_path)]) == 0
@@ -75,7 +75,7 @@ def test_stale_files_are_told_and_written(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_crd_says_what_users_type(kind: type[Resource]) -> None:
+def test_a_crd_has_category_subresources_and_columns(kind: type[Resource]) -> None:
     spec = custom_resource_definition(kind)["spec"]
     assert spec["names"]["categories"] == ["perdure"]
     version = spec["versions"][0]
@@ -87,7 +87,7 @@ def test_a_crd_says_what_users_type(kind: type[Resource]) -> None:
     assert len(version.get("selectableFields", [])) <= 8
 
 
-def test_short_names_are_those_of_the_specification() -> None:
+def test_kinds_have_the_specified_short_names() -> None:
     assert [kind.info.short_name for kind in KINDS] == [
         "pwf",
         "wfr",
@@ -108,7 +108,7 @@ def test_every_field_has_a_description() -> None:
     assert [path for path, field in every_field() if not path.endswith("]") and not field.get("description")] == []
 
 
-def test_every_list_string_and_map_has_a_bound() -> None:
+def test_every_list_string_and_map_has_a_maximum_size() -> None:
     unbounded = [
         path
         for path, field in every_field()
@@ -125,13 +125,13 @@ def test_schemas_are_structural() -> None:
     assert not [path for path, field in every_field() if field.get("type") == "number"]
 
 
-def test_every_rule_has_a_sentence_with_must() -> None:
+def test_every_validation_rule_has_a_message_with_must() -> None:
     rules = [rule for _, field in every_field() for rule in field.get("x-kubernetes-validations", [])]
     assert len(rules) > 100
     assert [rule for rule in rules if "must" not in rule["message"]] == []
 
 
-def test_a_duration_says_its_default_in_its_own_form() -> None:
+def test_the_default_of_a_duration_is_a_duration() -> None:
     crd = custom_resource_definition(crdgen.WorkflowRun)
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert spec["executionTimeout"]["default"] == "0s"
@@ -139,18 +139,18 @@ def test_a_duration_says_its_default_in_its_own_form() -> None:
     assert "default" not in spec["runTimeout"]
 
 
-def test_values_of_an_enumeration_are_explained() -> None:
+def test_values_of_an_enumeration_are_described() -> None:
     crd = custom_resource_definition(crdgen.Schedule)
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert "- `BufferOne`: Buffer one run" in spec["overlapPolicy"]["description"]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_the_charts_copy_is_the_same_but_for_its_switches(kind: type[Resource]) -> None:
+def test_the_chart_copy_differs_only_in_its_conditions(kind: type[Resource]) -> None:
     template = chart_template(crd_yaml(kind))
     assert "{{- if .Values.crds.enabled }}" in template
     assert "helm.sh/resource-policy: keep" in template
-    # What helm makes of it, with the switches on.
+    # The output of helm, with all conditions enabled.
     rendered = re.sub(r"(?m)^ *\{\{-.*\}\}\n", "", template).replace('{{ "{{" }}', "{{")
     crd = yaml.safe_load(rendered)
     assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
@@ -158,7 +158,7 @@ def test_the_charts_copy_is_the_same_but_for_its_switches(kind: type[Resource]) 
     assert crd == yaml.safe_load(crd_yaml(kind))
 
 
-def test_what_looks_like_a_template_is_escaped() -> None:
+def test_text_that_looks_like_a_template_is_escaped() -> None:
     assert '{{ "{{" }} x }}' in chart_template("metadata:\n  a: '{{ x }}'\n")
 
 
@@ -166,9 +166,7 @@ def test_each_kind_has_its_two_files() -> None:
     assert len(generated_files()) == 2 * len(KINDS)
 
 
-def test_the_command_writes_and_removes_what_the_check_finds_stale(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_updates_and_removes_stale_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["--root", str(tmp_path)]
     assert main([*run, "--check"]) == 1
     assert "crds/perdure.dev_workflows.yaml is stale" in capsys.readouterr().err
@@ -249,12 +247,12 @@ def kind_of(spec: type[SpecModel]) -> type[Resource]:
         (Untyped, "Thing.spec.field must have a type"),
     ],
 )
-def test_a_field_that_lacks_something_is_refused(spec: type[SpecModel], want_message: str) -> None:
+def test_an_incomplete_field_is_rejected(spec: type[SpecModel], want_message: str) -> None:
     with pytest.raises(SchemaError, match=re.escape(want_message)):
         structural_schema(kind_of(spec))
 
 
-def test_a_refusal_ends_the_command_with_a_sentence(
+def test_a_rejected_field_ends_the_command_with_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(crdgen, "KINDS", (kind_of(NoDescription),))

@@ -49,7 +49,7 @@ class Model(BaseModel):
         ("99999d99999h", LONGEST),
     ],
 )
-def test_parse_takes_gep_2257_and_days(text: str, want: timedelta) -> None:
+def test_parse_accepts_gep_2257_and_days(text: str, want: timedelta) -> None:
     assert parse_duration(text) == want
 
 
@@ -60,7 +60,7 @@ def test_parse_takes_gep_2257_and_days(text: str, want: timedelta) -> None:
         *("1h30m10s20ms50h", "1h1d", "1d1d", "10 minutes", "PT1H", "\u0661h", "1h1h1h1h1h"),
     ],
 )
-def test_parse_refuses_other_forms_and_names_the_right_one(text: str) -> None:
+def test_parse_rejects_other_forms_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"must be a duration: whole numbers .* `1h30m`"):
         parse_duration(text)
 
@@ -82,13 +82,13 @@ def test_format_is_canonical(value: timedelta, want: str) -> None:
 
 
 @pytest.mark.parametrize("value", [timedelta(seconds=-1), LONGEST + timedelta(days=1), timedelta.max])
-def test_format_refuses_what_has_no_form(value: timedelta) -> None:
+def test_format_rejects_values_out_of_range(value: timedelta) -> None:
     with pytest.raises(ValueError, match="must be between 0s and 99999d"):
         format_duration(value)
 
 
 @given(durations)
-def test_what_is_written_is_read_as_the_same(value: timedelta) -> None:
+def test_durations_survive_format_and_parse(value: timedelta) -> None:
     whole = timedelta(milliseconds=value // timedelta(milliseconds=1))
     text = format_duration(whole)
     assert parse_duration(text) == whole
@@ -96,7 +96,7 @@ def test_what_is_written_is_read_as_the_same(value: timedelta) -> None:
 
 
 @given(parts, st.none() | st.integers(0, 99_999))
-def test_every_form_is_read_and_has_one_canonical_form(numbers: list[tuple[int, str]], days: int | None) -> None:
+def test_every_valid_form_has_one_canonical_form(numbers: list[tuple[int, str]], days: int | None) -> None:
     text = ("" if days is None else f"{days}d") + "".join(f"{number}{unit}" for number, unit in numbers)
     value = parse_duration(text)
     assert format_duration(value) == format_duration(parse_duration(format_duration(value)))
@@ -118,12 +118,12 @@ def test_decimal_durations_keep_microseconds(value: timedelta) -> None:
         ("999999999.0s", timedelta(seconds=999999999)),
     ],
 )
-def test_decimal_durations_take_googles_form(text: str, want: timedelta) -> None:
+def test_decimal_durations_accept_the_google_format(text: str, want: timedelta) -> None:
     assert parse_decimal_duration(text) == want
 
 
 @pytest.mark.parametrize("text", ["", "3.s", ".5s", "3.5m", "3.1234567890s", "1e3s", "3.5"])
-def test_decimal_durations_refuse_other_forms(text: str) -> None:
+def test_decimal_durations_reject_other_forms(text: str) -> None:
     with pytest.raises(ValueError, match="or decimal seconds"):
         parse_decimal_duration(text)
 
@@ -136,12 +136,12 @@ def test_a_field_is_a_timedelta_in_python_and_canonical_text_in_json() -> None:
 
 
 @pytest.mark.parametrize("value", [5, 1.5, None, [], True, "soon"])
-def test_a_field_refuses_what_is_no_duration(value: object) -> None:
+def test_a_field_rejects_an_invalid_duration(value: object) -> None:
     with pytest.raises(ValidationError, match="must be a duration"):
         Model.model_validate({"any": value})
 
 
-def test_a_field_refuses_what_is_too_short() -> None:
+def test_a_field_rejects_a_too_short_duration() -> None:
     with pytest.raises(ValidationError, match="must be longer than `0s`"):
         Model(positive=timedelta(0))
     with pytest.raises(ValueError, match="must be at least `10s`"):

@@ -27,7 +27,7 @@ def test_python_writes_snake_case_and_manifests_camel_case() -> None:
 
 
 @pytest.mark.parametrize("kind", STEP_KINDS)
-def test_a_step_tells_its_kind(kind: str) -> None:
+def test_a_step_has_the_kind_of_its_action(kind: str) -> None:
     examples = {
         "activity": {"name": "x"},
         "sleep": {"duration": "1s"},
@@ -48,7 +48,7 @@ def test_a_step_tells_its_kind(kind: str) -> None:
     assert Step.parse(step.dump()) == step
 
 
-def test_needs_left_out_is_not_an_empty_list() -> None:
+def test_omitted_needs_differ_from_an_empty_list() -> None:
     assert Step.parse({"name": "a", "fail": {}}).needs is None
     assert Step.parse({"name": "a", "fail": {}, "needs": []}).dump()["needs"] == []
 
@@ -60,20 +60,20 @@ def test_a_sleep_is_a_timedelta_or_an_expression() -> None:
     assert Sleep.parse({"until": "${run.startTime}"}).dump() == {"until": "${run.startTime}"}
 
 
-def test_free_form_values_are_kept_as_they_are() -> None:
+def test_free_form_values_are_unchanged() -> None:
     value = {"a": [1, 2.5, None, {"b": None}], "snake_case": {"camelCase": True}}
     assert Return.parse({"output": value}).dump() == {"output": value}
     assert Step.parse({"name": "a", "set": value}).dump()["set"] == value
 
 
-def test_a_number_of_branches_is_taken_as_text() -> None:
+def test_a_number_of_branches_is_accepted_and_stored_as_text() -> None:
     branches = [{"name": "x", "block": "x"}, {"name": "z", "block": "x"}]
     step = Step.parse({"name": "a", "parallel": {"branches": branches, "wait": 2}})
     assert step.parallel is not None
     assert step.parallel.wait == "2"
 
 
-def test_containers_are_kept_as_they_are_given() -> None:
+def test_containers_are_unchanged() -> None:
     container = {"image": "busybox", "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}], "tty": True}
     pod = {"containers": [container, {"name": "side"}], "nodeSelector": {"a": "b"}, "volumes": [{"emptyDir": {}}]}
     spec = WorkflowSpec.parse(
@@ -89,7 +89,7 @@ def test_containers_are_kept_as_they_are_given() -> None:
     assert dumped[1]["podTemplate"]["spec"] == pod
 
 
-def test_a_definition_finds_its_parts() -> None:
+def test_a_definition_finds_activities_and_blocks_by_name() -> None:
     spec = WorkflowSpec.parse(
         {
             "blocks": [{"name": "b", "steps": []}],
@@ -101,19 +101,19 @@ def test_a_definition_finds_its_parts() -> None:
     assert spec.block("a") is spec.activity("b") is None
 
 
-def test_a_calendar_means_midnight_and_an_exclusion_the_whole_day() -> None:
+def test_a_calendar_defaults_to_midnight_and_an_exclusion_to_the_whole_day() -> None:
     assert (Calendar().hour, Calendar().minute, Calendar().second) == ("0", "0", "0")
     assert (Exclusion().hour, Exclusion().minute, Exclusion().second) == ("*", "*", "*")
 
 
-def test_the_workflow_id_is_the_name_where_none_is_given() -> None:
+def test_the_workflow_id_defaults_to_the_name() -> None:
     run = {"metadata": {"name": "order-42"}, "spec": {"workflow": {"name": "x"}}}
     assert WorkflowRun.parse(run).workflow_id == "order-42"
     run["spec"]["workflowId"] = "orders/42"
     assert WorkflowRun.parse(run).workflow_id == "orders/42"
 
 
-def test_an_operation_tells_what_it_asks_for() -> None:
+def test_an_operation_has_the_action_that_it_requests() -> None:
     spec = OperationSpec.parse(
         {"target": {"kind": "WorkflowRun", "name": "x"}, "completeActivity": {"step": "a", "result": {}}}
     )
@@ -127,12 +127,12 @@ def test_a_status_of_a_newer_version_is_read() -> None:
     assert "newField" not in status.dump()
 
 
-def test_metadata_keeps_what_it_does_not_know_and_writes_nothing_empty() -> None:
+def test_metadata_keeps_unknown_fields_and_omits_empty_ones() -> None:
     given = {"name": "a", "managedFields": [{"manager": "kubectl"}], "labels": {"a": "b"}}
     assert ObjectMeta.parse(given).dump() == given
 
 
-def test_another_version_or_kind_is_refused() -> None:
+def test_another_version_or_kind_is_rejected() -> None:
     with pytest.raises(ValidationError) as caught:
         RetryPolicy.parse({"apiVersion": "perdure.dev/v2", "kind": "Retry", "spec": {"exponential": {}}})
     assert mistakes(caught.value) == [
@@ -141,7 +141,7 @@ def test_another_version_or_kind_is_refused() -> None:
     ]
 
 
-def test_mistakes_name_the_field_and_the_remedy() -> None:
+def test_errors_name_the_field_and_the_remedy() -> None:
     with pytest.raises(ValidationError) as caught:
         Workflow.parse(
             {"kind": "Workflow", "spec": {"steps": [{"name": "a", "sleep": {"duratoin": "1s"}}, {"fail": {}}]}}
@@ -152,12 +152,12 @@ def test_mistakes_name_the_field_and_the_remedy() -> None:
     ]
 
 
-def test_a_path_is_written_as_the_api_server_does() -> None:
+def test_a_field_path_has_the_format_of_the_api_server() -> None:
     assert field_path(("spec", "steps", 0, "activity")) == "spec.steps[0].activity"
     assert field_path(()) == ""
 
 
-def test_models_cannot_be_changed_in_place() -> None:
+def test_models_are_immutable() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Exponential().maximum_attempts = 1  # type: ignore[misc]
 
@@ -170,19 +170,19 @@ def test_models_cannot_be_changed_in_place() -> None:
         ("2026-01-02T03:04:05.123456789Z", "2026-01-02T03:04:05.123456Z"),
     ],
 )
-def test_times_are_written_in_utc(text: str, want: str) -> None:
+def test_times_are_formatted_in_utc(text: str, want: str) -> None:
     assert format_time(parse_time(text)) == want
 
 
 @pytest.mark.parametrize(
     "text", ["2026-01-02", "2026-01-02T03:04:05", "2026-01-02 03:04:05Z", "2026-02-30T00:00:00Z", "now", ""]
 )
-def test_other_times_are_refused_with_an_example(text: str) -> None:
+def test_invalid_times_are_rejected_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="must be an RFC 3339 time"):
         parse_time(text)
 
 
-def test_a_time_without_a_zone_is_not_written() -> None:
+def test_a_time_without_a_zone_cannot_be_formatted() -> None:
     with pytest.raises(ValueError, match="must have a time zone"):
         format_time(datetime(2026, 1, 2))  # noqa: DTZ001 - that is the point
     assert format_time(datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == "2026-01-01T22:00:00Z"
@@ -191,11 +191,11 @@ def test_a_time_without_a_zone_is_not_written() -> None:
 @pytest.mark.parametrize(
     ("value", "want"), [("${a}", True), ("a ${b}", False), ("${a", False), (1, False), (None, False)]
 )
-def test_a_whole_expression_is_known(value: object, want: bool) -> None:
+def test_a_value_that_is_one_expression_is_recognized(value: object, want: bool) -> None:
     assert is_expression(value) is want
 
 
-def test_rules_name_fields_as_manifests_do() -> None:
+def test_rules_use_the_field_names_of_manifests() -> None:
     rule = exactly_one_of("wait_until", "return_")
     assert rule.message == "must have exactly one of `waitUntil` and `return`"
     assert rule.cel == "(has(self.waitUntil) ? 1 : 0) + (has(self.__return__) ? 1 : 0) == 1"

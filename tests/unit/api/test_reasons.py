@@ -21,6 +21,6 @@ class Undocumented(StrEnum):
     A = "A"
 
 
-def test_a_member_without_a_docstring_is_refused() -> None:
+def test_a_member_without_a_docstring_is_rejected() -> None:
     with pytest.raises(ValueError, match="Undocumented must have a docstring under A"):
         member_docs(Undocumented)

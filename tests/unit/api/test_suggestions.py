@@ -1,4 +1,4 @@
-"""What is suggested to those who write what CronJob, Argo or Temporal call it, or mistype."""
+"""Suggestions for field names of CronJob, Argo or Temporal, and for misspelled ones."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from perdure.api.workflow import WorkflowSpec
 TEMPLATE: dict[str, Any] = {"spec": {"workflow": {"name": "w"}}}
 
 
-def told(model: Any, data: dict[str, Any]) -> list[str]:
+def errors_of(model: Any, data: dict[str, Any]) -> list[str]:
     with pytest.raises(ValidationError) as caught:
         model.parse(data)
     return mistakes(caught.value)
@@ -33,24 +33,24 @@ def told(model: Any, data: dict[str, Any]) -> list[str]:
         ("args", "workflowRunTemplate.spec.input"),
     ],
 )
-def test_a_field_of_a_schedule_by_another_name(field: str, meant: str) -> None:
+def test_a_field_name_of_another_scheduler_gets_a_suggestion(field: str, meant: str) -> None:
     given = {field: "x", "workflowRunTemplate": TEMPLATE}
-    assert told(ScheduleSpec, given) == [f"{field}: unknown field; did you mean `{meant}`?"]
+    assert errors_of(ScheduleSpec, given) == [f"{field}: unknown field; did you mean `{meant}`?"]
 
 
-def test_an_exit_handler_of_argo() -> None:
+def test_an_exit_handler_of_argo_gets_a_suggestion() -> None:
     given = {"steps": [{"name": "a", "set": {"x": 1}}], "onExit": "tell"}
-    assert told(WorkflowSpec, given) == ["onExit: unknown field; did you mean `finally`?"]
+    assert errors_of(WorkflowSpec, given) == ["onExit: unknown field; did you mean `finally`?"]
 
 
-def test_a_field_that_stands_further_in() -> None:
+def test_a_field_at_the_wrong_level_gets_a_suggestion() -> None:
     given = {"retryPolicy": {"exponential": {}, "maximumAttempts": 3}, "workflowRunTemplate": TEMPLATE}
-    (sentence,) = told(ScheduleSpec, given)
+    (sentence,) = errors_of(ScheduleSpec, given)
     assert sentence == "retryPolicy.maximumAttempts: unknown field; did you mean `exponential.maximumAttempts`?"
 
 
-def test_what_is_like_nothing_gets_no_suggestion() -> None:
-    (sentence,) = told(ScheduleSpec, {"zebra": 1, "workflowRunTemplate": TEMPLATE})
+def test_an_unknown_field_without_similar_names_gets_no_suggestion() -> None:
+    (sentence,) = errors_of(ScheduleSpec, {"zebra": 1, "workflowRunTemplate": TEMPLATE})
     assert sentence == "zebra: unknown field; check its spelling and its indentation"
 
 
@@ -68,5 +68,5 @@ def test_what_is_like_nothing_gets_no_suggestion() -> None:
         ({"activity": "a" * 100}, "activity: must be an object"),
     ],
 )
-def test_a_plain_value_where_an_object_stands(given: dict[str, Any], want: str) -> None:
-    assert want in told(Step, {"name": "s", **given})
+def test_a_plain_value_in_place_of_an_object_gets_a_suggestion(given: dict[str, Any], want: str) -> None:
+    assert want in errors_of(Step, {"name": "s", **given})

@@ -23,11 +23,11 @@ Render = Callable[..., list[Manifest]]
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    """Run helm as against the oldest Kubernetes that the chart takes."""
+    """Run helm with the oldest Kubernetes version that the chart supports."""
     program = helm_program()
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        # Install has no such flag: it goes by the cluster, or by what this helm was built for.
+        # Install has no such flag: it uses the version of the cluster, or the one that helm was built for.
         version = () if arguments[0] == "install" else (f"--kube-version={OLDEST_KUBERNETES}",)
         return subprocess.run([program, *arguments, *version], capture_output=True, text=True, timeout=60, check=False)
 

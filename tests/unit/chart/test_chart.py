@@ -1,4 +1,4 @@
-"""The chart renders what it promises, whatever the values."""
+"""The rendered objects of the chart, for various values."""
 
 import json
 import re
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize("settings", [(), EVERYTHING, (NAMESPACED, *EVERYTHING)], ids=["default", "all", "ns"])
-def test_lint_is_content(helm: Helm, settings: Sequence[str]) -> None:
+def test_helm_lint_passes(helm: Helm, settings: Sequence[str]) -> None:
     done = helm("lint", "--strict", str(CHART), *[x for s in settings for x in ("--set-json", s)])
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -39,12 +39,12 @@ def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> N
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_events_that_need_no_action_are_recorded_on_request(render: Render) -> None:
+def test_routine_events_can_be_enabled(render: Render) -> None:
     env = {x["name"]: x.get("value") for x in operator_container(render("routineEvents=true"))["env"]}
     assert env["PERDURE_ROUTINE_EVENTS"] == "true"
 
 
-def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
+def test_the_operator_gets_its_settings_as_environment_variables(render: Render) -> None:
     container = operator_container(render('logLevel="debug"', 'activity.serviceAccountName="beat"'))
     env = {x["name"]: x.get("value", x.get("valueFrom")) for x in container["env"]}
     assert env == {
@@ -80,7 +80,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
     assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
 
 
-def test_temporal_is_served_unless_switched_off_and_with_tls_unless_said_otherwise(render: Render) -> None:
+def test_the_frontend_and_tls_are_enabled_by_default(render: Render) -> None:
     def env(*settings: str) -> dict[str, str]:
         return {x["name"]: x.get("value", "") for x in operator_container(render(*settings))["env"]}
 
@@ -100,7 +100,7 @@ def test_temporal_is_served_unless_switched_off_and_with_tls_unless_said_otherwi
     assert [x["metadata"]["name"] for x in of_kind(render("temporal.enabled=false"), "Service")] == ["perdure"]
 
 
-def test_the_http_api_has_a_port_unless_switched_off(render: Render) -> None:
+def test_the_http_api_has_a_port_unless_disabled(render: Render) -> None:
     def ports(*settings: str) -> tuple[list[str], list[str], list[str], bool]:
         manifests = render("networkPolicy.enabled=true", *settings)
         service = named(manifests, "Service", "perdure-temporal")["spec"]["ports"]
@@ -119,7 +119,7 @@ def test_the_http_api_has_a_port_unless_switched_off(render: Render) -> None:
     assert ports("temporal.httpApi.enabled=false") == (["temporal"], ["temporal"], ["temporal"], False)
 
 
-def test_the_operators_certificate_has_an_empty_secret_and_others_none(render: Render) -> None:
+def test_only_a_generated_certificate_has_an_empty_secret(render: Render) -> None:
     manifests = render()
     assert "data" not in named(manifests, "Secret", "perdure-temporal-tls")
     assert "data" not in named(manifests, "ConfigMap", "perdure-temporal-ca")
@@ -128,7 +128,7 @@ def test_the_operators_certificate_has_an_empty_secret_and_others_none(render: R
         assert not any("secrets" in rule["resources"] for _, rule in rules(render(*settings)))
 
 
-def test_cert_manager_issues_the_certificate_where_asked_to(helm: Helm, render: Render) -> None:
+def test_cert_manager_can_issue_the_certificate(helm: Helm, render: Render) -> None:
     wanted = ("temporal.tls.certManager.enabled=true", 'temporal.tls.names=["flows.example.com"]')
     manifests = render(*wanted, 'temporal.tls.certManager.issuerRef={"name": "ours", "kind": "ClusterIssuer"}')
     certificate = named(manifests, "Certificate", "perdure-temporal")["spec"]
@@ -140,7 +140,7 @@ def test_cert_manager_issues_the_certificate_where_asked_to(helm: Helm, render: 
     assert "issuerRef must name an issuer" in done.stderr
 
 
-def test_clients_show_a_certificate_where_an_authority_is_named(render: Render) -> None:
+def test_client_certificates_are_required_if_a_client_ca_is_set(render: Render) -> None:
     manifests = render('temporal.tls.clientCASecretName="clients"')
     env = {x["name"]: x.get("value", "") for x in operator_container(manifests)["env"]}
     assert env["PERDURE_TEMPORAL_TLS_CLIENT_CA"] == "/temporal-client-ca/ca.crt"
@@ -148,7 +148,7 @@ def test_clients_show_a_certificate_where_an_authority_is_named(render: Render) 
     assert mounts["temporal-client-ca"] == "/temporal-client-ca"
 
 
-def test_the_api_server_writes_down_who_makes_operations_and_runs_where_it_can(helm: Helm, render: Render) -> None:
+def test_the_api_server_records_the_creator_where_it_supports_mutating_policies(helm: Helm, render: Render) -> None:
     def kinds(*arguments: str) -> set[str]:
         done = helm("template", "perdure", str(CHART), *arguments)
         assert done.returncode == 0, done.stderr
@@ -167,7 +167,7 @@ def test_the_api_server_writes_down_who_makes_operations_and_runs_where_it_can(h
     assert binding["matchResources"]["namespaceSelector"]["matchExpressions"][0]["values"] == ["team-a", "team-b"]
 
 
-def test_a_single_operator_that_serves_sdks_ends_before_the_next_one_begins(render: Render) -> None:
+def test_a_single_operator_with_a_frontend_is_recreated(render: Render) -> None:
     def strategy(*settings: str) -> str:
         [deployment] = of_kind(render(*settings), "Deployment")
         return str(deployment["spec"]["strategy"]["type"])
@@ -177,7 +177,7 @@ def test_a_single_operator_that_serves_sdks_ends_before_the_next_one_begins(rend
     assert strategy("temporal.enabled=false", "replicas=1") == "RollingUpdate"
 
 
-def test_a_single_operator_that_serves_sdks_gets_no_second_pod_of_its_template_when_replicas_are_added(
+def test_a_single_operator_with_a_frontend_never_has_two_pods_of_its_template(
     render: Render,
 ) -> None:
     template = named(render("replicas=1"), "Deployment", "perdure")["spec"]["template"]
@@ -187,7 +187,7 @@ def test_a_single_operator_that_serves_sdks_gets_no_second_pod_of_its_template_w
     assert term["matchLabelKeys"] == ["pod-template-hash"], "pods of the next template are not kept from running"
 
 
-def test_a_stopped_operator_refuses_connections_until_the_service_has_learned_of_it(render: Render) -> None:
+def test_a_stopping_operator_rejects_connections_until_its_endpoint_is_removed(render: Render) -> None:
     manifests = render()
     pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
     container = operator_container(manifests)
@@ -198,7 +198,7 @@ def test_a_stopped_operator_refuses_connections_until_the_service_has_learned_of
     assert unready + nodes < linger < pod["terminationGracePeriodSeconds"] / 2
 
 
-def test_operators_that_serve_sdks_together_reach_each_other_and_show_a_token(render: Render) -> None:
+def test_operators_of_a_fleet_reach_each_other_with_a_token(render: Render) -> None:
     manifests = render("replicas=3", "networkPolicy.enabled=true")
     pod = named(manifests, "Deployment", "perdure")["spec"]["template"]
     container = operator_container(manifests)
@@ -250,7 +250,7 @@ def test_two_operators_share_the_work_by_default(render: Render, settings: tuple
 
 
 @pytest.mark.parametrize("settings", [("replicas=1",), ("temporal.enabled=false", "replicas=1"), ("replicas=0",)])
-def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ...]) -> None:
+def test_a_single_operator_does_not_join_a_fleet(render: Render, settings: tuple[str, ...]) -> None:
     manifests = render(*settings)
     assert "PERDURE_FLEET" not in {each["name"] for each in operator_container(manifests)["env"]}
     pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
@@ -259,7 +259,7 @@ def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ..
     assert "perdure-fleet" not in {each["metadata"]["name"] for each in of_kind(manifests, "Role", "RoleBinding")}
 
 
-def test_affinity_and_tolerations_of_several_operators_can_be_chosen(render: Render) -> None:
+def test_affinity_and_tolerations_of_a_fleet_are_configurable(render: Render) -> None:
     chosen = {"nodeAffinity": {}}
     own = {"key": "operators", "operator": "Exists"}
     settings = (f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
@@ -269,7 +269,7 @@ def test_affinity_and_tolerations_of_several_operators_can_be_chosen(render: Ren
     assert len(pod["tolerations"]) == 3
 
 
-def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -> None:
+def test_the_image_tag_defaults_to_the_chart_version(render: Render) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     digest = "sha256:" + "0" * 64
     assert operator_container(render())["image"] == f"localhost/perdure:{version}"
@@ -277,7 +277,7 @@ def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -
     assert operator_container(render(f'image.digest="{digest}"'))["image"] == f"localhost/perdure@{digest}"
 
 
-def test_each_port_has_callers_of_its_own(render: Render) -> None:
+def test_the_network_policy_lists_callers_of_each_port(render: Render) -> None:
     def callers(*settings: str) -> dict[str, Any]:
         policy = named(render("networkPolicy.enabled=true", "replicas=1", *settings), "NetworkPolicy", "perdure")
         return {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
@@ -293,7 +293,7 @@ def test_each_port_has_callers_of_its_own(render: Render) -> None:
     assert callers(*settings, "temporal.enabled=false") == {"http": some}
 
 
-def test_extras_are_off_until_asked_for(render: Render) -> None:
+def test_extras_are_disabled_by_default(render: Render) -> None:
     extras = ("PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor")
     assert not of_kind(render("replicas=1"), *extras)
     assert [each["metadata"]["name"] for each in of_kind(render(), "Deployment")] == ["perdure"]
@@ -310,7 +310,23 @@ def test_common_labels_are_on_every_object_and_cannot_break_the_selector(render:
     assert selector <= deployment["template"]["metadata"]["labels"].items()
 
 
-def test_notes_hold_three_commands_to_paste(helm: Helm) -> None:
+def test_extra_objects_are_templates_as_objects_or_strings(render: Render) -> None:
+    objects = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": '{{ include "perdure.fullname" . }}-extra'},
+            "data": {"replicas": "{{ .Values.replicas }}"},
+        },
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: {{ .Release.Name }}-key}\n",
+    ]
+    manifests = render(f"extraObjects={json.dumps(objects)}")
+    assert named(manifests, "ConfigMap", "perdure-extra")["data"] == {"replicas": "2"}
+    assert named(manifests, "Secret", "perdure-key")
+    assert len(manifests) == len(render()) + 2
+
+
+def test_notes_contain_three_commands(helm: Helm) -> None:
     done = helm("install", "perdure", str(CHART), "--namespace", "perdure-system", "--dry-run=client")
     assert done.returncode == 0, done.stderr
     notes = done.stdout.partition("NOTES:\n")[2]
@@ -334,20 +350,22 @@ def test_notes_hold_three_commands_to_paste(helm: Helm) -> None:
         ('replicas="two"', "'/replicas'|replicas", r"want (null or )?integer|expected: .*integer"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_place(helm: Helm, setting: str, want_place: str, want_message: str) -> None:
-    """In the words of helm 4, or of helm 3."""
+def test_an_invalid_value_is_rejected_with_its_path(
+    helm: Helm, setting: str, want_place: str, want_message: str
+) -> None:
+    """With the message of helm 4 or helm 3."""
     done = helm("template", "perdure", str(CHART), "--set-json", setting)
     assert done.returncode != 0
     said = done.stderr.replace('"', "'")
     assert re.search(rf"^- (at )?({want_place}): .*({want_message})", said, re.MULTILINE | re.IGNORECASE), said
 
 
-def test_a_foreign_service_account_must_be_named(helm: Helm) -> None:
+def test_an_existing_service_account_must_be_named(helm: Helm) -> None:
     done = helm("template", "perdure", str(CHART), "--set-json", "serviceAccount.create=false")
     assert "serviceAccount.name must be set where serviceAccount.create is false" in done.stderr
 
 
-def test_two_releases_share_no_cluster_wide_name(helm: Helm, render: Render) -> None:
+def test_two_releases_have_different_cluster_wide_names(helm: Helm, render: Render) -> None:
     settings = ('watchNamespaces=["team-c"]', "crds.enabled=false", "activity.createClusterRole=false")
     flags = [part for setting in settings for part in ("--set-json", setting)]
     second = [x for x in yaml.load_all(helm("template", "second", str(CHART), *flags).stdout, yaml.CSafeLoader) if x]
@@ -356,7 +374,7 @@ def test_two_releases_share_no_cluster_wide_name(helm: Helm, render: Render) -> 
     assert not cluster_wide & {(x["kind"], x["metadata"]["name"]) for x in render(NAMESPACED)}
 
 
-def test_the_schema_describes_every_value_and_allows_no_other() -> None:
+def test_the_schema_describes_exactly_the_values() -> None:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
 
     def check(path: str, schema: Manifest, value: Any) -> None:
@@ -375,7 +393,7 @@ def test_the_schema_describes_every_value_and_allows_no_other() -> None:
 # --- CustomResourceDefinitions ----------------------------------------------------------------------------------------
 
 
-def test_the_charts_crds_are_the_repositorys(render: Render) -> None:
+def test_the_crds_of_the_chart_are_those_of_the_repository(render: Render) -> None:
     want = {}
     for path in sorted((REPOSITORY / "crds").glob("*.yaml")):
         for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader):

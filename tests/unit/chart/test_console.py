@@ -8,7 +8,7 @@ from unit.chart.manifests import named, of_kind, operator_container
 pytestmark = pytest.mark.cluster
 
 
-def test_its_pod_has_no_token_and_knows_the_authority_of_the_api_server(render: Render) -> None:
+def test_the_console_pod_has_no_token_and_has_the_ca_of_the_api_server(render: Render) -> None:
     manifests = render("console.enabled=true")
     pod = named(manifests, "Deployment", "perdure-console")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
@@ -20,7 +20,7 @@ def test_its_pod_has_no_token_and_knows_the_authority_of_the_api_server(render: 
         assert "console" not in binding["metadata"]["name"]
 
 
-def test_it_runs_the_image_of_the_operator_under_the_restricted_standard(render: Render) -> None:
+def test_the_console_runs_the_operator_image_under_the_restricted_standard(render: Render) -> None:
     settings = (
         'image.repository="registry.example/perdure"',
         'image.tag="1.2.3"',
@@ -42,7 +42,7 @@ def test_it_runs_the_image_of_the_operator_under_the_restricted_standard(render:
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_it_can_be_read_only(render: Render) -> None:
+def test_the_console_can_be_read_only(render: Render) -> None:
     def read_only(*settings: str) -> str:
         deployment = named(render("console.enabled=true", *settings), "Deployment", "perdure-console")
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -53,7 +53,7 @@ def test_it_can_be_read_only(render: Render) -> None:
     assert read_only("console.readOnly=true") == "true"
 
 
-def test_the_frontend_links_to_its_address(render: Render) -> None:
+def test_the_frontend_links_to_the_address_of_the_console(render: Render) -> None:
     def env(*settings: str) -> dict[str, str | None]:
         return {each["name"]: each.get("value") for each in operator_container(render(*settings))["env"]}
 
@@ -61,7 +61,7 @@ def test_the_frontend_links_to_its_address(render: Render) -> None:
     assert "PERDURE_CONSOLE_URL" not in env("console.enabled=true")
 
 
-def test_it_reaches_names_and_the_api_server_only(render: Render) -> None:
+def test_the_console_can_connect_only_to_dns_and_the_api_server(render: Render) -> None:
     manifests = render("console.enabled=true", "networkPolicy.enabled=true", "networkPolicy.apiServerPorts=[6443]")
     policy = named(manifests, "NetworkPolicy", "perdure-console")["spec"]
     assert policy["ingress"] == []

@@ -1,4 +1,4 @@
-"""`perdure doctor` understands what the chart installs."""
+"""`perdure doctor` recognizes the objects of the chart."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from unit.cli.test_doctor import BINDINGS, DEPLOYMENTS, POLICIES, findings, make
 
 
 @pytest.mark.parametrize("settings", [(), ("temporal.enabled=false",), ("ui.enabled=true",)])
-def test_the_operator_and_its_policies_are_found(
+def test_doctor_finds_the_operator_and_its_policies(
     render: Render, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifests = render(*settings)

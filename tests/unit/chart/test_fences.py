@@ -12,7 +12,7 @@ from unit.chart.manifests import NAMESPACED, named, of_kind, operator_container
 pytestmark = pytest.mark.cluster
 
 
-def test_the_fence_uses_the_names_that_the_operator_uses(render: Render) -> None:
+def test_the_lease_policy_uses_the_label_of_the_operator(render: Render) -> None:
     policy = named(render(), "ValidatingAdmissionPolicy", "perdure-leases")
     (selector,) = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
     assert selector == {"key": labels.RUN_ID_LABEL, "operator": "Exists"}
@@ -25,13 +25,13 @@ def test_the_fence_uses_the_names_that_the_operator_uses(render: Render) -> None
     assert f"'{labels.RUN_ID_LABEL}' in oldObject" in other["spec"]["matchConditions"][0]["expression"]
 
 
-def test_the_fence_trusts_this_releases_operator(render: Render) -> None:
+def test_the_lease_policy_trusts_the_operator_of_the_release(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-leases")
     (trusted,) = [x["expression"] for x in policy["spec"]["variables"] if x["name"] == "isTrusted"]
     assert "== 'system:serviceaccount:perdure-system:op'" in trusted
 
 
-def test_only_the_operators_of_a_release_write_the_leases_by_which_they_find_each_other(render: Render) -> None:
+def test_the_fleet_policy_allows_only_operators_of_the_release(render: Render) -> None:
     manifests = render("replicas=3", 'serviceAccount.name="op"', NAMESPACED)
     policy = named(manifests, "ValidatingAdmissionPolicy", "perdure-fleet")["spec"]
     env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
@@ -44,14 +44,14 @@ def test_only_the_operators_of_a_release_write_the_leases_by_which_they_find_eac
     assert "perdure-fleet" not in {each["metadata"]["name"] for each in alone}
 
 
-def test_the_fence_of_pods_trusts_the_operator_and_asks_only_about_what_carries_its_label(render: Render) -> None:
+def test_the_pod_policy_trusts_the_operator_and_selects_by_its_label(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-pods")
     (selector,) = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
     assert selector == {"key": labels.RUN_ID_LABEL, "operator": "Exists"}
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
 
 
-def test_the_fence_of_runs_trusts_the_operator_and_keeps_its_marks(render: Render) -> None:
+def test_the_run_policy_trusts_the_operator_and_protects_its_labels(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-runs")
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
     validation, owners = policy["spec"]["validations"]
@@ -66,7 +66,7 @@ def test_the_fence_of_runs_trusts_the_operator_and_keeps_its_marks(render: Rende
     assert "variables.newOwners == variables.oldOwners" in owners["expression"]
 
 
-def test_the_spec_of_a_run_is_compared_only_if_the_run_and_not_its_status_is_written(render: Render) -> None:
+def test_the_spec_of_a_run_is_compared_only_on_updates_of_the_run(render: Render) -> None:
     policy = named(render(), "ValidatingAdmissionPolicy", "perdure-run-specs")["spec"]
     (rule,) = policy["matchConstraints"]["resourceRules"]
     assert (rule["resources"], rule["operations"]) == (["workflowruns"], ["UPDATE"])
@@ -75,7 +75,7 @@ def test_the_spec_of_a_run_is_compared_only_if_the_run_and_not_its_status_is_wri
     assert validation["message"].startswith("spec: `spec` must not change, except `ttlSecondsAfterFinished`")
 
 
-def test_the_fence_of_definitions_trusts_the_operator_and_asks_who_may_create_pods(render: Render) -> None:
+def test_the_definition_policy_trusts_the_operator_and_checks_permission_to_create_pods(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-definitions")["spec"]
     assert policy["failurePolicy"] == "Fail"
     (condition,) = policy["matchConditions"]
@@ -88,7 +88,7 @@ def test_the_fence_of_definitions_trusts_the_operator_and_asks_who_may_create_po
         assert validation["expression"].endswith(may_create.format(resource))
 
 
-def test_inline_definitions_can_be_denied_and_only_with_the_fence(helm: Helm, render: Render) -> None:
+def test_inline_definitions_can_be_denied_only_with_the_definition_policy(helm: Helm, render: Render) -> None:
     deny = 'definitionFence.inlineDefinitions="Deny"'
     name = "perdure-inline-definitions"
     assert name not in [x["metadata"]["name"] for x in of_kind(render(), "ValidatingAdmissionPolicy")]
@@ -101,7 +101,7 @@ def test_inline_definitions_can_be_denied_and_only_with_the_fence(helm: Helm, re
     assert "requires definitionFence.enabled: true" in helm("template", "perdure", str(CHART), *flags).stderr
 
 
-def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
+def test_the_policies_apply_to_the_namespaces_of_the_operator(render: Render) -> None:
     bindings = of_kind(render(), "ValidatingAdmissionPolicyBinding")
     assert [x["spec"]["policyName"] for x in bindings] == [x["metadata"]["name"] for x in bindings]
     assert all(x["spec"]["validationActions"] == ["Deny"] for x in bindings)
@@ -111,7 +111,7 @@ def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
         assert selector["values"] == ["team-a", "team-b"]
 
 
-def test_nothing_is_fenced_in_namespaces_that_are_excluded(render: Render) -> None:
+def test_the_policies_do_not_apply_to_excluded_namespaces(render: Render) -> None:
     manifests = render('excludeNamespaces=["team-*", "bank"]', "replicas=1")
     assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": "team-*,bank"} in operator_container(manifests)["env"]
     policies = [*of_kind(manifests, "ValidatingAdmissionPolicy"), *of_kind(manifests, "MutatingAdmissionPolicy")]
@@ -121,7 +121,7 @@ def test_nothing_is_fenced_in_namespaces_that_are_excluded(render: Render) -> No
         assert first["expression"] == "!request.namespace.matches('^(team-.*|bank)$')"
 
 
-def test_the_fence_can_be_left_out(render: Render) -> None:
+def test_the_policies_can_be_disabled(render: Render) -> None:
     without = [f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition")]
     left = render("attribution.enabled=false", *without)
     assert not [x for x in left if x["kind"].startswith("ValidatingAdmission")]

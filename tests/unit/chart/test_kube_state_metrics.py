@@ -1,4 +1,4 @@
-"""The configuration for kube-state-metrics: what it reads exists in the CRDs."""
+"""The configuration for kube-state-metrics: its fields exist in the CRDs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +48,7 @@ def test_each_metric_reads_fields_of_the_kind(resource: dict[str, Any]) -> None:
             assert states["list"] == at(schema, states["path"])["enum"]
 
 
-def test_it_may_read_the_kinds_that_it_reads() -> None:
+def test_kube_state_metrics_has_permission_for_its_kinds() -> None:
     rules = VALUES["rbac"]["extraRules"]
     assert rules[0]["apiGroups"] == [GROUP]
     read = {MODELS[resource["groupVersionKind"]["kind"]].info.plural for resource in RESOURCES}

@@ -1,4 +1,4 @@
-"""What catalogs of charts show."""
+"""The metadata of the chart for catalogs."""
 
 import json
 from pathlib import Path

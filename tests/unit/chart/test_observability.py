@@ -1,4 +1,4 @@
-"""Alerts, the dashboard, and the test of the chart: what they query exists, and someone can act on it."""
+"""Alerts, the dashboard, and the test of the chart: metrics exist, and alerts have runbooks."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def test_queries_use_metrics_and_labels_that_exist(render: Render) -> None:
         assert query.count("(") == query.count(")")
 
 
-def test_every_query_is_about_this_release_only(render: Render) -> None:
+def test_every_query_selects_this_release(render: Render) -> None:
     manifests = render(ALERTS, DASHBOARD)
     for rule in alerts(manifests):
         assert rule["expr"].count('{job="perdure"') == len(re.findall(r"\{", rule["expr"]))
@@ -79,7 +79,7 @@ def test_every_alert_has_a_runbook(render: Render) -> None:
         assert labels <= set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", rule["expr"]))))
 
 
-def test_monitoring_is_off_by_default_and_found_by_its_labels(render: Render) -> None:
+def test_monitoring_is_disabled_by_default_and_has_configurable_labels(render: Render) -> None:
     assert not of_kind(render(), "PrometheusRule", "ServiceMonitor")
     assert "perdure-dashboard" not in [each["metadata"]["name"] for each in of_kind(render(), "ConfigMap")]
     manifests = render(ALERTS, DASHBOARD, 'grafanaDashboard.annotations={"grafana_folder": "Flows"}')
@@ -89,7 +89,7 @@ def test_monitoring_is_off_by_default_and_found_by_its_labels(render: Render) ->
     assert found["annotations"] == {"grafana_folder": "Flows"}
 
 
-def test_panels_do_not_overlap_and_have_ids_of_their_own(render: Render) -> None:
+def test_panels_do_not_overlap_and_have_unique_ids(render: Render) -> None:
     panels = dashboard(render(DASHBOARD))["panels"]
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
     assert len(places) == len(panels) == len({panel["id"] for panel in panels})
@@ -107,7 +107,7 @@ def hooks(render: Render, *settings: str) -> dict[str, Manifest]:
     return {each["kind"]: each for each in found}
 
 
-def test_helm_test_starts_a_run_with_no_more_rights_than_that_needs(render: Render) -> None:
+def test_helm_test_starts_a_run_with_minimal_permissions(render: Render) -> None:
     found = hooks(render)
     assert found.keys() == {"ServiceAccount", "Role", "RoleBinding", "Workflow", "Pod"}
     assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in found.values()} == {"test"}
@@ -130,7 +130,7 @@ def test_the_test_pod_is_restricted_and_no_service_selects_it(render: Render) ->
         assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
-def test_the_run_of_the_test_is_in_a_namespace_that_the_operator_serves(render: Render) -> None:
+def test_helm_test_uses_a_namespace_that_the_operator_serves(render: Render) -> None:
     assert hooks(render)["Workflow"]["metadata"]["namespace"] == "perdure-system"
     found = hooks(render, NAMESPACED)
     assert {kind: each["metadata"]["namespace"] for kind, each in found.items()} == {
@@ -144,6 +144,6 @@ def test_the_run_of_the_test_is_in_a_namespace_that_the_operator_serves(render: 
     assert container["command"][-1].count("-n team-a") == 3
 
 
-def test_with_everything_the_chart_passes_lint(helm: Helm) -> None:
+def test_helm_lint_passes_with_alerts_and_dashboard(helm: Helm) -> None:
     done = helm("lint", "--strict", str(CHART), "--set-json", ALERTS, "--set-json", DASHBOARD)
     assert done.returncode == 0, done.stdout + done.stderr

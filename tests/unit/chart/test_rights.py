@@ -1,4 +1,4 @@
-"""What the documentation says of the operator's rights is what the chart gives it."""
+"""The documented permissions of the operator are those of the chart."""
 
 import re
 from collections import defaultdict
@@ -9,7 +9,7 @@ from kube import REPOSITORY
 from .test_chart import named
 
 
-def told() -> dict[str, set[str]]:
+def documented() -> dict[str, set[str]]:
     """Resource and verbs, by the table."""
     text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
     section = text.split("## Permissions of the operator\n")[1].split("\n## ")[0].split("### ")[0]
@@ -22,11 +22,11 @@ def told() -> dict[str, set[str]]:
     return found
 
 
-def test_the_table_of_rights_has_every_right_and_no_other(render: Any) -> None:
+def test_the_documented_permissions_are_those_of_the_chart(render: Any) -> None:
     given: dict[str, set[str]] = defaultdict(set)
     roles = [named(render(), "ClusterRole", name) for name in ("perdure", "perdure-temporal")]
     roles.append(named(render(), "Role", "perdure-temporal-tls"))
     for rule in (rule for role in roles for rule in role["rules"]):
         for resource in rule["resources"]:
             given[resource] |= set(rule["verbs"])
-    assert told() == given
+    assert documented() == given

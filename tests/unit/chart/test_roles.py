@@ -1,4 +1,4 @@
-"""The roles of the chart: what the operator, activities, users, workers, and Temporal clients may do."""
+"""The roles of the chart: permissions of the operator, activities, users, workers, and Temporal clients."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize("settings", [EVERYTHING, (NAMESPACED,)], ids=["cluster", "namespaces"])
-def test_no_role_has_a_wildcard_or_reads_secrets_but_the_operators_own(render: Render, settings: Sequence[str]) -> None:
+def test_no_role_has_a_wildcard_or_reads_other_secrets(render: Render, settings: Sequence[str]) -> None:
     secret = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
     own = {**secret, "resourceNames": ["perdure-temporal-tls"]}
     for name, rule in rules(render(*settings)):
@@ -25,7 +25,7 @@ def test_no_role_has_a_wildcard_or_reads_secrets_but_the_operators_own(render: R
         assert not {"escalate", "impersonate"} & set(rule["verbs"]), name
 
 
-def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) -> None:
+def test_the_operator_has_its_permissions_and_cannot_watch_leases(render: Render) -> None:
     operator = named(render(), "ClusterRole", "perdure")
     own = granted(operator, "perdure.dev")
     assert own == {
@@ -55,7 +55,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 
-def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Render) -> None:
+def test_the_operator_can_bind_only_the_activity_role(render: Render) -> None:
     operator = named(render(), "ClusterRole", "perdure")
     assert [x["resourceNames"] for x in operator["rules"] if "bind" in x["verbs"]] == [["perdure-activity"]]
     assert granted(operator, "rbac.authorization.k8s.io") == {
@@ -65,7 +65,7 @@ def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Rende
     assert granted(operator, "")["serviceaccounts"] == {"create"}
 
 
-def test_account_binding_and_role_of_activities_have_one_name(render: Render) -> None:
+def test_account_binding_and_role_of_activities_have_the_same_name(render: Render) -> None:
     manifests = render('activity.serviceAccountName="beat"')
     named(manifests, "ClusterRole", "beat")
     operator = named(manifests, "ClusterRole", "perdure")
@@ -80,14 +80,14 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
     assert account in operator_container(manifests)["env"]
 
 
-def test_activities_may_only_renew_leases(render: Render) -> None:
+def test_activities_can_only_renew_leases(render: Render) -> None:
     role = named(render(), "ClusterRole", "perdure-activity")
     assert granted(role, "coordination.k8s.io") == {"leases": {"get", "patch"}}
     assert granted(role, "perdure.dev") == {"activities": {"heartbeat"}}
     assert len(role["rules"]) == 2
 
 
-def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> None:
+def test_the_default_user_roles_include_perdures_kinds(render: Render) -> None:
     manifests = render()
     view = granted(named(manifests, "ClusterRole", "perdure-view"), "perdure.dev")
     edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
@@ -100,7 +100,7 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]
 
 
-def test_who_is_on_call_reads_everything_and_writes_operations_only(render: Render) -> None:
+def test_the_on_call_role_reads_everything_and_writes_only_operations(render: Render) -> None:
     role = named(render("rbac.aggregate=false"), "ClusterRole", "perdure-on-call")
     assert not [key for key in role["metadata"]["labels"] if "aggregate" in key]
     may = granted(role, "perdure.dev")
@@ -109,7 +109,7 @@ def test_who_is_on_call_reads_everything_and_writes_operations_only(render: Rend
     assert all(verbs == {"get", "list", "watch"} for verbs in may.values())
 
 
-def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm, render: Render) -> None:
+def test_namespaced_mode_has_only_access_reviews_as_cluster_wide_permissions(helm: Helm, render: Render) -> None:
     manifests = render(NAMESPACED)
     (binding,) = of_kind(manifests, "ClusterRoleBinding")
     reviews = named(manifests, "ClusterRole", binding["roleRef"]["name"])
@@ -133,7 +133,7 @@ def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm
     assert "ClusterRole, perdure-temporal" not in notes(NAMESPACED, "temporal.enabled=false")
 
 
-def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Render) -> None:
+def test_namespaced_mode_without_a_frontend_has_no_cluster_wide_permissions(render: Render) -> None:
     alone = ("temporal.enabled=false",)
     manifests = render(NAMESPACED, *alone)
     assert not of_kind(manifests, "ClusterRoleBinding")
@@ -149,12 +149,12 @@ def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Ren
     assert env["PERDURE_WATCH_NAMESPACES"] == "team-a,team-b"
 
 
-def test_a_worker_may_work_and_read_and_nothing_else(render: Render) -> None:
+def test_the_worker_role_allows_only_polling_and_reading(render: Render) -> None:
     worker = granted(named(render(), "ClusterRole", "perdure-temporal-worker"), "perdure.dev")
     assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
 
 
-def test_a_temporal_client_writes_through_the_frontend_only(render: Render) -> None:
+def test_the_client_role_writes_only_through_the_frontend(render: Render) -> None:
     client = granted(named(render(), "ClusterRole", "perdure-temporal-client"), "perdure.dev")
     assert client == {
         "workflowruns": {"get", "list"},
@@ -165,7 +165,7 @@ def test_a_temporal_client_writes_through_the_frontend_only(render: Render) -> N
     }
 
 
-def test_nexus_endpoints_are_written_by_the_operator_and_managed_by_administrators(render: Render) -> None:
+def test_only_the_operator_and_administrators_write_nexus_endpoints(render: Render) -> None:
     manifests = render()
     operator = named(manifests, "Role", "perdure-temporal-nexus")
     (rule,) = operator["rules"]

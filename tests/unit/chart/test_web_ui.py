@@ -21,7 +21,7 @@ def web_ui(manifests: Sequence[Manifest]) -> tuple[Manifest, dict[str, Any]]:
     return pod, {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
-def test_the_web_ui_speaks_to_the_frontend_with_tls_and_has_no_token(render: Render) -> None:
+def test_the_web_ui_connects_to_the_frontend_with_tls_and_without_a_token(render: Render) -> None:
     manifests = render("ui.enabled=true")
     pod, env = web_ui(manifests)
     assert env == {
@@ -56,7 +56,7 @@ def test_the_web_ui_meets_the_restricted_pod_security_standard(render: Render) -
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_services_and_policies_keep_the_web_ui_and_the_operator_apart(render: Render) -> None:
+def test_selectors_distinguish_the_web_ui_from_the_operator(render: Render) -> None:
     manifests = render(*EVERYTHING)
     labels_of = {
         name: named(manifests, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
@@ -121,7 +121,7 @@ def test_users_log_in_to_the_web_ui_with_oidc(helm: Helm, render: Render) -> Non
     assert "ui.clientCertificateSecretName must be set" in refused('temporal.tls.clientCASecretName="clients"')
 
 
-def test_the_web_ui_shows_the_client_certificate_that_the_frontend_requires(render: Render) -> None:
+def test_the_web_ui_presents_the_required_client_certificate(render: Render) -> None:
     secret = 'ui.clientCertificateSecretName="cert"'
     pod, env = web_ui(render("ui.enabled=true", 'temporal.tls.clientCASecretName="clients"', secret))
     assert (env["TEMPORAL_TLS_CERT"], env["TEMPORAL_TLS_KEY"]) == (

@@ -33,7 +33,7 @@ Answer = dict[str, Any] | tuple[int, dict[str, Any]] | Log | Callable[[], Any]
 
 @dataclass
 class ApiServer:
-    """Answers by path, and keeps what is created; what it does not know is not found."""
+    """Answers by path, and stores created objects; other paths are not found."""
 
     answers: dict[str, Answer] = field(
         default_factory=lambda: {"/api/v1/namespaces/shop": {"metadata": {"name": "shop"}}}
@@ -107,10 +107,10 @@ class ApiServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server whose clients may hang up before they have the response, as a command does at its timeout."""
+    """A server whose clients may disconnect before the response, as a command does at its timeout."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report an error on stderr, where tests read what commands print, unless the client has hung up."""
+        """Report an error on stderr, where tests read the output of commands, unless the client has disconnected."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

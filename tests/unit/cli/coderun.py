@@ -27,5 +27,5 @@ def seen(run: Coded) -> ShownRun:
 
 
 def page(run: Coded, width: int = 100) -> Page:
-    """What it is shown on."""
+    """The page to show a run on."""
     return Page(now=run.now, width=width)

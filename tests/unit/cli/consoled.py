@@ -1,4 +1,4 @@
-"""What the console is tried on: runs of the real engine, and the objects of the other lists. And a browser without scripts."""
+"""Data for tests of the console: runs of the real engine, and the objects of the other lists. And a browser without scripts."""
 
 import json
 from collections.abc import AsyncIterator
@@ -211,5 +211,5 @@ def parsed(html: str) -> _Text:
 
 
 def shown(html: str) -> str:
-    """What stands on a page."""
+    """The text of a page."""
     return " ".join(" ".join(parsed(html).parts).split())

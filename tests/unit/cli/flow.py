@@ -145,7 +145,7 @@ class Flow:
 
 
 def plain(lines: list[Text]) -> str:
-    """What stands on the screen, without colours."""
+    """The text on the screen, without colors."""
     return "\n".join(line.plain for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""The command as it is called: help, errors, exit codes. An HTTP server of the tests' own stands in for a cluster."""
+"""The command line: help, errors, exit codes. An HTTP server of the tests stands in for a cluster."""
 
 import json
 import re
@@ -39,11 +39,11 @@ def test_help_fits_80_columns_and_has_an_example(verb: str, program: str) -> Non
         ("-c", "perdure"),
     ],
 )
-def test_the_plugin_calls_itself_as_kubectl_does(called: str, want: str) -> None:
+def test_the_plugin_names_itself_as_kubectl_does(called: str, want: str) -> None:
     assert program_name(called) == want
 
 
-def test_version_imports_nothing_that_it_does_not_need() -> None:
+def test_version_imports_no_unnecessary_modules() -> None:
     code = (
         "import sys; sys.argv = ['perdure', 'version']\n"
         "from perdure.cli.app import main\n"
@@ -55,7 +55,7 @@ def test_version_imports_nothing_that_it_does_not_need() -> None:
     assert done.stdout.splitlines() == ["perdure 0.1.0", "[]"]
 
 
-def test_describe_shows_the_run_and_asks_for_its_pods(server: ApiServer) -> None:
+def test_describe_shows_the_run_and_requests_its_pods(server: ApiServer) -> None:
     flow = charged_after_two_refusals()
     server.answers[f"{RUNS}/order-42"] = flow.object
     server.answers["/api/v1/namespaces/shop/pods"] = items({"metadata": {"name": "order-42-5-2"}})
@@ -92,7 +92,7 @@ def test_describe_watches_until_the_run_ends_and_then_shows_it(server: ApiServer
     assert call("describe", "order-42", "--watch", "-o", "json").exit_code == 2
 
 
-def test_history_as_json_is_what_is_stored_and_can_be_replayed(server: ApiServer, tmp_path: Path) -> None:
+def test_history_as_json_is_the_stored_history_and_replays(server: ApiServer, tmp_path: Path) -> None:
     flow = charged_after_two_refusals().at(56)
     server.answers[f"{RUNS}/order-42"] = flow.object
     done = call("history", "order-42", "-o", "json")
@@ -138,7 +138,7 @@ def test_sealed_segments_come_before_the_events_in_the_status(server: ApiServer)
     assert (path, query["fieldSelector"]) == (where, [f"spec.workflowRun.runId={UID}"])
     server.asked.clear()
     assert call("wait", "order-42").exit_code == 0
-    assert where in [path for path, _ in server.asked]  # once the run has closed, the whole history is shown
+    assert where in [path for path, _ in server.asked]  # once the run has closed, the complete history is shown
     whole = call("describe", "order-42", "-o", "json").stdout
     server.answers[f"{RUNS}/order-42"] = flow.object
     assert call("describe", "order-42", "-o", "json").stdout == whole
@@ -163,7 +163,7 @@ def test_list_shows_the_newest_first_and_names_for_xargs(server: ApiServer) -> N
     assert json.loads(call("list", "-o", "json").stdout)["items"] == [new, old]
 
 
-def test_list_of_nothing_says_so_on_stderr(server: ApiServer) -> None:
+def test_an_empty_list_is_reported_on_stderr(server: ApiServer) -> None:
     server.answers[RUNS] = items()
     done = call("list")
     assert (done.exit_code, done.stdout) == (0, "")
@@ -181,7 +181,7 @@ def test_list_of_nothing_says_so_on_stderr(server: ApiServer) -> None:
         ["webhooks"],
     ],
 )
-def test_a_namespace_that_is_not_there_is_told_of(server: ApiServer, verb: list[str]) -> None:
+def test_a_missing_namespace_is_reported(server: ApiServer, verb: list[str]) -> None:
     for plural in ("workflowruns", "operations", "schedules", "deadletters", "webhooks"):
         server.answers[f"/apis/perdure.dev/v1alpha1/namespaces/nope/{plural}"] = items()
     done = call(*verb, "-n", "nope")
@@ -190,7 +190,7 @@ def test_a_namespace_that_is_not_there_is_told_of(server: ApiServer, verb: list[
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_a_namespace_that_cannot_be_looked_at_may_be_there(server: ApiServer, status: int) -> None:
+def test_an_unreadable_namespace_is_assumed_to_exist(server: ApiServer, status: int) -> None:
     server.answers[RUNS] = items()
     server.answers["/api/v1/namespaces/shop"] = (status, {"message": "no"})
     done = call("list")
@@ -198,7 +198,7 @@ def test_a_namespace_that_cannot_be_looked_at_may_be_there(server: ApiServer, st
 
 
 def of_workflow_id(server: ApiServer, *found: dict[str, Any]) -> None:
-    """Have the list answer with the runs that a field selector takes."""
+    """Let the list return the runs that match a field selector."""
 
     def answer() -> dict[str, Any]:
         field, _, value = server.asked[-1][1]["fieldSelector"][0].partition("=")
@@ -216,7 +216,7 @@ def named(name: str, workflow_id: str | None, **status: Any) -> dict[str, Any]:
     return {**run, "metadata": run["metadata"] | {"uid": name}, "spec": spec, "status": run["status"] | status}
 
 
-def test_a_run_may_be_named_by_its_workflow_id(server: ApiServer) -> None:
+def test_a_run_can_be_selected_by_its_workflow_id(server: ApiServer) -> None:
     ended = {"phase": "Completed", "completionTime": "2026-01-01T12:00:05Z"}
     later = {"phase": "Failed", "completionTime": "2026-01-01T12:00:09Z"}
     taken = {"failure": {"type": "WorkflowExecutionAlreadyStarted"}, "completionTime": "2026-01-01T13:00:00Z"}
@@ -244,7 +244,7 @@ def test_a_run_may_be_named_by_its_workflow_id(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("verb", ["describe", "history", "wait"])
-def test_a_name_that_is_a_workflow_id_is_told_of(server: ApiServer, verb: str) -> None:
+def test_a_workflow_id_given_as_a_name_gets_a_hint(server: ApiServer, verb: str) -> None:
     of_workflow_id(server, named("order-1-abc", "A 1"))
     done = call(verb, "A 1")
     assert done.exit_code == 2
@@ -268,7 +268,7 @@ def test_a_name_that_is_a_workflow_id_is_told_of(server: ApiServer, verb: str) -
         (400, "bad", "refused the request: bad"),
     ],
 )
-def test_what_the_api_server_refuses_is_one_sentence_with_a_remedy(
+def test_an_error_of_the_api_server_is_one_sentence_with_a_remedy(
     server: ApiServer, status: int, message: str, want: str
 ) -> None:
     server.answers[f"{RUNS}/x"] = (status, {"reason": "Any", "message": message})
@@ -285,7 +285,7 @@ def test_what_the_api_server_refuses_is_one_sentence_with_a_remedy(
     [(None, "set KUBECONFIG, or run `make cluster`"), ("{a: [", "make cluster"), ("[]", "make cluster")],
     ids=["none", "no YAML", "something else"],
 )
-def test_no_cluster_says_how_to_get_one(
+def test_a_missing_cluster_is_an_error_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, want: str
 ) -> None:
     use_kubeconfig(tmp_path / "config", monkeypatch)
@@ -303,7 +303,7 @@ def test_a_context_that_does_not_exist_is_named(server: ApiServer) -> None:
     assert "elsewhere" in done.stderr
 
 
-def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_api_server_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig(tmp_path, monkeypatch, "http://127.0.0.1:9")
     done = call("list")
     assert done.exit_code == 2
@@ -314,7 +314,7 @@ def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch
     "arguments",
     [["describe"], ["descrbe", "x"], ["wait", "x", "--timeout", "soon"], ["list", "-o", "xml"], ["replay"]],
 )
-def test_wrong_usage_is_trouble(arguments: list[str]) -> None:
+def test_invalid_usage_has_exit_code_2(arguments: list[str]) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert "Error: " in done.stderr
@@ -344,9 +344,7 @@ def test_verbs_have_one_of_two_sets_of_output_formats() -> None:
         (["describe", "run"], {"text", "wide", "json", "yaml", "name"}),
     ],
 )
-def test_an_output_format_that_a_verb_does_not_have_is_refused_with_those_it_has(
-    verb: list[str], taken: set[str]
-) -> None:
+def test_an_invalid_output_format_is_rejected_with_the_valid_ones(verb: list[str], taken: set[str]) -> None:
     done = call(*verb, "--output", "xml")
     assert done.exit_code == 2
     words = set(re.findall(r"'([^']+)'", " ".join(done.stderr.split()).partition("is not one of")[2]))
@@ -366,5 +364,5 @@ def test_an_output_format_that_a_verb_does_not_have_is_refused_with_those_it_has
         ("", ""),
     ],
 )
-def test_namespace_and_context_may_stand_before_the_verb(given: str, want: str) -> None:
+def test_namespace_and_context_can_precede_the_verb(given: str, want: str) -> None:
     assert verb_first(given.split()) == want.split()

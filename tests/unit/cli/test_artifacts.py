@@ -1,4 +1,4 @@
-"""`perdure artifacts`: what a run has left, and how a pod reads it for the user."""
+"""`perdure artifacts`: the artifacts of a run, and the pod that reads one for the user."""
 
 import base64
 import hashlib
@@ -86,7 +86,7 @@ def test_a_pod_reads_an_artifact_and_is_deleted(server: ApiServer, tmp_path: Pat
     assert server.deleted == ["perdure-artifact-get-1"]
 
 
-def test_an_artifact_with_another_hash_is_not_written(server: ApiServer, tmp_path: Path) -> None:
+def test_an_artifact_with_a_wrong_hash_is_not_written(server: ApiServer, tmp_path: Path) -> None:
     serve(server, b"changed")
     done = call("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
     assert (done.exit_code, "is not the recorded one" in done.stderr) == (2, True)
@@ -123,7 +123,7 @@ def test_a_pod_that_cannot_read_it_is_explained_and_deleted(
     assert server.deleted == ["perdure-artifact-get-1"]
 
 
-def test_what_cannot_be_read_is_refused_before(server: ApiServer) -> None:
+def test_an_unreadable_artifact_is_rejected_before_a_pod_is_created(server: ApiServer) -> None:
     assert "choose one of `make[0]/report`, `make[2]/report`" in call("artifacts", "get", "order", "make/x").stderr
     server.answers[PODS] = items()
     assert "set it with --image" in call("artifacts", "get", "order", "make[0]/report").stderr
@@ -132,8 +132,16 @@ def test_what_cannot_be_read_is_refused_before(server: ApiServer) -> None:
     assert server.created == []
 
 
+def test_without_a_pod_the_image_is_that_of_the_artifact_set(server: ApiServer) -> None:
+    server.answers[PODS] = items()
+    of_set = {"name": "artifacts-uid-1", "annotations": {"perdure.dev/image": "perdure:recorded"}}
+    server.answers[f"{RUNS.rpartition('/')[0]}/artifactsets/artifacts-uid-1"] = {"metadata": of_set}
+    assert call("artifacts", "get", "order", "make[0]/report", "--file", "-").exit_code == 0
+    assert server.created[0]["spec"]["containers"][0]["image"] == "perdure:recorded"
+
+
 @pytest.mark.parametrize("size", [0, 1, 5_999, 6_000, 6_001, 20_000])
-def test_lines_of_a_log_are_short_and_give_the_content_again(size: int) -> None:
+def test_content_is_encoded_in_short_log_lines_and_decoded(size: int) -> None:
     content = CONTENT[:size]
     pieces = [content[i : i + 777] for i in range(0, size, 777)]
     lines = list(encoded(pieces))

@@ -1,4 +1,4 @@
-"""Requests to one run by name, or to all open runs that a selector chooses."""
+"""Requests to one run by name, or to all open runs that match a selector."""
 
 import asyncio
 from typing import Any
@@ -40,7 +40,7 @@ def call(*arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(build("perdure", [*VERBS, "signal"]), list(arguments), prog_name="perdure", input=stdin)
 
 
-def test_each_request_has_a_word_for_what_was_done() -> None:
+def test_each_request_has_a_past_participle() -> None:
     assert DONE.keys() == {cel_name(request) for request in REQUESTS}
 
 
@@ -125,13 +125,13 @@ def test_many_results_are_read_as_a_list(shop: ApiServer) -> None:
         (["signal", "-l", "team=shop", "--name", "go", "--start", "flow"], "leave out --selector"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(server: ApiServer, arguments: list[str], message: str) -> None:
+def test_conflicting_options_are_rejected(server: ApiServer, arguments: list[str], message: str) -> None:
     done = call(*arguments)
     assert (done.exit_code, server.asked) == (2, [])
     assert message in " ".join(done.stderr.split())
 
 
-def test_a_refusal_goes_to_stderr_and_a_run_without_a_name_is_shown_by_its_workflow_id(server: ApiServer) -> None:
+def test_a_rejection_is_printed_to_stderr_with_the_workflow_id(server: ApiServer) -> None:
     refused = {"type": "Failed", "status": "True", "reason": "TargetNotFound", "message": "no open run"}
     server.status = lambda _: {"phase": "Failed", "completionTime": "2026-01-01T00:00:00Z", "conditions": [refused]}
     done = call("signal", "-w", "A 1", "--name", "go")

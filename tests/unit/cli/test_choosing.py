@@ -50,10 +50,12 @@ def listed(*arguments: str) -> list[str]:
         (["--search-attribute", "Customer=C-7", "--phase", "Running"], ["open"]),
         (["--search-attribute", "Customer=C"], []),
         (["--phase", "Pending"], ["unseen"]),
+        (["--prefix", "o"], ["old", "open"]),
+        (["--prefix", "o", "--phase", "Running"], ["open"]),
     ],
 )
 @pytest.mark.usefixtures("runs")
-def test_list_filters(arguments: list[str], want: list[str]) -> None:
+def test_list_filters_runs(arguments: list[str], want: list[str]) -> None:
     assert listed(*arguments) == want
 
 
@@ -86,7 +88,7 @@ def test_a_large_limit_reads_the_list(runs: ApiServer) -> None:
     assert [path for path, _ in runs.asked] == [RUNS]
 
 
-def test_a_run_that_disappears_or_changes_its_phase_meanwhile_is_not_listed(runs: ApiServer) -> None:
+def test_a_run_deleted_or_changed_during_the_list_is_not_listed(runs: ApiServer) -> None:
     del runs.answers[f"{RUNS}/new"]
     runs.answers[f"{RUNS}/old"] = run("old", "Failed", days=40)
     done = call("list", "--phase", "Completed", "--limit", "2")
@@ -95,12 +97,12 @@ def test_a_run_that_disappears_or_changes_its_phase_meanwhile_is_not_listed(runs
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_search_attribute_needs_a_value() -> None:
+def test_a_search_attribute_filter_requires_a_value() -> None:
     done = call("list", "--search-attribute", "Customer")
     assert (done.exit_code, "does not have the form NAME=VALUE" in done.stderr) == (2, True)
 
 
-def test_count_adds_up(runs: ApiServer) -> None:
+def test_count_sums_runs_by_phase(runs: ApiServer) -> None:
     assert call("count").stdout.splitlines() == [
         "Pending    1",
         "Running    1",
@@ -117,9 +119,10 @@ def test_count_adds_up(runs: ApiServer) -> None:
         *("Total", "1"),
     ]
     assert [query["includeObject"] for _, query in runs.asked] == [["None"], ["Metadata"], ["Metadata"]]
+    assert call("count", "--prefix", "o").stdout.splitlines() == ["Running    1", "Completed  1", "Total      2"]
 
 
-def test_delete_waits_until_the_runs_no_longer_exist(runs: ApiServer) -> None:
+def test_delete_waits_until_the_runs_do_not_exist(runs: ApiServer) -> None:
     done = call("delete", "new", "old")
     assert (done.exit_code, done.stdout) == (
         0,
@@ -129,19 +132,19 @@ def test_delete_waits_until_the_runs_no_longer_exist(runs: ApiServer) -> None:
     assert runs.asked[-1][0] == f"{RUNS}/old"
 
 
-def test_delete_says_what_still_exists(runs: ApiServer) -> None:
+def test_delete_reports_runs_that_still_exist(runs: ApiServer) -> None:
     runs.stays.add(f"{RUNS}/new")
     done = call("delete", "new", "--timeout", "1ms")
     assert (done.exit_code, "these runs still exist after 0.001s: `new`" in done.stderr) == (124, True)
     assert call("delete", "new", "--no-wait").exit_code == 0
 
 
-def test_delete_chooses_runs(runs: ApiServer) -> None:
+def test_delete_selects_runs(runs: ApiServer) -> None:
     assert call("delete", "--phase", "Failed").exit_code == 0
     assert runs.deleted == ["failed"]
 
 
-def test_delete_of_what_does_not_exist(runs: ApiServer) -> None:
+def test_delete_of_a_missing_run_fails_unless_ignored(runs: ApiServer) -> None:
     assert call("delete", "nope").exit_code == 2
     assert call("delete", "nope", "--ignore-not-found").exit_code == 0
     assert call("delete", "--phase", "TimedOut").exit_code == 1
@@ -149,7 +152,7 @@ def test_delete_of_what_does_not_exist(runs: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["new", "--all"], ["new", "-l", "a=b"]])
-def test_delete_needs_one_choice(runs: ApiServer, arguments: list[str]) -> None:
+def test_delete_requires_exactly_one_selection(runs: ApiServer, arguments: list[str]) -> None:
     assert call("delete", *arguments).exit_code == 2
     assert not runs.deleted
 
@@ -174,12 +177,12 @@ def test_prune_deletes_closed_runs_only(runs: ApiServer, arguments: list[str], w
 
 
 @pytest.mark.parametrize("arguments", [[], ["--keep", "1", "--phase", "Running"]])
-def test_prune_refuses_what_could_delete_open_runs(runs: ApiServer, arguments: list[str]) -> None:
+def test_prune_rejects_options_that_could_delete_open_runs(runs: ApiServer, arguments: list[str]) -> None:
     assert call("prune", *arguments).exit_code == 2
     assert not runs.deleted
 
 
-def test_prune_leaves_a_run_that_was_created_again(runs: ApiServer) -> None:
+def test_prune_keeps_a_recreated_run(runs: ApiServer) -> None:
     runs.answers[f"{RUNS}/old"] = run("old", "Running") | {"metadata": {"name": "old", "uid": "another"}}
     assert call("prune", "--older-than", "30d").exit_code == 0
     assert not runs.deleted

@@ -1,4 +1,4 @@
-"""What the command shows of a run of code, which Temporal SDK workers decide."""
+"""Runs of code, which Temporal SDK workers decide, as the command line shows them."""
 
 from datetime import timedelta
 from typing import Any
@@ -57,7 +57,7 @@ def steps_of(run: Coded) -> str:
 # Activities
 
 
-def test_an_activity_of_workers_tells_its_task_queue_and_its_worker_and_no_pods() -> None:
+def test_an_activity_of_a_worker_shows_task_queue_and_worker_but_no_pods() -> None:
     run = Coded.begin()
     run.decide(activity("1"), activity("2"), seconds=1)
     held = take(run, "1", 2)
@@ -93,7 +93,7 @@ def test_an_activity_of_workers_tells_its_task_queue_and_its_worker_and_no_pods(
     assert (second["taskQueue"], second.get("worker")) == ("orders", None)
 
 
-def test_an_activity_of_pods_tells_its_pods_in_a_run_of_code_too() -> None:
+def test_a_pod_activity_of_a_code_run_shows_its_pods() -> None:
     run = Coded.begin()
     by_pod = cmd.ScheduleActivityTask(
         activity_id="1",
@@ -107,7 +107,7 @@ def test_an_activity_of_pods_tells_its_pods_in_a_run_of_code_too() -> None:
     assert "Task queue:   pods/films" not in shown(run)
 
 
-def test_a_step_whose_activity_workers_do_names_no_pods_either() -> None:
+def test_a_step_with_a_worker_activity_shows_no_pods() -> None:
     flow = Flow(
         "activities: [{name: reserve, startToCloseTimeout: 5m, worker: {taskQueue: orders, type: Reserve}}]\n"
         "steps: [{name: reserve, activity: {name: reserve}}]\n"
@@ -119,19 +119,19 @@ def test_a_step_whose_activity_workers_do_names_no_pods_either() -> None:
     ]
 
 
-def test_the_history_tells_where_an_activity_was_done_and_by_whom() -> None:
+def test_the_history_shows_task_queue_and_worker_of_an_activity() -> None:
     run = Coded.begin()
     run.decide(activity("1"), seconds=1)
     run.ask(inp.ActivityReported, 3, **take(run, "1", 2), result=1)
-    told = plain(table(object_of(run)["status"]["history"]["events"], page(run)))
-    assert "ActivityTaskScheduled     1 (work)  task queue orders\n" in told
-    assert "ActivityTaskStarted       attempt 1  by 77@worker\n" in told
+    reported = plain(table(object_of(run)["status"]["history"]["events"], page(run)))
+    assert "ActivityTaskScheduled     1 (work)  task queue orders\n" in reported
+    assert "ActivityTaskStarted       attempt 1  by 77@worker\n" in reported
 
 
 # Ids
 
 
-def test_ids_of_different_kinds_are_different_things_and_no_paths() -> None:
+def test_ids_of_different_kinds_do_not_collide_and_are_not_paths() -> None:
     run = Coded.begin()
     signal = cmd.SignalExternalWorkflowExecution(signal_id="", workflow_id="other", signal_name="go")
     run.decide(activity("1"), activity("a/b[2]"), timer("1", 60), signal, signal, seconds=1)
@@ -147,7 +147,7 @@ def test_ids_of_different_kinds_are_different_things_and_no_paths() -> None:
     assert list(changes(seen(run), seen(run), page(run))) == []
 
 
-def test_what_is_open_since_before_the_events_that_are_there_is_shown_too() -> None:
+def test_open_work_scheduled_in_sealed_events_is_shown() -> None:
     run = Coded.begin()
     run.decide(activity("1"), timer("1", 60), child("3.1", "pay-1"), seconds=1)
     sealed = object_of(run)
@@ -173,7 +173,7 @@ def test_what_is_open_since_before_the_events_that_are_there_is_shown_too() -> N
         (ChildOutcome.TERMINATED, "Terminated"),
     ],
 )
-def test_a_child_is_one_line_that_says_how_it_stands(outcome: ChildOutcome, state: str) -> None:
+def test_a_child_is_one_line_with_its_status(outcome: ChildOutcome, state: str) -> None:
     run = Coded.begin()
     run.decide(child("3.1", "pay-1"), seconds=1)
     (number,) = run.state.children
@@ -205,7 +205,7 @@ def test_a_child_that_could_not_be_started_has_failed() -> None:
     ]
 
 
-def test_a_child_that_is_open_when_the_run_ends_is_cut_off_or_goes_on() -> None:
+def test_a_child_open_at_the_end_of_the_run_is_stopped_or_continues() -> None:
     run = Coded.begin()
     run.decide(child("3.1", "pay-1"), child("3.2", "pay-2", parent_close_policy=ParentClosePolicy.ABANDON), seconds=1)
     for number in run.state.children:
@@ -223,7 +223,7 @@ def test_a_child_that_is_open_when_the_run_ends_is_cut_off_or_goes_on() -> None:
 # Why it does not go on
 
 
-def test_a_task_that_no_worker_answers_says_since_when_and_whom_to_look_for() -> None:
+def test_a_task_without_a_worker_shows_its_age_and_task_queue() -> None:
     run = Coded.begin()
     run.at(20)
     assert golden("""
@@ -236,7 +236,7 @@ def test_a_task_that_no_worker_answers_says_since_when_and_whom_to_look_for() ->
     """) in shown(run)
     assert golden("""
         What next
-          no worker has answered; see which ones poll task queue `orders`:
+          no worker has answered; see which workers poll task queue `orders`:
             temporal task-queue describe --namespace shop --task-queue orders
     """) in shown(run)
     assert as_data(seen(run), page(run))["code"] == {
@@ -245,14 +245,14 @@ def test_a_task_that_no_worker_answers_says_since_when_and_whom_to_look_for() ->
     }
 
 
-def test_a_task_that_a_worker_has_says_so() -> None:
+def test_a_task_in_progress_shows_its_worker() -> None:
     run = Coded.begin()
     run.take(3, identity="77@worker")
     assert "Task:         running by 77@worker since 2026-01-01T00:00:03Z (0s ago)\n" in shown(run)
     assert "no worker has answered" not in shown(run)
 
 
-def test_a_task_that_fails_says_why_and_that_the_code_is_to_be_mended() -> None:
+def test_a_failing_task_shows_its_cause_and_the_remedy() -> None:
     run = Coded.begin()
     fail_task(run, 22)
     fail_task(run, 23)
@@ -270,7 +270,7 @@ def test_a_task_that_fails_says_why_and_that_the_code_is_to_be_mended() -> None:
     assert "Task:         none; the run waits for its pending work\n" in shown(run)
 
 
-def test_that_the_worker_which_had_the_run_in_memory_is_gone_is_no_failure() -> None:
+def test_a_timeout_of_a_sticky_task_is_not_shown_as_a_failure() -> None:
     run = Coded.begin()
     run.decide(timer("1", 60), seconds=1, sticky_queue=STICKY, sticky_timeout=timedelta(seconds=5))
     run.signal(seconds=2)
@@ -279,7 +279,7 @@ def test_that_the_worker_which_had_the_run_in_memory_is_gone_is_no_failure() -> 
     assert "Task:         no worker has answered since 2026-01-01T00:00:10Z (0s ago)\n" in shown(run)
 
 
-def test_who_follows_a_run_hears_once_that_its_task_fails_and_that_it_does_no_more() -> None:
+def test_a_watch_shows_once_that_a_task_fails_and_that_it_recovers() -> None:
     run = Coded.begin()
     before = seen(run)
     fail_task(run, 22)
@@ -294,20 +294,20 @@ def test_who_follows_a_run_hears_once_that_its_task_fails_and_that_it_does_no_mo
     assert list(changes(after, seen(run), page(run))) == ["+30s ● k9 Running"]
 
 
-def test_a_run_of_code_that_begins_later_is_not_sent_to_look_for_a_workflow() -> None:
+def test_a_delayed_code_run_does_not_refer_to_a_workflow() -> None:
     run = Coded.begin(first_workflow_task_backoff=timedelta(seconds=60))
     assert "Status:       ○ Pending (StartDelayed)" in shown(run)
     assert "workflow.perdure.dev" not in shown(run)
 
 
-def test_a_task_that_was_not_answered_in_time_says_so() -> None:
+def test_a_timed_out_task_is_shown_as_timed_out() -> None:
     run = Coded.begin()
     run.take(0)
     run.at(10)
     assert "failed before: StartToClose timeout" in " ".join(shown(run).split())
 
 
-def test_a_run_that_waits_to_be_told_something_says_so() -> None:
+def test_a_run_that_waits_for_a_signal_or_update_shows_it() -> None:
     run = Coded.begin()
     run.decide(seconds=1)
     assert "Task:         none; the run waits for a signal or an update\n" in shown(run)
@@ -317,7 +317,7 @@ def test_a_run_that_waits_to_be_told_something_says_so() -> None:
     assert "Task queue:   orders\n" in shown(run)
 
 
-def test_a_run_of_steps_has_no_task_queue() -> None:
+def test_a_yaml_run_shows_no_task_queue() -> None:
     flow = Flow()
     assert "Task" not in plain(describe(flow.run(), flow.page()))
     by_type = {**flow.object, "spec": {"workflow": {"type": "order-flow", "taskQueue": "workflows"}}}
@@ -325,32 +325,32 @@ def test_a_run_of_steps_has_no_task_queue() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_the_history_tells_in_full_why_a_task_has_failed(width: int) -> None:
+def test_the_history_shows_the_complete_failure_of_a_task(width: int) -> None:
     run = Coded.begin()
     fail_task(run, 22)
-    told = plain(table(object_of(run)["status"]["history"]["events"], page(run, width)))
+    reported = plain(table(object_of(run)["status"]["history"]["events"], page(run, width)))
     below = "\n    " if width == 80 else "        "
-    assert f"WorkflowTaskFailed{below}WorkflowWorkerUnhandledFailure: no such  by 77@worker" in told
+    assert f"WorkflowTaskFailed{below}WorkflowWorkerUnhandledFailure: no such  by 77@worker" in reported
 
 
 # Failures
 
 
-def test_a_run_that_failed_by_an_activity_tells_its_innermost_cause() -> None:
+def test_a_run_failed_by_an_activity_shows_its_innermost_cause() -> None:
     run = Coded.begin()
     run.decide(activity("1", retry_policy=RetryPolicy(maximum_attempts=1)), seconds=1)
     missing = Failure(
         kind=FailureKind.APPLICATION, type="NotFoundError", message="Activity function upper is not there"
     )
     run.ask(inp.ActivityReported, 3, **take(run, "1", 2), failure=missing)
-    told = Failure(
+    reported = Failure(
         kind=FailureKind.ACTIVITY,
         message="Activity task failed",
         activity_id="1",
         retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
         cause=missing,
     )
-    run.decide(cmd.FailWorkflowExecution(failure=told), seconds=4)
+    run.decide(cmd.FailWorkflowExecution(failure=reported), seconds=4)
     want = "Activity task failed: NotFoundError: Activity function upper is not there"
     assert plain(listed([seen(run)], page(run), wide=True)).endswith(want)
     assert "caused by NotFoundError: Activity function upper is not there\n" in shown(run)
@@ -358,7 +358,7 @@ def test_a_run_that_failed_by_an_activity_tells_its_innermost_cause() -> None:
     assert want in plain(table(object_of(run)["status"]["history"]["events"], page(run, 200)))
 
 
-def test_what_a_message_says_already_is_not_told_twice() -> None:
+def test_a_cause_contained_in_the_message_is_not_repeated() -> None:
     flow = Flow().started(1).completed(10)
     flow.failed(12, Failure(kind=FailureKind.APPLICATION, type="CardDeclined", message="no funds", non_retryable=True))
     assert flow.run().message.count("no funds") <= 1

@@ -1,4 +1,4 @@
-"""`perdure console`: what its pages show, to whom, and that they execute nothing that users have written."""
+"""`perdure console`: the content of its pages, permissions, and escaping of user input."""
 
 import asyncio
 import re
@@ -42,7 +42,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
 
 
 @pytest.mark.usefixtures("api")
-async def test_a_run_is_shown_with_its_graph_its_steps_and_its_attempts() -> None:
+async def test_a_run_is_shown_with_graph_steps_and_attempts() -> None:
     async with opened() as browser:
         page = await browser.get("/namespaces/shop/runs/order-42")
     text = shown(page)
@@ -57,7 +57,7 @@ async def test_a_run_is_shown_with_its_graph_its_steps_and_its_attempts() -> Non
     assert "data-live" in page
 
 
-async def test_the_log_of_an_attempt_comes_as_text(api: ApiServer) -> None:
+async def test_the_log_of_an_attempt_is_text(api: ApiServer) -> None:
     async with opened() as browser:
         path = "/namespaces/shop/runs/order-42/logs/order-42-5-3"
         page = await browser.get(path)
@@ -70,6 +70,8 @@ async def test_the_log_of_an_attempt_comes_as_text(api: ApiServer) -> None:
         assert ("follow", ["true"]) in api.asked[-1][1].items()
         # The log of a pod that is not an attempt of the run is not shown.
         await browser.get("/namespaces/shop/runs/order-42/logs/other/text", status=404)
+        assert await browser.get(f"{path}?container=main") == page
+        await browser.get(f"{path}?container=other", status=404)
         assert f"{PODS}/other/log" not in [where for where, _ in api.asked]
 
 
@@ -93,7 +95,7 @@ async def test_the_lists_show_limits_breakers_dead_letters_and_the_fleet() -> No
         assert "perdure-0, perdure-1" in fleet
 
 
-async def test_a_list_is_read_page_by_page_and_by_phase(api: ApiServer) -> None:
+async def test_a_list_is_read_in_pages_and_filtered_by_phase(api: ApiServer) -> None:
     api.answers[f"{PERDURE}/workflowruns"] = {"metadata": {"continue": "a&b"}, "items": [consoled.order().object]}
     async with opened() as browser:
         page = await browser.get("/namespaces/shop/runs?phase=Failed&continue=x")
@@ -103,7 +105,7 @@ async def test_a_list_is_read_page_by_page_and_by_phase(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_what_users_have_written_is_text(api: ApiServer, path: str) -> None:
+async def test_user_input_is_escaped(api: ApiServer, path: str) -> None:
     flow = consoled.order()
     flow.input = {"note": NASTY}
     run = flow.object
@@ -123,7 +125,7 @@ async def test_what_users_have_written_is_text(api: ApiServer, path: str) -> Non
         assert not (attributes.get("href") or "").lower().startswith(("javascript:", "data:"))
 
 
-async def test_only_what_the_user_may_read_is_shown(api: ApiServer) -> None:
+async def test_only_objects_that_the_user_can_read_are_shown(api: ApiServer) -> None:
     said = 'workflowlimits.perdure.dev is forbidden: User "ada" cannot list resource "workflowlimits" in the namespace "shop"'
     refused = (403, {"kind": "Status", "reason": "Forbidden", "message": said})
     api.answers |= {f"{PERDURE}/workflowlimits": refused, PODS: refused}
@@ -142,13 +144,13 @@ async def test_only_what_the_user_may_read_is_shown(api: ApiServer) -> None:
     "path",
     ["/namespaces/shop/runs/none", "/namespaces/shop/other", "/namespaces/%2e%2e/runs", "/namespaces/a%20b/runs"],
 )
-async def test_what_does_not_exist_is_not_found(path: str) -> None:
+async def test_a_missing_object_is_not_found(path: str) -> None:
     async with opened() as browser:
         await browser.get(path, status=404)
 
 
 @pytest.mark.usefixtures("api")
-async def test_the_form_leads_to_another_namespace() -> None:
+async def test_the_form_switches_the_namespace() -> None:
     async with opened() as browser:
         await browser.get("/go?namespace=..%2Fx", status=404)
         asked = browser.session.get(f"{browser.origin}/go?namespace=billing", allow_redirects=False)
@@ -156,10 +158,10 @@ async def test_the_form_leads_to_another_namespace() -> None:
             assert answer.headers["Location"] == "/namespaces/billing/runs"
 
 
-async def test_lists_only_read_and_only_for_the_browser_that_was_let_in(api: ApiServer) -> None:
-    async with opened() as browser, aiohttp.ClientSession() as stranger:
+async def test_lists_are_read_only_and_require_the_cookie_of_the_browser(api: ApiServer) -> None:
+    async with opened() as browser, aiohttp.ClientSession() as other:
         for path in (*PAGES, "/static/console.js"):
-            async with stranger.get(browser.origin + path) as answer:
+            async with other.get(browser.origin + path) as answer:
                 assert answer.status == 403
                 assert await answer.text() == "Open the address that `perdure console` printed.\n"
             for method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -173,7 +175,7 @@ async def test_lists_only_read_and_only_for_the_browser_that_was_let_in(api: Api
 
 
 @pytest.mark.usefixtures("api")
-async def test_a_log_that_the_reader_leaves_is_closed() -> None:
+async def test_a_log_stream_is_closed_when_the_reader_disconnects() -> None:
     async with opened() as browser:
         asked = f"{browser.origin}/namespaces/shop/runs/order-42/logs/order-42-5-3/text?follow"
         for _ in range(100):  # more than there are connections
@@ -198,7 +200,7 @@ def test_a_port_in_use_is_an_error() -> None:
 
 
 @pytest.mark.usefixtures("api")
-def test_the_address_of_the_web_ui_must_be_one() -> None:
+def test_an_invalid_address_of_the_web_ui_is_rejected() -> None:
     done = CliRunner().invoke(build("perdure"), ["console", "--web-ui", "javascript:alert(1)"], prog_name="perdure")
     assert done.exit_code == 2
     assert "--web-ui" in done.stderr

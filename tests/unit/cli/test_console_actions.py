@@ -29,7 +29,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
 
 
 def answer(operation: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what is asked of order-9-charge; do the rest."""
+    """Reject requests to order-9-charge, and complete the others."""
     name = operation["spec"]["target"]["name"]
     if name == "order-9-charge":
         condition = {"type": "Failed", "status": "True", "reason": "Refused", "message": NASTY}
@@ -49,7 +49,7 @@ async def request_id(browser: Browser, path: str) -> tuple[str, str]:
     return "request", re.findall(r'name="request" value="([0-9a-f]{10})"', page)[0]
 
 
-async def test_the_selected_dead_letters_run_again(api: ApiServer) -> None:
+async def test_the_selected_dead_letters_are_redriven(api: ApiServer) -> None:
     async with opened() as browser:
         page = await browser.get(LETTERS)
         boxes = [values["value"] for _, values in parsed(page).tags if values.get("type") == "checkbox"]
@@ -67,7 +67,7 @@ async def test_the_selected_dead_letters_run_again(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("path", [LETTERS, f"{LETTERS}/order-7-charge"])
-async def test_the_button_of_a_dead_letter_runs_it_alone(api: ApiServer, path: str) -> None:
+async def test_the_button_of_a_dead_letter_redrives_only_it(api: ApiServer, path: str) -> None:
     async with opened() as browser:
         assert '<button name="only" value="order-7-charge">' in (await browser.get(path)).replace(' class="main"', "")
         sent = [await request_id(browser, path), ("name", "order-9-charge"), ("only", "order-7-charge")]
@@ -77,14 +77,14 @@ async def test_the_button_of_a_dead_letter_runs_it_alone(api: ApiServer, path: s
 
 @pytest.mark.usefixtures("api")
 @pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(action_forms.MAX_TARGETS + 1)]])
-async def test_an_invalid_selection_is_refused(names: list[str]) -> None:
+async def test_an_invalid_selection_is_rejected(names: list[str]) -> None:
     async with opened() as browser:
         sent = [("request", "0123456789"), *(("name", name) for name in names)]
         page, _ = await browser.post(f"{LETTERS}/redrive", sent, 422)
     assert "Select 1 to 50 dead letters." in shown(page)
 
 
-async def test_a_signal_has_an_input(api: ApiServer) -> None:
+async def test_a_signal_is_sent_with_its_input(api: ApiServer) -> None:
     run = consoled.order().object
     run["status"] = {**run["status"], "awaitedSignals": [{"name": "approved", "step": "approval"}] * 2}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
@@ -116,7 +116,7 @@ async def test_an_invalid_signal_shows_the_form_again_with_the_problem_at_its_fi
         assert fields["signal"]["value"] == "approved"
         assert fields["input"]["aria-invalid"] == "true"
         assert "signal-input-problem" in str(fields["input"]["aria-describedby"])
-        assert NASTY in "".join(parsed(page).parts)  # what the user has written
+        assert NASTY in "".join(parsed(page).parts)  # the input of the user
         page, _ = await browser.post(f"{RUN}/signal", [sent[0], ("signal", " "), ("input", "yes")], 422)
         assert "Signal : Enter the name of the signal." in shown(page)
         assert "Input : Enter JSON" in shown(page)
@@ -126,14 +126,14 @@ async def test_an_invalid_signal_shows_the_form_again_with_the_problem_at_its_fi
     assert [made["spec"]["signal"] for made in api.created] == [{"name": "approved", "input": {"by": "ada"}}]
 
 
-async def test_a_run_is_cancelled_for_a_reason(api: ApiServer) -> None:
+async def test_a_run_is_cancelled_with_a_reason(api: ApiServer) -> None:
     async with opened() as browser:
         sent = [await request_id(browser, RUN), ("reason", NASTY)]
         await browser.post(f"{RUN}/cancel", sent, 200)
     assert api.created[0]["spec"]["cancel"] == {"reason": NASTY}
 
 
-async def test_a_request_that_waits_can_be_looked_at_again(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pending_request_can_be_viewed_again(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(action_forms, "_SECONDS", 0.0)
     api.status = lambda _: {}
     async with opened() as browser:
@@ -144,7 +144,7 @@ async def test_a_request_that_waits_can_be_looked_at_again(api: ApiServer, monke
     assert [made["spec"]["cancel"] for made in api.created] == [{}]
 
 
-async def test_what_the_user_may_not_request_is_not_requested(api: ApiServer) -> None:
+async def test_a_request_that_the_user_cannot_make_is_rejected(api: ApiServer) -> None:
     said = 'operations.perdure.dev is forbidden: User "ada" cannot create resource "operations"'
     monkey = (403, {"kind": "Status", "reason": "Forbidden", "message": said})
     api.create = lambda *_: monkey  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The form for the input of a run: its fields by the schema of the Workflow, and what it makes of what users enter."""
+"""The form for the input of a run: its fields by the schema of the Workflow, and the conversion of user input."""
 
 from typing import Any
 
@@ -101,12 +101,12 @@ def test_errors_of_several_fields_are_shown_together() -> None:
     assert list(problems) == ["input.amount", "input.id", "input.items"]
 
 
-def test_an_error_of_no_single_field_is_one_of_the_form() -> None:
+def test_an_error_without_a_field_is_shown_for_the_form() -> None:
     schema = {"type": "object", "minProperties": 1, "properties": {"a": {"type": "string"}}}
     assert filled(form(schema)) == ({}, {"": "{} has less than 1 property"})
 
 
-def test_a_default_of_the_workflow_fills_the_field_and_stands_in_for_it() -> None:
+def test_a_default_of_the_workflow_fills_the_field_and_applies_if_it_is_empty() -> None:
     made = form(default={"amount": 12, "color": "green", "items": [{"name": "lamp"}], "id": "A-0"})
     values = {field.key: field.value for field in made.fields}
     assert (values["amount"], values["color"], values["id"]) == ("12", '"green"', "A-0")
@@ -115,7 +115,7 @@ def test_a_default_of_the_workflow_fills_the_field_and_stands_in_for_it() -> Non
     assert filled(made) == ({}, {})
 
 
-def test_text_with_line_breaks_gets_an_area_and_a_default_of_another_type_is_json() -> None:
+def test_multi_line_text_gets_a_text_area_and_other_defaults_are_json() -> None:
     schema = {"properties": {"script": {"type": "string", "default": "a\nb"}, "odd": {"type": "string", "default": 1}}}
     assert [field.control for field in form(schema).fields] == [Control.LINES, Control.JSON]
 
@@ -136,7 +136,7 @@ def test_other_inputs_are_written_as_json(schema: Any, default: Any) -> None:
     assert (field.key, field.name, field.control) == (None, "input", "json")
 
 
-def test_an_input_as_json_is_checked_as_a_whole() -> None:
+def test_an_input_as_json_is_validated() -> None:
     made = form(as_json=True)
     assert filled(made, whole='{"id": "A-1", "amount": 1}') == ({"id": "A-1", "amount": 1}, {})
     assert filled(made, whole="{") == (
@@ -159,7 +159,7 @@ def test_an_input_as_json_is_checked_as_a_whole() -> None:
         {"required": 1, "properties": {"a": {"anyOf": [{"type": "null"}], "title": 1, "description": []}}},
     ],
 )
-def test_a_schema_of_any_form_gives_a_form(schema: Any) -> None:
+def test_any_schema_results_in_a_form(schema: Any) -> None:
     made = form(schema)
     assert made.fields
     made.fill(lambda _: "1")

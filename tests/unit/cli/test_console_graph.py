@@ -1,4 +1,4 @@
-"""Where the console draws steps: below those that they need, apart from each other, inside what they belong to."""
+"""The layout of steps in the console: below their needs, without overlap, inside their block."""
 
 from itertools import combinations, pairwise
 
@@ -45,7 +45,7 @@ def test_steps_without_needs_follow_each_other() -> None:
     assert len(graph.lines) == 2
 
 
-def test_steps_that_need_the_same_stand_side_by_side() -> None:
+def test_steps_with_the_same_needs_are_side_by_side() -> None:
     definition = {
         "steps": [
             {"name": "a"},
@@ -62,7 +62,7 @@ def test_steps_that_need_the_same_stand_side_by_side() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 11), st.frozensets(st.integers(0, 11)), min_size=1, max_size=12))
-def test_each_step_stands_below_what_it_needs_and_none_covers_another(needs: dict[int, frozenset[int]]) -> None:
+def test_each_step_is_below_its_needs_and_steps_do_not_overlap(needs: dict[int, frozenset[int]]) -> None:
     names = [f"s{number}" for number in sorted(needs)]
     definition = {
         "steps": [
@@ -78,7 +78,7 @@ def test_each_step_stands_below_what_it_needs_and_none_covers_another(needs: dic
         assert all(by_name[each].y < by_name[name].y for each in of)
 
 
-def test_needs_in_a_circle_do_not_hang() -> None:
+def test_cyclic_needs_do_not_hang() -> None:
     assert ranks({"a": ("b",), "b": ("a",), "c": ()}) == [["c"], ["a", "b"]]
 
 
@@ -92,7 +92,7 @@ def test_the_items_of_a_fan_out_are_inside_its_box() -> None:
     assert graph.hidden == 0
 
 
-def test_a_large_fan_out_is_drawn_in_part_and_the_rest_is_counted() -> None:
+def test_a_large_fan_out_is_drawn_partially_with_a_count_of_the_rest() -> None:
     flow = consoled.fanned_out(200)
     steps = flow.run().steps
     graph = place(steps, yaml.safe_load(consoled.FAN_OUT))
@@ -100,7 +100,7 @@ def test_a_large_fan_out_is_drawn_in_part_and_the_rest_is_counted() -> None:
     assert graph.hidden + len(graph.boxes) == sum(1 for one in steps for _ in one.walk())
 
 
-async def test_the_graph_names_cached_results(server: ApiServer) -> None:
+async def test_the_graph_shows_cached_results(server: ApiServer) -> None:
     found = AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc")
     consoled.fill(server, Flow().at(5, found))
     async with consoled.opened() as browser:

@@ -78,7 +78,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[tuple[aiohttp.ClientSession, st
             yield session, f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def test_a_user_sees_what_the_token_allows(api: tuple[str, list[str | None]]) -> None:
+async def test_the_token_of_the_user_determines_what_is_shown(api: tuple[str, list[str | None]]) -> None:
     address, seen = api
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
     async with serving(console(TokenDoor(Access(server=address)), settings)) as (session, origin):
@@ -104,7 +104,7 @@ async def test_a_user_sees_what_the_token_allows(api: tuple[str, list[str | None
     assert seen == ["Bearer of-ada", "Bearer of-ada", "Bearer of-bob"]
 
 
-async def test_a_form_acts_with_the_token_of_its_user(api: tuple[str, list[str | None]]) -> None:
+async def test_a_form_uses_the_token_of_its_user(api: tuple[str, list[str | None]]) -> None:
     address, seen = api
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
     form = {"request": "0123456789"}
@@ -131,7 +131,7 @@ async def test_a_read_only_server_has_no_forms(tmp_path: Path) -> None:
         assert answer.status == 404
 
 
-async def test_the_server_needs_no_token_for_its_probe(tmp_path: Path) -> None:
+async def test_the_probe_requires_no_token(tmp_path: Path) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "PERDURE_CONSOLE_NAMESPACE": "shop"}
     async with serving(application(environment, tmp_path / "ca.crt")) as (session, origin):
         async with session.get(f"{origin}/healthz") as answer:
@@ -151,6 +151,6 @@ async def test_the_server_needs_no_token_for_its_probe(tmp_path: Path) -> None:
         ({"KUBERNETES_SERVICE_HOST": "h", "PERDURE_WEB_UI_URL": "javascript:1"}, "PERDURE_WEB_UI_URL"),
     ],
 )
-def test_a_server_that_cannot_work_does_not_start(environment: dict[str, str], message: str) -> None:
+def test_the_server_does_not_start_with_invalid_settings(environment: dict[str, str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         application(environment)

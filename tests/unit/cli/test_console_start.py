@@ -65,7 +65,7 @@ async def test_a_run_is_started_with_the_input_of_the_form(api: ApiServer) -> No
     assert made["spec"] == {"workflow": {"name": "order-flow"}, "workflowId": "order-A-1", "input": given}
 
 
-async def test_a_form_that_is_sent_twice_starts_one_run(api: ApiServer) -> None:
+async def test_a_form_submitted_twice_starts_one_run(api: ApiServer) -> None:
     async with opened() as browser:
         sent = await fields(browser, **ENTERED)
         answers = [await browser.post(PATH, sent, 303) for _ in range(2)]
@@ -79,7 +79,7 @@ async def test_a_form_that_is_sent_twice_starts_one_run(api: ApiServer) -> None:
     assert [made["spec"]["input"]["amount"] for made in api.created] == [349, 350]
 
 
-async def test_errors_are_shown_at_the_fields_and_nothing_is_lost(api: ApiServer) -> None:
+async def test_errors_are_shown_at_their_fields_and_input_is_kept(api: ApiServer) -> None:
     async with opened() as browser:
         sent = await fields(browser, input__amount="0", input__items="[", input__express='"x"', workflowId=NASTY)
         page, _ = await browser.post(PATH, sent, 422)
@@ -102,7 +102,7 @@ async def test_errors_are_shown_at_the_fields_and_nothing_is_lost(api: ApiServer
     assert not api.created
 
 
-async def test_the_workflow_id_of_an_open_run_is_refused_at_its_field(api: ApiServer) -> None:
+async def test_the_workflow_id_of_an_open_run_is_rejected_at_its_field(api: ApiServer) -> None:
     run = {"metadata": meta("other"), "spec": {"workflow": {"name": "x"}, "workflowId": "order-A-1"}, "status": {}}
     api.answers[f"{PERDURE}/workflowruns"] = items(run)
     async with opened() as browser:
@@ -111,7 +111,7 @@ async def test_the_workflow_id_of_an_open_run_is_refused_at_its_field(api: ApiSe
     assert not api.created
 
 
-async def test_what_the_api_server_refuses_is_shown_on_the_form(api: ApiServer) -> None:
+async def test_an_error_of_the_api_server_is_shown_on_the_form(api: ApiServer) -> None:
     api.refuses = lambda _: True
     async with opened() as browser:
         page, _ = await browser.post(PATH, await fields(browser, **ENTERED), 502)
@@ -129,7 +129,7 @@ async def test_the_input_can_be_written_as_json(api: ApiServer) -> None:
     assert api.created[0]["spec"]["input"] == {"id": "A-1", "amount": 3, "more": [1]}
 
 
-async def test_what_users_have_written_is_text(api: ApiServer) -> None:
+async def test_user_input_is_escaped(api: ApiServer) -> None:
     properties = {
         NASTY: {"title": NASTY, "description": NASTY, "enum": [NASTY, 1]},
         f"a{NASTY}": {"type": "string", "default": f"{NASTY}\n</textarea>{NASTY}"},
@@ -169,7 +169,7 @@ async def test_only_forms_of_the_console_are_accepted(api: ApiServer, headers: d
     assert not api.created
 
 
-async def test_without_a_header_of_the_browser_the_origin_decides(api: ApiServer) -> None:
+async def test_without_fetch_metadata_the_origin_is_checked(api: ApiServer) -> None:
     async with opened() as browser:
         sent = await fields(browser, **ENTERED)
         for headers, status in (({}, 403), ({"Origin": browser.origin}, 303)):
@@ -180,7 +180,7 @@ async def test_without_a_header_of_the_browser_the_origin_decides(api: ApiServer
 
 
 @pytest.mark.usefixtures("api")
-async def test_a_form_without_an_id_or_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_form_without_a_request_id_or_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submissions, "MAX_FORM", 10_000)
     async with opened() as browser:
         await browser.post(PATH, [("input.id", "A-1")], 400)

@@ -1,4 +1,4 @@
-"""`perdure deadletters`: how they are shown, what is asked of the operator, and what is refused before."""
+"""`perdure deadletters`: output, requests to the operator, and usage errors."""
 
 import json
 from collections.abc import Callable
@@ -44,13 +44,13 @@ def redriven(status: str) -> dict[str, Any]:
     return {"conditions": [{"type": "Redriven", "status": status, "reason": "x", "message": "as WorkflowRun `r`"}]}
 
 
-def test_a_line_for_each() -> None:
+def test_each_dead_letter_is_listed_on_a_line() -> None:
     heading, line = (str(text) for text in table([letter(**redriven("False"))], PAGE))
     assert heading.split() == ["NAME", "RUN", "STEP", "ACTIVITY", "ATTEMPTS", "REDRIVEN", "FAILURE", "AGE"]
     assert line.split() == ["order-42-8-abc", "order-42", "pay", "charge", "3", "Failed", "CardDeclined", "1h"]
 
 
-def test_one_as_a_whole_with_what_to_do_next() -> None:
+def test_one_dead_letter_is_described_with_the_next_commands() -> None:
     shown = "\n".join(map(str, describe(letter(), PAGE)))
     for part in (
         '{"amount": 7}',
@@ -67,7 +67,7 @@ def test_one_as_a_whole_with_what_to_do_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["redrive"], "set either NAME or --all"),
         (["redrive", "x", "--all"], "set either NAME or --all"),
@@ -75,22 +75,22 @@ def test_one_as_a_whole_with_what_to_do_next() -> None:
         (["delete", "--older-than", "soon"], "--older-than: 'soon'"),
     ],
 )
-def test_what_is_not_clear_is_asked_for(arguments: list[str], told: str) -> None:
+def test_incomplete_usage_is_rejected(arguments: list[str], reported: str) -> None:
     done = CliRunner().invoke(build("perdure", ["deadletters"]), ["deadletters", *arguments])
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 LETTERS = "/apis/perdure.dev/v1alpha1/namespaces/shop/deadletters"
 
 
 def answered(**phases: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The status of Operations, by their target; one that is not named has none yet."""
+    """The status of Operations by their target; others have none yet."""
 
     def status(operation: dict[str, Any]) -> dict[str, Any]:
         phase = phases.get(operation["spec"]["target"]["name"])
-        told = {"type": phase, "status": "True", "reason": "RedriveSucceeded", "message": "told"}
-        return {"phase": phase, "completionTime": "2026-01-31T12:00:00Z", "conditions": [told]} if phase else {}
+        reported = {"type": phase, "status": "True", "reason": "RedriveSucceeded", "message": "told"}
+        return {"phase": phase, "completionTime": "2026-01-31T12:00:00Z", "conditions": [reported]} if phase else {}
 
     return status
 
@@ -109,7 +109,7 @@ def redrive(*arguments: str) -> Result:
     ],
     ids=["done", "one refused", "one late", "one refused, one late"],
 )
-def test_re_driving_waits_for_all_answers(server: ApiServer, phases: dict[str, str], code: int) -> None:
+def test_redrive_waits_for_all_outcomes(server: ApiServer, phases: dict[str, str], code: int) -> None:
     server.status = answered(**phases)
     done = redrive("a", "b", "a", "--timeout", "1s")
     assert done.exit_code == code
@@ -128,13 +128,13 @@ def test_re_driving_waits_for_all_answers(server: ApiServer, phases: dict[str, s
     assert ("timed out after 1s waiting for Operation `redrive-" in done.stderr) == (len(phases) < 2)
 
 
-def test_re_driving_may_only_ask(server: ApiServer) -> None:
+def test_redrive_with_no_wait_returns_after_the_request(server: ApiServer) -> None:
     done = redrive("a", "--no-wait", "-o", "name")
     assert (done.exit_code, done.stdout) == (0, "operation.perdure.dev/redrive-1\n")
     assert not server.asked
 
 
-def test_all_are_those_that_did_not_succeed_and_do_not_run(server: ApiServer) -> None:
+def test_redrive_all_selects_dead_letters_without_a_successful_or_running_redrive(server: ApiServer) -> None:
     letters = [letter(**(redriven(status) if status else {})) for status in ("", "True", "Unknown", "False")]
     for name, each in zip("abcd", letters, strict=True):
         each["metadata"]["name"] = name
@@ -147,7 +147,7 @@ def test_all_are_those_that_did_not_succeed_and_do_not_run(server: ApiServer) ->
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "There is nothing to re-drive.\n")
 
 
-def test_what_was_asked_is_told_where_the_next_cannot_be(server: ApiServer) -> None:
+def test_requests_made_before_a_failed_one_are_printed(server: ApiServer) -> None:
     server.refuses = lambda operation: operation["spec"]["target"]["name"] == "b"
     done = redrive("a", "b", "c")
     assert (done.exit_code, done.stdout) == (2, "operation.perdure.dev/redrive-1 created: deadletter.perdure.dev/a\n")

@@ -1,4 +1,4 @@
-"""Values that nest deeper than any run may carry: nothing that shows a run fails because of one."""
+"""Values nested deeper than runs may contain: no view of a run fails because of one."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def nested(levels: int) -> Any:
 
 @pytest.mark.parametrize("output", ["text", "json", "yaml"])
 @pytest.mark.parametrize("levels", [300, 950])
-def test_a_run_with_a_deep_input_is_shown(server: ApiServer, levels: int, output: str) -> None:
+def test_a_run_with_a_deeply_nested_input_is_shown(server: ApiServer, levels: int, output: str) -> None:
     run = charged_after_two_refusals().object
     run["spec"]["input"] = nested(levels)
     run["status"] = {"phase": "Failed", "message": "the input nests too deep"}

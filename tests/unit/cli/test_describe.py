@@ -1,4 +1,4 @@
-"""What `describe` shows, case by case; times are seconds since the start."""
+"""The output of `describe`, case by case; times are seconds since the start."""
 
 import json
 from datetime import timedelta
@@ -19,7 +19,7 @@ from perdure.engine.inputs import AttemptWaiting, SignalRequested
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
 
-def test_a_finished_step_tells_its_attempts_and_the_last_failure_before_success() -> None:
+def test_a_completed_step_shows_its_attempts_and_its_last_failure() -> None:
     flow = charged_after_two_refusals()
     assert plain(tree(flow.run(36), flow.page(36))) == golden("""
         STEP               STATUS       KIND                    TRIES      START  TIME
@@ -35,7 +35,7 @@ def test_a_finished_step_tells_its_attempts_and_the_last_failure_before_success(
     """)
 
 
-def test_a_completed_run_ends_with_what_can_be_done_next() -> None:
+def test_a_completed_run_ends_with_the_next_commands() -> None:
     flow = charged_after_two_refusals().at(56)
     shown = plain(describe(flow.run(), flow.page(60)))
     header, steps, hints = shown.split("\n\n")
@@ -63,7 +63,7 @@ def test_a_completed_run_ends_with_what_can_be_done_next() -> None:
     """)
 
 
-def test_the_claims_of_workspaces_are_named() -> None:
+def test_the_claims_of_workspaces_are_shown() -> None:
     claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {}}}
     workspaces = [
         {"name": "files", "volumeClaimTemplate": claim},
@@ -126,7 +126,7 @@ def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
     """)
 
 
-def test_only_logs_of_pods_that_exist_are_proposed() -> None:
+def test_log_commands_are_suggested_only_for_existing_pods() -> None:
     flow = Flow().started(1).completed(10).failed(12).started(17).failed(18, declined(non_retryable=True))
     for left, command, purpose in (
         ((1, 2), "logs order-42-5-2", "the log of the last attempt of `charge`"),
@@ -141,7 +141,7 @@ def test_only_logs_of_pods_that_exist_are_proposed() -> None:
         assert ("pods order-42-5-1, order-42-5-2 (deleted)\n" in shown) == (2 not in left)
 
 
-def test_the_log_of_a_failed_init_container_is_asked_for_by_name() -> None:
+def test_the_log_command_of_a_failed_init_container_names_it() -> None:
     failure = Failure(
         kind=FailureKind.APPLICATION,
         type="InitContainerFailed",
@@ -155,7 +155,7 @@ def test_the_log_of_a_failed_init_container_is_asked_for_by_name() -> None:
         assert "kubectl -n shop logs order-42-2-1 -c fetch" in dict(map(reversed, hints(run, flow.page())))
 
 
-def test_an_attempt_that_backs_off_tells_when_the_next_one_comes() -> None:
+def test_an_attempt_in_backoff_shows_when_the_next_one_starts() -> None:
     flow = Flow().started(1).completed(10).failed(12)
     seen = Seen(pods=frozenset({"order-42-5-1"}))
     shown = plain(describe(flow.run(13, seen), flow.page(13)))
@@ -178,7 +178,7 @@ def test_an_attempt_that_backs_off_tells_when_the_next_one_comes() -> None:
     """)
 
 
-def test_a_running_attempt_tells_its_heartbeat_and_when_it_times_out() -> None:
+def test_a_running_attempt_shows_its_heartbeat_and_timeouts() -> None:
     flow = Flow().started(1).heartbeat(4, {"picked": ["lamp"]})
     shown = plain(describe(flow.run(6), flow.page(6)))
     assert '│    heartbeat 2s ago: {"picked":["lamp"]}\n' in shown
@@ -198,7 +198,7 @@ def test_a_running_attempt_tells_its_heartbeat_and_when_it_times_out() -> None:
     assert "kubectl -n shop logs -f order-42-2-1" in shown
 
 
-def test_what_pod_and_lease_say_is_newer_than_the_status() -> None:
+def test_pod_and_lease_override_the_status() -> None:
     flow = Flow()
     sight = Sight(started=at(1), heartbeat=at(5), details={"picked": 3})
     run = flow.run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": sight}))
@@ -206,7 +206,7 @@ def test_what_pod_and_lease_say_is_newer_than_the_status() -> None:
     assert '    heartbeat 1s ago: {"picked":3}' in plain(tree(run, flow.page(6)))
 
 
-def test_a_pod_that_does_not_start_says_why() -> None:
+def test_a_pod_that_does_not_start_shows_the_reason() -> None:
     flow = Flow()
     waits_for = "container activity: ImagePullBackOff: Back-off pulling image"
     run = flow.run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": Sight(waits_for=waits_for)}))
@@ -215,7 +215,7 @@ def test_a_pod_that_does_not_start_says_why() -> None:
     assert "kubectl -n shop describe pod order-42-2-1" in shown
 
 
-def test_an_attempt_that_waits_for_a_limit_points_to_it() -> None:
+def test_an_attempt_that_waits_for_a_limit_shows_it() -> None:
     reason = "WorkflowLimit `licenses` has room for 5 holders"
     waiting = AttemptWaiting(scheduled_event_id=2, attempt=1, reason=reason, queued=True, worth_telling=True)
     flow = Flow().at(1, waiting)
@@ -224,13 +224,13 @@ def test_an_attempt_that_waits_for_a_limit_points_to_it() -> None:
     assert "kubectl -n shop get workflowlimits.perdure.dev licenses -o yaml" in shown
 
 
-def test_a_backoff_that_is_over_is_not_shown_as_one_although_the_status_still_says_so() -> None:
+def test_an_expired_backoff_in_the_status_is_not_shown() -> None:
     flow = Flow().started(1).completed(10).failed(12)
     assert flow.status["pendingActivities"][0]["state"] == "BackingOff"
     assert flow.run(17).steps[1].state == "Scheduled"
 
 
-def test_steps_that_a_timeout_of_the_run_cut_off_are_stopped() -> None:
+def test_steps_open_when_the_run_times_out_are_stopped() -> None:
     flow = Flow(timeout=timedelta(seconds=20)).started(1).at(20)
     seen = Seen(pods=frozenset({"order-42-2-1", "order-42-2-3"}))
     shown = plain(describe(flow.run(seen=seen), flow.page(30)))
@@ -240,7 +240,7 @@ def test_steps_that_a_timeout_of_the_run_cut_off_are_stopped() -> None:
     assert "  Timeout: workflow timeout: the runTimeout of 20s has passed" in shown
 
 
-def test_a_run_nobody_has_seen_points_to_the_operator() -> None:
+def test_a_run_without_a_status_suggests_checking_the_operator() -> None:
     flow = Flow()
     flow.status = {}
     shown = plain(describe(flow.run(), flow.page(5)))
@@ -249,7 +249,7 @@ def test_a_run_nobody_has_seen_points_to_the_operator() -> None:
     assert "Steps" not in shown
 
 
-def test_a_paused_run_offers_once_to_let_it_go_on() -> None:
+def test_a_paused_run_suggests_unpausing_once() -> None:
     flow = Flow().started(1)
     paused = read_run({**flow.object, "status": {**flow.object["status"], "phase": "Paused"}}, now=at(1))
     found = hints(paused, flow.page(1))
@@ -257,7 +257,7 @@ def test_a_paused_run_offers_once_to_let_it_go_on() -> None:
     assert not [command for _, command in found if "kubectl" in command and "create" in command]
 
 
-def test_ascii_and_clock_times_and_the_name_of_the_plugin() -> None:
+def test_output_options_and_the_name_of_the_plugin_are_applied() -> None:
     flow = charged_after_two_refusals()
     page = flow.page(36, glyphs=ASCII, iso=True, program="kubectl perdure", context="prod")
     shown = plain(describe(flow.run(36), page))
@@ -269,7 +269,7 @@ def test_ascii_and_clock_times_and_the_name_of_the_plugin() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_tree_keeps_to_the_width_of_the_terminal(width: int) -> None:
+def test_the_tree_fits_the_width_of_the_terminal(width: int) -> None:
     names = [f"a-step-with-quite-a-long-name-{i}" for i in range(3)]
     steps = "".join(f"- {{name: {name}, activity: {{name: an-activity-with-a-long-name}}}}\n" for name in names)
     activity = "{name: an-activity-with-a-long-name, startToCloseTimeout: 5m, container: {image: shop}}"
@@ -279,14 +279,14 @@ def test_the_tree_keeps_to_the_width_of_the_terminal(width: int) -> None:
     assert any("…" in line.plain for line in lines)
 
 
-def test_what_a_program_printed_cannot_move_the_cursor() -> None:
+def test_control_characters_are_escaped() -> None:
     flow = Flow().started(1).completed(10).failed(12, declined("\x1b[2Jgone\r\n\u202eevil", non_retryable=True))
     shown = plain(describe(flow.run(), flow.page()))
     assert "CardDeclined: ?[2Jgone ?evil" in shown
     assert "\x1b" not in shown
 
 
-def test_data_uses_the_names_of_the_api_and_leaves_values_of_users_as_they_are() -> None:
+def test_structured_output_uses_api_names_and_keeps_user_values() -> None:
     flow = Flow(input={"items": [], "amount": None, "some_key": ""}).started(1).heartbeat(4, {"done_so_far": None})
     data = as_data(flow.run(6), flow.page(6))
     assert data["input"] == {"items": [], "amount": None, "some_key": ""}
@@ -317,7 +317,7 @@ def test_data_uses_the_names_of_the_api_and_leaves_values_of_users_as_they_are()
     ],
     ids=["another state", "unknown words", "odd values"],
 )
-def test_a_status_of_another_version_is_shown_as_far_as_it_is_understood(status: dict[str, object]) -> None:
+def test_a_status_of_another_version_is_shown_as_far_as_possible(status: dict[str, object]) -> None:
     flow = Flow()
     run = read_run({**flow.object, "status": status}, now=at(1))
     assert str(status["phase"]) in plain(describe(run, flow.page(1)))
@@ -334,14 +334,14 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_is_understood(status:
         ("StartDelayed", "perdure wait -n shop order-42"),
     ],
 )
-def test_a_run_that_does_not_start_points_to_what_it_waits_for(reason: str, command: str) -> None:
+def test_a_pending_run_suggests_checking_what_it_waits_for(reason: str, command: str) -> None:
     condition = {"type": "Succeeded", "status": "Unknown", "reason": reason, "message": "`order-41` goes first"}
     obj = {**Flow().object, "status": {"phase": "Pending", "conditions": [condition]}}
     first, *_ = hints(read_run(obj, now=at(1)), Flow().page(1))
     assert first[1] == command
 
 
-def test_an_awaited_signal_is_in_the_status_and_proposed_as_a_command() -> None:
+def test_an_awaited_signal_is_shown_and_suggested_as_a_command() -> None:
     flow = Flow("steps:\n- {name: approve, waitForSignal: {name: approved, timeout: 1h}}", input={})
     (condition,) = flow.status["conditions"]
     assert condition["message"] == "waits for signal `approved` (step `approve`, until 2026-01-01T13:00:00Z)"
@@ -355,7 +355,7 @@ def test_an_awaited_signal_is_in_the_status_and_proposed_as_a_command() -> None:
     assert (flow.status["awaitedSignals"], flow.status["conditions"][0]["message"]) == ([], "")
 
 
-def test_a_signal_that_many_steps_wait_for_is_proposed_once_and_its_time_told_in_seconds() -> None:
+def test_a_signal_awaited_by_many_steps_is_suggested_once_with_its_timeout() -> None:
     steps = """
     steps:
     - {name: each, forEach: {items: "${lists.range(5)}"}, call: {block: ask}}
@@ -369,7 +369,7 @@ def test_a_signal_that_many_steps_wait_for_is_proposed_once_and_its_time_told_in
     assert commands == [f"perdure signal -n shop order-42 --name {name}" for name in ("approved", "refused")]
 
 
-def test_the_log_is_not_repeated_where_the_message_has_it() -> None:
+def test_a_log_contained_in_the_message_is_not_repeated() -> None:
     log = "no disk\n  is left"
     message = f"container activity failed (exit code 3):\n{log}"
     failure = Failure(

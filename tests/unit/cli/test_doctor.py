@@ -1,4 +1,4 @@
-"""`perdure doctor`: each check passes where all is well, and fails with what to do where it is not."""
+"""`perdure doctor`: each check passes on a healthy cluster, and otherwise fails with a remedy."""
 
 import json
 from datetime import timedelta
@@ -108,7 +108,7 @@ def with_condition(kind: str, status: str, reason: str, message: str = "", **fie
 
 
 @pytest.mark.usefixtures("healthy")
-def test_a_line_for_each_check_of_a_healthy_cluster() -> None:
+def test_each_check_of_a_healthy_cluster_is_a_line() -> None:
     done = run()
     assert done.exit_code == 0, done.output + repr(done.exception)
     lines = done.stdout.splitlines()
@@ -122,7 +122,7 @@ def test_every_kind_is_checked() -> None:
     assert {file.stem.removeprefix("perdure.dev_") for file in crds.glob("*.yaml")} == PLURALS
 
 
-def test_a_failed_check_shows_what_to_do_and_the_status_is_1(healthy: ApiServer) -> None:
+def test_a_failed_check_shows_its_remedy_and_exits_with_1(healthy: ApiServer) -> None:
     healthy.answers[DEPLOYMENTS] = items()
     done = run()
     assert done.exit_code == 1
@@ -229,7 +229,7 @@ def test_no_cluster_is_an_error(healthy: ApiServer) -> None:
         ),
     ],
 )
-def test_a_problem_is_found(healthy: ApiServer, path: str, answer: Any, expected: str, part: str) -> None:
+def test_each_problem_is_found(healthy: ApiServer, path: str, answer: Any, expected: str, part: str) -> None:
     healthy.answers[path] = answer
     check, _, result = expected.partition(": ")
     finding = findings()[check]
@@ -238,7 +238,7 @@ def test_a_problem_is_found(healthy: ApiServer, path: str, answer: Any, expected
     assert bool(finding.get("fix")) == (result != "OK")
 
 
-def test_why_the_pods_of_the_operator_are_not_ready(healthy: ApiServer) -> None:
+def test_the_reason_why_operator_pods_are_not_ready_is_shown(healthy: ApiServer) -> None:
     waiting = {"name": "operator", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     homeless = with_condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
     healthy.answers[DEPLOYMENTS] = items(deployment(ready=0))
@@ -258,7 +258,9 @@ def test_why_the_pods_of_the_operator_are_not_ready(healthy: ApiServer) -> None:
         (("create", "operations"), "Warning", "You can read, but not create operations in namespace `shop`"),
     ],
 )
-def test_what_the_caller_may_not_do(healthy: ApiServer, denied: tuple[str, str], result: str, part: str) -> None:
+def test_missing_permissions_of_the_caller_are_shown(
+    healthy: ApiServer, denied: tuple[str, str], result: str, part: str
+) -> None:
     def permits(spec: Json) -> bool:
         attributes = spec["resourceAttributes"]
         return "user" in spec or (attributes["verb"], attributes["resource"]) != denied
@@ -269,7 +271,7 @@ def test_what_the_caller_may_not_do(healthy: ApiServer, denied: tuple[str, str],
     assert found["Operator permissions"]["result"] == "OK"
 
 
-def test_what_the_operator_may_not_do(healthy: ApiServer) -> None:
+def test_missing_permissions_of_the_operator_are_shown(healthy: ApiServer) -> None:
     def permits(spec: Json) -> bool:
         attributes = spec["resourceAttributes"]
         is_operator = spec.get("user") == "system:serviceaccount:perdure-system:perdure"
@@ -301,7 +303,7 @@ def test_without_permission_a_result_is_unknown(healthy: ApiServer, path: str, c
         ("a,b", "", "the namespaces `a`, `b`"),
     ],
 )
-def test_all_namespaces(healthy: ApiServer, watched: str, excluded: str, served: str) -> None:
+def test_all_namespaces_can_be_checked(healthy: ApiServer, watched: str, excluded: str, served: str) -> None:
     def permits(spec: Json) -> bool:
         attributes = spec["resourceAttributes"]
         return "user" in spec or attributes["verb"] != "delete" or attributes["namespace"] == "shop"
@@ -318,7 +320,7 @@ def test_all_namespaces(healthy: ApiServer, watched: str, excluded: str, served:
 
 
 @pytest.mark.usefixtures("healthy")
-def test_the_clock_of_this_machine() -> None:
+def test_clock_skew_is_reported() -> None:
     token = clock.source.set(lambda: _NOW() + timedelta(minutes=5))
     try:
         finding = findings()["Clocks"]
@@ -333,7 +335,7 @@ _NOW = clock.source.get()
 
 
 @pytest.mark.usefixtures("healthy")
-def test_version_shows_what_is_installed() -> None:
+def test_version_shows_the_installed_versions() -> None:
     def call(*options: str) -> Result:
         return CliRunner().invoke(build("perdure", ["version", "doctor"]), ["version", *options], prog_name="perdure")
 

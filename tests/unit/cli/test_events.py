@@ -1,4 +1,4 @@
-"""What `history` shows."""
+"""The output of `history`."""
 
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from perdure.engine import events as ev
 from unit.cli.flow import Flow, charged_after_two_refusals, golden, plain
 
 
-def test_each_event_is_a_line_with_what_tells_most() -> None:
+def test_each_event_is_a_line_with_its_main_attributes() -> None:
     flow = charged_after_two_refusals().at(56)
     assert plain(view.table(flow.status["history"]["events"], flow.page())) == golden("""
         ID  TIME  EVENT                       ATTRIBUTES
@@ -27,7 +27,7 @@ def test_each_event_is_a_line_with_what_tells_most() -> None:
     """)
 
 
-def test_details_are_every_attribute() -> None:
+def test_details_show_every_attribute() -> None:
     flow = Flow()
     assert plain(view.table(flow.status["history"]["events"][1:], flow.page(), detailed=True)) == golden("""
         ID  TIME  EVENT
@@ -41,7 +41,7 @@ def test_details_are_every_attribute() -> None:
     """)
 
 
-def test_an_event_of_a_newer_version_is_shown_all_the_same() -> None:
+def test_an_event_of_a_newer_version_is_shown() -> None:
     event = {
         "eventId": 1,
         "eventTime": "2026-01-01T12:00:00Z",
@@ -52,13 +52,13 @@ def test_an_event_of_a_newer_version_is_shown_all_the_same() -> None:
     assert plain(view.table([event], Flow().page())).endswith("WorkflowExecutionTransmuted  of v2  n 3")
 
 
-@pytest.mark.parametrize("ids", [[2, 3], [1, 3], [1, 2, 2]], ids=["the beginning", "one between", "one is there twice"])
-def test_a_history_with_a_gap_is_not_shown_as_whole(ids: list[int]) -> None:
+@pytest.mark.parametrize("ids", [[2, 3], [1, 3], [1, 2, 2]], ids=["the beginning", "one between", "a duplicate event"])
+def test_a_history_with_a_gap_is_an_error(ids: list[int]) -> None:
     with pytest.raises(view.GapError, match="is missing"):
         view.check([{"eventId": number} for number in ids])
 
 
-def test_every_type_of_event_has_a_line_of_its_own() -> None:
+def test_every_event_type_has_its_own_format() -> None:
     assert {kind.__name__ for kind in get_args(ev.AnyEvent)} == TOLD
 
 
@@ -160,11 +160,11 @@ def test_every_type_of_event_has_a_line_of_its_own() -> None:
     ],
     ids=lambda given: given["eventType"] if isinstance(given, dict) else "",
 )
-def test_an_event_tells_what_matters_of_it(event: dict[str, Any], line: str) -> None:
+def test_an_event_is_formatted_with_its_main_attributes(event: dict[str, Any], line: str) -> None:
     assert short({"eventId": 1, "eventTime": "2026-01-01T12:00:00Z", **event}) == line
 
 
-def test_durations_are_written_as_in_manifests_wherever_they_stand() -> None:
+def test_nested_durations_have_the_format_of_manifests() -> None:
     assert readable("retryPolicy", {"initialInterval": "PT4S", "maximumAttempts": 3}) == (
         '{"initialInterval":"4s","maximumAttempts":3}'
     )

@@ -28,7 +28,7 @@ def test_the_topics_are_the_kinds_and_all_reasons() -> None:
 
 
 @pytest.mark.parametrize("kind", ["wfr", "workflowruns", "WorkflowRun"])
-def test_a_kind_has_several_names(kind: str) -> None:
+def test_a_kind_can_be_named_in_several_ways(kind: str) -> None:
     assert explain(f"{kind}.spec.input").stdout.splitlines()[:2] == ["KIND:   WorkflowRun", "FIELD:  spec.input <any>"]
 
 
@@ -39,7 +39,7 @@ def test_a_field_of_a_list_is_shown_with_its_type_and_its_fields() -> None:
     assert explain("workflow.spec.activities.startToCloseTimeout").stdout.splitlines()[1].endswith("<string>")
 
 
-def test_a_reason_is_found_in_any_case_with_what_it_means_for_each_kind() -> None:
+def test_a_reason_is_case_insensitive_and_explained_for_each_kind() -> None:
     text = explain("noworker").stdout
     assert "NoWorker: reason of a condition\n" in text
     assert "NoWorker: reason of an Event\n" in text
@@ -54,7 +54,7 @@ def test_a_reason_is_found_in_any_case_with_what_it_means_for_each_kind() -> Non
         ("zzz", "pass a kind, the path of a field, or a reason"),
     ],
 )
-def test_what_does_not_exist_is_named(topic: str, said: str) -> None:
+def test_an_unknown_topic_is_named(topic: str, said: str) -> None:
     done = explain(topic)
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr

@@ -1,4 +1,4 @@
-"""Options of kubectl that every verb takes, completion, and the verbs of other tools."""
+"""Options of kubectl that every verb accepts, completion, and the verbs of other tools."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from unit.cli.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
 
 
-def test_flags_can_stand_anywhere() -> None:
+def test_global_flags_can_precede_the_verb() -> None:
     assert verb_first(["--as", "ada", "-n", "shop", "--server=http://a", "list", "-o", "json"]) == [
         *("list", "--as", "ada", "-n", "shop", "--server=http://a", "-o", "json")
     ]
@@ -49,12 +49,12 @@ def test_an_invalid_flag_is_named(arguments: list[str]) -> None:
     assert (done.exit_code, arguments[0] in done.stderr) == (2, True)
 
 
-def test_every_flag_is_listed_and_of_no_verb_already() -> None:
+def test_every_global_flag_is_listed_and_unique() -> None:
     listed = call("options").stdout
     assert all(f"{flag.name} {flag.metavar}".strip() in listed for flag in GLOBAL)
 
 
-def test_a_kubeconfig_is_chosen(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kubeconfig_can_be_selected(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answers[RUNS] = items()
     chosen = os.environ["KUBECONFIG"]
     monkeypatch.setenv("KUBECONFIG", "/no/such/file")
@@ -70,14 +70,14 @@ def test_the_version_is_an_option_too() -> None:
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
-def test_the_verbs_of_other_tools_are_answered(name: str) -> None:
+def test_verbs_of_other_tools_get_a_suggestion(name: str) -> None:
     assert name not in VERBS
     done = call(name, "x", program="kubectl perdure")
     assert done.exit_code == 2
     assert f"there is no command `{name}`; {OTHER_NAMES[name].format(program='kubectl perdure')}" in done.stderr
 
 
-def test_a_misspelled_verb_is_answered() -> None:
+def test_a_misspelled_verb_gets_a_suggestion() -> None:
     assert "Did you mean 'describe'?" in call("descibe", "x").stderr
 
 

@@ -29,7 +29,7 @@ def member(name: str, ago: float, *members: str) -> dict[str, Any]:
     return made
 
 
-def test_a_line_for_each_operator_with_its_shards(server: ApiServer) -> None:
+def test_each_operator_is_listed_with_its_shards(server: ApiServer) -> None:
     live = ("op-1", "op-2")
     server.answers[PATH] = {
         "metadata": {},
@@ -47,13 +47,13 @@ def test_a_line_for_each_operator_with_its_shards(server: ApiServer) -> None:
     assert all("(expired)" not in line for line in (first, second))
 
 
-def test_json_has_the_same(server: ApiServer) -> None:
+def test_json_has_the_same_content(server: ApiServer) -> None:
     server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, "op-1")]}
     (found,) = json.loads(run("-o", "json").stdout)
     assert (found["operator"], found["shards"], found["expired"], found["members"]) == ("op-1", 64, False, ["op-1"])
 
 
-def test_the_owner_of_a_workflow(server: ApiServer) -> None:
+def test_the_owner_of_a_workflow_is_shown(server: ApiServer) -> None:
     live = ("op-1", "op-2")
     expired = member("op-3", 65, *live, "op-3")
     server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, *live), member("op-2", 0, *live), expired]}
@@ -66,13 +66,13 @@ def test_the_owner_of_a_workflow(server: ApiServer) -> None:
         assert shard_of("shop", f"order/{number}") in shards_of(operator, live)
 
 
-def test_a_workflow_without_its_namespace_is_refused() -> None:
+def test_a_workflow_without_its_namespace_is_rejected() -> None:
     done = run("--owner-of", "order-7")
     assert done.exit_code == 2
     assert "NAMESPACE/WORKFLOW_ID" in done.output
 
 
-def test_no_operators_share_the_work(server: ApiServer) -> None:
+def test_a_missing_fleet_is_reported(server: ApiServer) -> None:
     server.answers["/api/v1/namespaces/perdure-system"] = {"metadata": {"name": "perdure-system"}}
     server.answers[PATH] = {"metadata": {}, "items": []}
     done = run()

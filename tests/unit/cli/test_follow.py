@@ -1,4 +1,4 @@
-"""What `wait` and `list` show."""
+"""The output of `wait` and `list`."""
 
 from perdure.cli.view.changes import changes
 from perdure.cli.view.follow import window
@@ -8,12 +8,12 @@ from unit.cli.flow import Flow, charged_after_two_refusals, declined, golden, pl
 
 def test_each_change_is_a_line() -> None:
     flow, before = Flow(), None
-    told: list[str] = []
+    reported: list[str] = []
 
     def look(offset: float) -> None:
         nonlocal before
         after = flow.run(offset)
-        told.extend(changes(before, after, flow.page(offset)))
+        reported.extend(changes(before, after, flow.page(offset)))
         before = after
 
     look(0)
@@ -26,7 +26,7 @@ def test_each_change_is_a_line() -> None:
     look(12)
     flow.failed(16, declined(non_retryable=True))
     look(16)
-    assert "\n".join(told) == golden("""
+    assert "\n".join(reported) == golden("""
         +0s ◔ reserve Scheduled: attempt 1 waits for its pod
         +0s ● order-42 Running
         +1s ● reserve Running
@@ -39,7 +39,7 @@ def test_each_change_is_a_line() -> None:
     """)
 
 
-def test_a_long_run_is_shown_where_something_happens() -> None:
+def test_a_long_run_is_shown_around_its_open_steps() -> None:
     steps = "".join(f"- {{name: nap-{i:02}, sleep: {{duration: 1s}}}}\n" for i in range(30))
     flow = Flow(f"steps:\n{steps}")
     for second in range(1, 16):
@@ -60,12 +60,12 @@ def test_a_long_run_is_shown_where_something_happens() -> None:
     """)
 
 
-def test_a_short_run_is_shown_whole() -> None:
+def test_a_short_run_is_shown_completely() -> None:
     flow = Flow()
     assert len(window(flow.run(), flow.page(), 24)) == 7
 
 
-def test_runs_are_a_table_that_programs_can_read() -> None:
+def test_runs_are_listed_as_a_machine_readable_table() -> None:
     done = charged_after_two_refusals().at(56)
     new = Flow(name="new")
     new.status = {}

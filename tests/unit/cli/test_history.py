@@ -29,7 +29,7 @@ def as_stored(flow: Flow, version: int) -> dict[str, Any]:
     return stored
 
 
-def test_the_newest_event_comes_first_if_that_is_wanted(server: ApiServer) -> None:
+def test_events_can_be_listed_newest_first(server: ApiServer) -> None:
     flow = charged_after_two_refusals()
     server.answers[RUN] = flow.object
     inorder = ids(history())

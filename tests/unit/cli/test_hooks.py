@@ -1,4 +1,4 @@
-"""The hooks of a step, and what people should decide, in `perdure describe`."""
+"""The hooks of a step, and messages of approvals, in `perdure describe`."""
 
 from unit.cli.flow import Flow, golden
 from unit.cli.test_steps import steps
@@ -19,7 +19,7 @@ steps:
 """
 
 
-def test_hooks_stand_in_their_step() -> None:
+def test_hooks_are_shown_inside_their_step() -> None:
     flow = Flow(HOOKED).started(1).completed(2).started(3).completed(4).started(5)
     assert steps(flow) == golden("""
         STEP           STATUS       KIND           TRIES  START  TIME

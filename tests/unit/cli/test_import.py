@@ -31,18 +31,18 @@ def test_a_complete_import_prints_manifests(tmp_path: Path) -> None:
     assert yaml.safe_load(result.stdout)["kind"] == "WorkflowRun"
 
 
-def test_standard_input_is_a_file() -> None:
+def test_standard_input_is_accepted() -> None:
     assert invoke("argo", "-", stdin=GOOD).exit_code == 0
 
 
-def test_what_is_missing_is_reported_and_the_rest_printed() -> None:
+def test_fields_without_a_counterpart_are_reported_and_the_rest_is_printed() -> None:
     result = invoke("argo", "-", stdin=f"{GOOD}---{BAD}")
     assert result.exit_code == 1
     assert "Not imported: Workflow/bad: spec.templates[0].metrics: has no counterpart" in result.stderr
     assert [each["metadata"]["name"] for each in yaml.safe_load_all(result.stdout)] == ["good", "bad"]
 
 
-def test_a_strict_import_prints_nothing_if_something_is_missing() -> None:
+def test_a_strict_import_prints_nothing_if_a_field_has_no_counterpart() -> None:
     result = invoke("argo", "-", "--strict", stdin=BAD)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "nothing was written" in result.stderr

@@ -59,9 +59,7 @@ def test_a_server_dry_run_validates_and_creates_nothing(server: ApiServer) -> No
         (["--dry-run", "maybe"], "is not one of"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_is_requested(
-    server: ApiServer, options: list[str], said: str
-) -> None:
+def test_invalid_options_are_rejected_before_any_request(server: ApiServer, options: list[str], said: str) -> None:
     done = start(*options)
     assert (done.exit_code, server.asked, server.created) == (2, [], [])
     assert said in " ".join(done.stderr.split())
@@ -107,7 +105,7 @@ def test_logs_of_a_run_that_takes_too_long_end_with_its_timeout(server: ApiServe
         {"schema": {"type": "object", "properties": {"version": {"type": "string"}, "count": {"type": "integer"}}}},
     ],
 )
-def test_a_parameter_stays_a_text_if_the_workflow_declares_a_text(server: ApiServer, declared: dict[str, Any]) -> None:
+def test_a_parameter_is_a_string_if_the_workflow_declares_a_string(server: ApiServer, declared: dict[str, Any]) -> None:
     server.answers[WORKFLOW] = {**DEFINITION, "spec": {**DEFINITION["spec"], "input": declared}}
     parameters = ("-p", "version=1.10", "-p", "count=2", "-p", "other=1.10", "-p", 'quoted="7"')
     assert start("--no-wait", *parameters).exit_code == 0

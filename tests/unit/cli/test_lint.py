@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> None:
+def test_a_finding_has_file_line_path_severity_and_remedy(folder: Path) -> None:
     assert folder.exists()
     done = call("-f", ".")
     assert done.exit_code == 1
@@ -78,7 +78,7 @@ def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> N
     ]
 
 
-def test_programs_read_json(folder: Path) -> None:
+def test_findings_can_be_printed_as_json(folder: Path) -> None:
     assert folder.exists()
     answer = json.loads(call("-f", "good.yaml", "-f", "deep/bad.yml", "-o", "json").stdout)
     assert (answer["objects"], answer["errors"], answer["warnings"], answer["unreadable"]) == (3, 1, 1, [])
@@ -93,12 +93,12 @@ def test_programs_read_json(folder: Path) -> None:
     }
 
 
-def test_standard_input_is_a_file_too() -> None:
+def test_standard_input_is_accepted() -> None:
     assert call("-f", "-", given=GOOD).exit_code == 0
     assert "standard input:16:7: Error" in call("-f", "-", given=BAD).stdout
 
 
-def test_warnings_count_where_that_is_asked_for() -> None:
+def test_warnings_fail_with_strict() -> None:
     assert call("-f", "-", given=WARNED).exit_code == 0
     assert call("-f", "-", "--strict", given=WARNED).exit_code == 1
     assert call("-f", "-", "--strict", given=GOOD).exit_code == 0
@@ -108,14 +108,14 @@ def test_warnings_count_where_that_is_asked_for() -> None:
     ("name", "want"),
     [("nowhere.yaml", "cannot be read: No such file"), ("notes.txt", "is not valid YAML"), ("scenario.yaml", None)],
 )
-def test_what_cannot_be_read_is_trouble(folder: Path, name: str, want: str | None) -> None:
+def test_an_unreadable_file_has_exit_code_2(folder: Path, name: str, want: str | None) -> None:
     assert folder.exists()
     done = call("-f", name, "-f", "good.yaml")
     assert done.exit_code == (2 if want else 1)
     assert (want or "") in done.stderr
 
 
-def test_files_without_anything_to_check_are_trouble() -> None:
+def test_files_without_perdure_objects_have_exit_code_2() -> None:
     done = call("-f", "-", given="apiVersion: v1\nkind: ConfigMap\n")
     assert done.exit_code == 2
     assert "there is nothing to check" in done.stderr
@@ -135,14 +135,14 @@ def test_files_without_anything_to_check_are_trouble() -> None:
         ("metadata: {}\n", 1, "must be a manifest, with `apiVersion: perdure.dev/v1alpha1` and a `kind`"),
     ],
 )
-def test_what_is_no_manifest_is_told_with_its_line(text: str, line: int, want: str) -> None:
+def test_an_invalid_manifest_is_reported_with_its_line(text: str, line: int, want: str) -> None:
     done = call("-f", "-", given=text)
     assert done.exit_code == 1
     assert done.stdout.startswith(f"standard input:{line}:")
     assert want in done.stdout
 
 
-def test_a_key_that_kubectl_reads_otherwise_is_warned_of_with_what_it_becomes() -> None:
+def test_a_key_that_kubectl_converts_causes_a_warning_with_its_value() -> None:
     text = GOOD.replace("steps:", "steps:\n  - {name: note, set: {y: 1, 'n': 2, true: 3}}")
     done = call("-f", "-", given=text)
     assert (
@@ -154,7 +154,7 @@ def test_a_key_that_kubectl_reads_otherwise_is_warned_of_with_what_it_becomes() 
     assert call("-f", "-", given=text.replace(", true: 3", "")).exit_code == 0
 
 
-def test_a_merge_key_is_no_key_twice_and_what_it_brings_has_a_line() -> None:
+def test_a_merge_key_is_not_a_duplicate_and_merged_fields_have_a_line() -> None:
     text = GOOD.replace("name: nap, sleep", "<<: &base {needs: [nap2]}, needs: [], name: nap, sleep")
     assert call("-f", "-", given=text).exit_code == 0
     text = GOOD.replace("name: nap, sleep", "<<: &base {needs: [nap2]}, name: nap, sleep")
@@ -210,7 +210,7 @@ spec:
         ),
     ],
 )
-def test_a_schedule_is_judged_as_its_condition_ready_does(
+def test_findings_of_a_schedule_match_its_ready_condition(
     tmp_path: Path, spec: str, want: list[tuple[str, str, str]]
 ) -> None:
     (tmp_path / "all.yaml").write_text(GOOD + "---" + SCHEDULE.replace("SPEC", spec))
@@ -220,7 +220,7 @@ def test_a_schedule_is_judged_as_its_condition_ready_does(
         if each.subject == "Schedule/nightly"
     ]
     assert [each[:2] for each in found] == [each[:2] for each in want]
-    assert all(part in told for (_, _, told), (_, _, part) in zip(found, want, strict=True)), found
+    assert all(part in reported for (_, _, reported), (_, _, part) in zip(found, want, strict=True)), found
 
 
 def test_search_attributes_of_runs_and_schedules_are_checked() -> None:
@@ -277,7 +277,7 @@ spec: {exponential: {}}
 """
 
 
-def test_one_run_reports_every_mistake() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     answer = json.loads(call("-f", "-", "-o", "json", given=BROKEN).stdout)
     found = {(each["object"], each["path"], each["message"]) for each in answer["findings"]}
     want = {
@@ -314,13 +314,13 @@ def test_one_run_reports_every_mistake() -> None:
     assert extra == set()
 
 
-def test_times_that_were_left_out_are_not_missed() -> None:
+def test_an_invalid_cron_line_is_not_also_reported_as_missing() -> None:
     template = "workflowRunTemplate: {spec: {inline: {steps: [{name: a, set: {x: 1}}]}}}"
     given = (
         f"apiVersion: perdure.dev/v1alpha1\nkind: Schedule\nmetadata: {{name: a}}\nspec: {{cron: [soon], {template}}}\n"
     )
-    told = json.loads(call("-f", "-", "-o", "json", given=given).stdout)["findings"]
-    assert [(each["path"], each["severity"]) for each in told] == [("spec.cron[0]", "Error")]
+    reported = json.loads(call("-f", "-", "-o", "json", given=given).stdout)["findings"]
+    assert [(each["path"], each["severity"]) for each in reported] == [("spec.cron[0]", "Error")]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_times_that_were_left_out_are_not_missed() -> None:
         ("[]", "spec"),
     ],
 )
-def test_a_manifest_of_any_shape_is_judged(spec: str, want: str) -> None:
+def test_a_manifest_of_any_shape_gets_findings(spec: str, want: str) -> None:
     given = f"apiVersion: perdure.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: odd}}\nspec: {spec}\n"
     done = call("-f", "-", "-o", "json", given=given)
     assert done.exit_code == 1, done.output
@@ -376,7 +376,7 @@ spec:
 """
 
 
-def test_signals_that_are_awaited_under_another_name_are_reported() -> None:
+def test_signals_awaited_under_another_name_are_reported() -> None:
     answer = json.loads(call("-f", "-", "-o", "json", given=SIGNALS).stdout)
     found = {(each["object"], each["path"]): each["message"] for each in answer["findings"]}
     assert found["Workflow/waiting", "spec.steps[1]"].startswith("reads `signals.aproved`, but a step waits for")
@@ -398,8 +398,8 @@ def test_labels_of_a_template_are_checked() -> None:
         f"spec: {{cron: ['@daily'], workflowRunTemplate: {template}}}\n"
     )
     done = call("-f", "-", "-o", "json", given=given)
-    told = [(each["path"], each["message"].split(" must")[0]) for each in json.loads(done.stdout)["findings"]]
-    assert sorted(told) == [
+    reported = [(each["path"], each["message"].split(" must")[0]) for each in json.loads(done.stdout)["findings"]]
+    assert sorted(reported) == [
         ("spec.workflowRunTemplate.metadata.annotations", "`-bad`"),
         ("spec.workflowRunTemplate.metadata.labels", "`x y`"),
         ("spec.workflowRunTemplate.metadata.labels", 'the value of `team`, "a b",'),
@@ -413,7 +413,7 @@ def test_the_items_of_a_list_are_checked() -> None:
     assert (found["object"], found["path"], found["line"]) == ("Workflow/bad", "spec.steps[1].activity.name", 20)
 
 
-def test_a_finding_deep_in_a_value_does_not_fill_its_message_with_the_path() -> None:
+def test_a_long_path_in_a_finding_is_truncated() -> None:
     deep = "{a: " * 150 + "1" + "}" * 150
     done = call("-f", "-", given=GOOD.replace("sleep: {duration: 1s}", f"set: {{x: {deep}}}"))
     [line, _] = done.stdout.splitlines()

@@ -35,7 +35,7 @@ def test_the_phases_are_those_of_the_api() -> None:
     ],
     ids=["all", "one", "no operator has seen it", "two", "none"],
 )
-def test_runs_are_chosen_by_phase(phases: set[str], shown: list[dict[str, object]]) -> None:
+def test_runs_are_filtered_by_phase(phases: set[str], shown: list[dict[str, object]]) -> None:
     chosen = Chosen(phases=frozenset(phases))
     assert [run for run in (NEW, PAUSED, FAILED) if chosen.takes(run, clock.now())] == shown
 
@@ -106,7 +106,7 @@ def test_each_change_is_a_line_in_the_columns_of_the_table(server: ApiServer) ->
     assert "watch is forbidden" in done.stderr
 
 
-def test_a_run_that_is_not_chosen_any_more_is_shown_once(server: ApiServer) -> None:
+def test_a_run_that_no_longer_matches_is_shown_once(server: ApiServer) -> None:
     watched(
         server,
         [a_run("first", "Running")],
@@ -121,14 +121,14 @@ def test_a_run_that_is_not_chosen_any_more_is_shown_once(server: ApiServer) -> N
     assert lines[1:] == [["first", "Running", "0/2"], ["first", "Failed", "0/2"], ["other", "Running", "0/2"]]
 
 
-def test_a_broken_connection_is_not_the_end(server: ApiServer) -> None:
+def test_a_watch_continues_after_a_broken_connection(server: ApiServer) -> None:
     watched(server, [], (503, {"message": "no leader"}), [("ADDED", a_run("first", "Running"))])
     lines, done = watch("--limit", "1")
     assert lines == [["NAME", "PHASE", "PROGRESS"], ["first", "Running", "0/2"]]
     assert "no leader); try again later; still watching" in done.stderr
 
 
-def test_a_watch_is_text() -> None:
+def test_a_watch_supports_only_text_output() -> None:
     done = CliRunner().invoke(build("perdure", ["list", "version"]), ["list", "--watch", "-o", "json"])
     assert done.exit_code == 2
     assert "shows text only" in done.stderr
@@ -143,7 +143,7 @@ def listed(*options: str) -> list[str]:
     return [line.removeprefix("workflowrun.perdure.dev/") for line in done.stdout.splitlines()]
 
 
-def test_runs_are_chosen_by_being_open_and_by_age_and_listed_in_both_orders(server: ApiServer) -> None:
+def test_runs_are_filtered_by_open_and_age_and_sorted_in_both_orders(server: ApiServer) -> None:
     now = clock.now()
 
     def aged(name: str, phase: str, hours: int) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def test_runs_are_chosen_by_being_open_and_by_age_and_listed_in_both_orders(serv
         (["--watch", "--reverse"], "leave out --reverse"),
     ],
 )
-def test_choices_that_exclude_each_other_are_refused(server: ApiServer, options: list[str], said: str) -> None:
+def test_mutually_exclusive_options_are_rejected(server: ApiServer, options: list[str], said: str) -> None:
     done = CliRunner().invoke(build("perdure", ["list", "version"]), ["list", *options])
     assert (done.exit_code, server.asked) == (2, [])
     assert said in " ".join(done.stderr.split())

@@ -1,4 +1,4 @@
-"""What pods and Leases tell of attempts."""
+"""Live data of attempts from pods and Leases."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ def pod(status: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": NAME, "uid": "p"}, "spec": {"nodeName": "node-1"}, "status": status}
 
 
-def test_a_running_pod_and_its_lease_tell_start_and_heartbeat() -> None:
+def test_start_and_heartbeat_are_read_from_pod_and_lease() -> None:
     running = {"name": "activity", "state": {"running": {"startedAt": "2026-01-01T12:00:02Z"}}}
     lease = {
         "metadata": {"name": NAME, "annotations": {"perdure.dev/heartbeat-details": '{"picked": 3}'}},
@@ -25,27 +25,27 @@ def test_a_running_pod_and_its_lease_tell_start_and_heartbeat() -> None:
     assert seen.sights == {NAME: Sight(started=at(2), heartbeat=at(5), details={"picked": 3})}
 
 
-def test_a_pod_that_waits_says_for_what() -> None:
+def test_a_waiting_pod_has_the_reason() -> None:
     waiting = {"name": "activity", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     seen = see(Flow().object, [pod({"phase": "Pending", "containerStatuses": [waiting]})], [])
     assert seen.sights[NAME].waits_for == "container activity: ImagePullBackOff: no such image"
 
 
-def test_why_a_pod_could_not_be_made_is_told_until_it_is_there() -> None:
+def test_the_reason_for_a_missing_pod_is_shown_until_it_exists() -> None:
     note = "Step charge: no pod for attempt 1 yet: exceeded quota"
     events = [{"related": {"kind": "Pod", "name": NAME}, "message": note}, {"message": "of an older operator"}]
     assert see(Flow().object, [], [], events).sights == {NAME: Sight(waits_for=note)}
     assert see(Flow().object, [pod({"phase": "Pending"})], [], events).sights[NAME].waits_for == "ContainerCreating"
 
 
-def test_pods_of_other_attempts_are_only_known_to_exist() -> None:
+def test_only_the_existence_of_pods_of_other_attempts_is_recorded() -> None:
     other = {**pod({}), "metadata": {"name": "order-42-2-9", "uid": "p"}}
     seen = see(Flow().object, [other], [])
     assert seen.pods == {"order-42-2-9"}
     assert seen.sights == {}
 
 
-def test_a_pod_that_is_being_deleted_does_not_count_as_there() -> None:
+def test_a_terminating_pod_does_not_count_as_existing() -> None:
     leaving = pod({"phase": "Running"})
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
     assert see(Flow().object, [leaving], []).pods == frozenset()
@@ -61,7 +61,7 @@ def child(name: str, created: str, *, event: int = 7, **status: str) -> dict[str
     return {"metadata": {"name": name, "creationTimestamp": created, "annotations": annotations}, "status": status}
 
 
-def test_of_a_childs_chain_the_newest_run_is_shown() -> None:
+def test_the_newest_run_of_the_chain_of_a_child_is_shown() -> None:
     first = child("order-42-7", "2026-01-01T12:00:01Z", phase="ContinuedAsNew", completionTime="2026-01-01T12:00:02Z")
     second = child("order-42-7-2", "2026-01-01T12:00:01Z", phase="Running", progress="1/3")
     other = child("order-42-8", "2026-01-01T12:00:03Z", event=8)

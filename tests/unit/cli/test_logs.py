@@ -55,7 +55,7 @@ def logs(*options: str) -> tuple[int, list[str], str]:
 
 @pytest.fixture
 def shop(server: ApiServer) -> ApiServer:
-    """Reserved at the second attempt, charged at the third; the first pod of each step is gone."""
+    """Reserved at the second attempt, charged at the third; the first pod of each step is deleted."""
     server.answers |= {
         RUN: charged_after_two_refusals().object,
         PODS: items(
@@ -74,7 +74,7 @@ def asked(server: ApiServer, name: str) -> list[dict[str, list[str]]]:
     return [query for path, query in server.asked if path == f"{PODS}/{name}/log"]
 
 
-def test_each_line_says_step_and_attempt_and_the_oldest_attempt_comes_first(shop: ApiServer) -> None:
+def test_each_line_has_step_and_attempt_with_the_oldest_attempt_first(shop: ApiServer) -> None:
     code, out, err = logs()
     assert code == 0
     assert out == [
@@ -98,14 +98,15 @@ def test_each_line_says_step_and_attempt_and_the_oldest_attempt_comes_first(shop
         (["--step", "reserve"], ["reserve#2: picked the lamp"]),
         (["--attempt", "3", "--grep", "y[e]s"], ["charge#3: the bank: yes"]),
         (["--failed", "--grep", "no$"], ["charge#2: the bank: no"]),
+        (["--step", "reserve", "--no-prefix"], ["picked the lamp"]),
         (["--step", "reserve", "--timestamps"], ["reserve#2: 2026-01-01T12:00:01.000000000Z picked the lamp"]),
     ],
 )
-def test_what_is_wanted_can_be_chosen(options: list[str], shown: list[str]) -> None:
+def test_logs_can_be_filtered(options: list[str], shown: list[str]) -> None:
     assert logs(*options)[:2] == (0, shown)
 
 
-def test_since_and_tail_are_asked_of_the_node(shop: ApiServer) -> None:
+def test_since_and_tail_are_passed_to_the_api_server(shop: ApiServer) -> None:
     assert logs("--step", "reserve", "--since", "10m", "--tail", "5")[0] == 0
     (query,) = asked(shop, "order-42-2-2")
     assert query["sinceSeconds"] == ["600"]
@@ -113,31 +114,33 @@ def test_since_and_tail_are_asked_of_the_node(shop: ApiServer) -> None:
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_step_that_does_not_exist_is_told_with_those_that_do() -> None:
+def test_a_missing_step_is_reported_with_the_existing_ones() -> None:
     code, _, err = logs("--step", "chrage")
     assert code == 2
     assert "has no step `chrage`; its steps are `reserve`, `charge`, `change-of-mind`, `done`" in err
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_bad_pattern_is_refused() -> None:
+def test_an_invalid_pattern_is_rejected() -> None:
     code, _, err = logs("--grep", "(")
     assert code == 2
     assert "--grep" in err
 
 
-def test_where_all_pods_are_gone_that_is_the_answer(shop: ApiServer) -> None:
+def test_deleted_pods_are_reported(shop: ApiServer) -> None:
     shop.answers[PODS] = items()
     code, out, err = logs("--step", "reserve")
     assert (code, out) == (1, [])
-    assert err.splitlines() == [
+    *gone, hint = err.splitlines()
+    assert gone == [
         "reserve#1: pod order-42-2-1 was deleted, and its log with it",
         "reserve#2: pod order-42-2-2 was deleted, and its log with it",
-        "`podRetention` of an activity sets how long its pods are kept",
     ]
+    assert "`artifacts.archiveLogs` of an activity stores the logs" in hint
+    assert "`podRetention` sets how long its pods are kept" in hint
 
 
-def test_a_pod_that_has_not_started_and_a_run_without_pods_are_told(server: ApiServer) -> None:
+def test_pending_pods_and_missing_pods_are_reported(server: ApiServer) -> None:
     server.answers |= {RUN: Flow().object, PODS: items(pod("reserve", 2, 1, WAITING, phase="Pending"))}
     code, _, err = logs()
     assert code == 1
@@ -146,7 +149,7 @@ def test_a_pod_that_has_not_started_and_a_run_without_pods_are_told(server: ApiS
     assert logs() == (1, [], "no step of `order-42` has started a pod\n")
 
 
-def test_a_log_that_its_node_does_not_give_keeps_no_other_from_being_shown(shop: ApiServer) -> None:
+def test_an_unavailable_log_does_not_prevent_showing_others(shop: ApiServer) -> None:
     shop.answers[f"{PODS}/order-42-5-2/log"] = (502, {"kind": "Status", "message": "node-1 does not respond"})
     code, out, err = logs()
     assert code == 0
@@ -155,7 +158,7 @@ def test_a_log_that_its_node_does_not_give_keeps_no_other_from_being_shown(shop:
     assert "charge#2: the log cannot be read" in err
 
 
-def test_an_init_container_that_failed_speaks_for_the_attempt(server: ApiServer) -> None:
+def test_the_log_of_a_failed_init_container_is_shown(server: ApiServer) -> None:
     failed = pod("reserve", 2, 1, WAITING, phase="Failed", initContainerStatuses=[{"name": "setup", "state": BROKEN}])
     server.answers |= {RUN: Flow().started(1).object, PODS: items(failed)}
     server.answers[f"{PODS}/order-42-2-1/log"] = Log(line(1, "no such file"))
@@ -176,8 +179,8 @@ def test_children_are_shown_by_their_names(server: ApiServer) -> None:
     assert logs()[:2] == (1, [])
 
 
-def test_following_goes_on_with_new_pods_and_after_a_break_until_the_run_ends(server: ApiServer) -> None:
-    """The first stream breaks after two lines of the same moment; they come again with the rest, and are shown once."""
+def test_following_continues_with_new_pods_and_after_a_disconnect_until_the_run_ends(server: ApiServer) -> None:
+    """The first stream breaks after two lines of the same time; they are sent again with the rest, and shown once."""
     flow = Flow().started(1)
     looks: Iterator[Any] = iter([flow.object, flow.object, flow.completed(3).object, flow.object])
     end = declined_at_once(flow)
@@ -204,16 +207,16 @@ def declined_at_once(flow: Flow) -> dict[str, Any]:
     return flow.failed(5, declined(non_retryable=True)).object
 
 
-# What is known without a cluster
+# Without a cluster
 
 
-def test_the_pod_of_an_open_attempt_is_not_taken_for_gone() -> None:
+def test_the_missing_pod_of_an_open_attempt_is_not_reported_as_deleted() -> None:
     assert list(gone(Flow().run(), [])) == []
     backing_off = Flow().started(1).completed(2, "R-1").failed(3)
     assert [(log.step, log.attempt) for log in gone(backing_off.run(), [])] == [("reserve", 1), ("charge", 1)]
 
 
-def test_steps_are_chosen_with_what_is_in_them() -> None:
+def test_a_step_filter_includes_nested_steps() -> None:
     found = logs_of(
         Flow().run(), [pod(step, 2, 1, DONE) for step in ("rooms[3]", "rooms[13]", "roomservice", "a/rooms")]
     )
@@ -221,11 +224,22 @@ def test_steps_are_chosen_with_what_is_in_them() -> None:
     assert taken == ["rooms[3]", "rooms[13]", "a/rooms"]
 
 
-def test_a_pod_that_says_nothing_of_an_attempt_is_left_out() -> None:
+def test_each_container_of_an_activity_has_a_log() -> None:
+    several = pod("sum", 2, 1, RUNS_NOW)
+    several["spec"]["containers"].append({**several["spec"]["containers"][1], "name": "fetch"})
+    several["status"]["containerStatuses"].append({"name": "fetch", "state": BROKEN})
+    found = logs_of(Flow().run(), [several])
+    assert [(log.title(), log.container, log.ended, log.failed) for log in found] == [
+        ("sum#1/activity", "activity", False, False),
+        ("sum#1/fetch", "fetch", True, True),
+    ]
+
+
+def test_a_pod_without_attempt_annotations_is_ignored() -> None:
     assert logs_of(Flow().run(), [{"metadata": {"name": "stranger"}}, {}]) == []
 
 
-def test_lines_without_a_time_are_shown_as_they_are() -> None:
+def test_lines_without_a_timestamp_are_unchanged() -> None:
     lines = Lines(timestamps=True, pattern=None)
     assert lines.take(b"unable to retrieve container logs") == "unable to retrieve container logs"
     assert lines.take(b"2026-01-01T12:00:01.5Z") == "2026-01-01T12:00:01.5Z "

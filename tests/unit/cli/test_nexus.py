@@ -1,4 +1,4 @@
-"""What the command shows of the Nexus operations of a run of code."""
+"""Nexus operations of a run of code, as the command line shows them."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ def data_of(run: Coded) -> list[dict[str, Any]]:
     return pending
 
 
-def test_an_operation_whose_calls_fail_tells_attempt_failure_and_next_attempt() -> None:
+def test_an_operation_with_failed_calls_shows_attempt_failure_and_next_attempt() -> None:
     run = scheduled(schedule_to_close_timeout=timedelta(seconds=60))
     answer(run, OperationOutcome.ATTEMPT_FAILED, 1, failure=BUSY)
     assert steps_of(run) == golden("""
@@ -77,7 +77,7 @@ def test_an_operation_waits_for_its_handler_when_its_next_attempt_is_due() -> No
     assert (pending["state"], pending["attempt"], "nextAttemptTime" in pending) == ("Scheduled", 2, False)
 
 
-def test_an_operation_that_its_handler_has_started_runs() -> None:
+def test_an_operation_started_by_its_handler_is_running() -> None:
     run = started(scheduled(start_to_close_timeout=timedelta(seconds=30)), 2)
     assert steps_of(run).splitlines()[1:] == [
         "└─ invoices.charge  ● Running  nexus billing  1      +0s    2s",
@@ -95,7 +95,7 @@ def test_an_operation_that_its_handler_has_started_runs() -> None:
     """) in shown(run)
 
 
-def test_a_request_to_cancel_an_operation_tells_its_own_attempts() -> None:
+def test_a_cancellation_of_an_operation_shows_its_own_attempts() -> None:
     run = scheduled()
     run.signal(seconds=1)
     run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5), seconds=1)
@@ -123,7 +123,7 @@ def test_a_request_to_cancel_an_operation_tells_its_own_attempts() -> None:
         (OperationOutcome.CANCELED, "Cancelled", {"failure": BOOM}),
     ],
 )
-def test_an_operation_that_has_ended_is_a_step_and_pends_no_more(
+def test_a_completed_operation_is_a_step_and_not_pending(
     outcome: OperationOutcome, state: str, said: dict[str, Any]
 ) -> None:
     run = scheduled()
@@ -135,7 +135,7 @@ def test_an_operation_that_has_ended_is_a_step_and_pends_no_more(
     assert "Pending Nexus operations" not in shown(run)
 
 
-def test_an_operation_goes_on_after_the_run_if_it_has_started_and_is_cut_off_if_not() -> None:
+def test_only_a_started_operation_continues_after_the_run() -> None:
     run = Coded.begin()
     run.decide(schedule(), schedule("op-2"))
     started(run, 1)
@@ -149,7 +149,7 @@ def test_an_operation_goes_on_after_the_run_if_it_has_started_and_is_cut_off_if_
     assert data_of(run) == []
 
 
-def test_an_operation_that_is_open_since_before_the_events_that_are_there_is_a_step_too() -> None:
+def test_an_operation_scheduled_in_sealed_events_is_a_step() -> None:
     run = Coded.begin()
     run.decide(schedule(), schedule("op-2"))
     sealed = object_of(run)
@@ -167,7 +167,7 @@ def test_the_secret_of_an_operation_is_not_shown() -> None:
     assert "op-1" not in shown(run) + str(as_data(seen(run), page(run)))
 
 
-def test_a_status_with_operations_that_cannot_be_read_is_shown_without_them() -> None:
+def test_unreadable_operations_in_a_status_are_omitted() -> None:
     run = scheduled()
     damaged = object_of(run)
     damaged["status"]["state"]["operations"] = {"5": {"endpoint": 7}, "6": "?"}

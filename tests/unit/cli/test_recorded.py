@@ -1,4 +1,4 @@
-"""What `describe` shows of runs as a cluster had them."""
+"""The output of `describe` for runs recorded on a cluster."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def recorded(name: str) -> dict[str, Any]:
     return obj
 
 
-def test_a_run_with_children_branches_a_catch_and_a_handler() -> None:
+def test_a_recorded_run_with_children_branches_catch_and_handler_is_shown() -> None:
     run = read_run(recorded("whole"), now=PAGE.now)
     shown = plain(describe(run, PAGE))
     assert shown[shown.index("Steps") : shown.index("\n\nWhat next")] == golden("""
@@ -50,7 +50,7 @@ def test_a_run_with_children_branches_a_catch_and_a_handler() -> None:
     assert data["steps"][1]["steps"][0]["state"] == "Cancelled"
 
 
-def test_a_run_whose_time_was_up() -> None:
+def test_a_recorded_run_that_timed_out_is_shown() -> None:
     shown = plain(describe(read_run(recorded("parent"), now=PAGE.now), PAGE))
     assert shown[shown.index("Steps") : shown.index("\n\nWhat next")] == golden("""
         Steps
@@ -68,7 +68,7 @@ def test_a_run_whose_time_was_up() -> None:
 
 
 @pytest.mark.parametrize("name", [file.stem for file in sorted(RECORDED.iterdir())])
-def test_every_event_fits_its_line(name: str) -> None:
+def test_every_recorded_event_fits_its_line(name: str) -> None:
     events = recorded(name)["status"]["history"]["events"]
     check(events)
     lines = table(events, PAGE)
@@ -78,7 +78,7 @@ def test_every_event_fits_its_line(name: str) -> None:
 
 @pytest.mark.parametrize("cut", [("state",), ("history",), ("definition", "state"), ("conditions",), ("phase",)])
 @pytest.mark.parametrize("name", ["whole", "parent"])
-def test_a_status_with_a_part_missing_is_shown_as_far_as_it_goes(name: str, cut: tuple[str, ...]) -> None:
+def test_an_incomplete_status_is_shown_as_far_as_possible(name: str, cut: tuple[str, ...]) -> None:
     obj = recorded(name)
     for part in cut:
         obj["status"].pop(part, None)

@@ -1,4 +1,4 @@
-"""`perdure retry`, `rerun`, `stop` and `start -p`: what they ask for."""
+"""`perdure retry`, `rerun`, `stop` and `start -p`: their requests."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ def call(*arguments: str) -> Any:
 
 
 def asked(server: ApiServer, *arguments: str) -> dict[str, Any]:
-    """The spec of the object that a command makes."""
+    """The spec of the object that a command creates."""
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     spec: dict[str, Any] = server.created[-1]["spec"]
@@ -44,7 +44,7 @@ def test_retry_and_stop_are_operations(server: ApiServer, arguments: list[str], 
 
 @pytest.fixture
 def ran(server: ApiServer) -> ApiServer:
-    """A run that may be done again."""
+    """A run that can be repeated."""
     server.answers[RUN] = {
         "metadata": {
             "name": "order-42",
@@ -63,7 +63,7 @@ def ran(server: ApiServer) -> ApiServer:
     return server
 
 
-def test_a_rerun_has_the_spec_and_the_own_labels_of_the_other_run(ran: ApiServer) -> None:
+def test_a_rerun_has_the_spec_and_the_user_labels_of_the_original(ran: ApiServer) -> None:
     spec = asked(ran, "rerun", "order-42", "--no-wait")
     assert spec == {"workflow": {"name": "order"}, "workflowId": "A-1", "input": {"id": "A-1", "amount": 3}}
     assert ran.created[-1]["metadata"]["labels"] == {"team": "shop"}
@@ -77,7 +77,7 @@ def test_the_input_of_a_rerun_can_be_changed(ran: ApiServer) -> None:
     assert asked(ran, "rerun", "order-42", "--input", "[7]", "--no-wait")["input"] == [7]
 
 
-def test_parameters_are_json_or_else_text(server: ApiServer) -> None:
+def test_parameters_are_json_or_text(server: ApiServer) -> None:
     given = ["-p", "n=3", "-p", "name=ada", "-p", 'list=["a"]', "-p", "id=007", "-p", "e==", "-p", 'text="3"']
     spec = asked(server, "start", "order", "--input", '{"n": 1, "kept": true}', *given, "--no-wait")
     assert json.loads(json.dumps(spec["input"])) == {
@@ -102,7 +102,7 @@ def test_parameters_are_json_or_else_text(server: ApiServer) -> None:
         (["rerun"], "set either NAME or --workflow-id"),
     ],
 )
-def test_wrong_usage_names_the_option(arguments: list[str], said: str) -> None:
+def test_invalid_usage_names_the_option(arguments: list[str], said: str) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())

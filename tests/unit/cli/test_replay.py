@@ -1,4 +1,4 @@
-"""Histories that definitions still lead to, or not."""
+"""Replay of histories by definitions that still match them, or no longer do."""
 
 import json
 
@@ -34,7 +34,7 @@ def check(flow: Flow, definition: str = ORDER) -> Difference | str | None:
     ],
     ids=["completed", "open", "failed", "just started"],
 )
-def test_the_definition_that_made_a_history_replays_it(flow: Flow) -> None:
+def test_the_original_definition_replays_its_history(flow: Flow) -> None:
     assert check(flow) is None
 
 
@@ -55,7 +55,7 @@ def test_the_first_difference_is_shown_side_by_side() -> None:
     """)
 
 
-def test_a_definition_that_goes_on_after_the_history_differs_there() -> None:
+def test_a_definition_that_continues_after_the_history_differs_at_its_end() -> None:
     definition = "steps: [{name: done, return: {output: 1}}]"
     flow = Flow(definition)
     flow.status["history"]["events"].pop()
@@ -65,7 +65,7 @@ def test_a_definition_that_goes_on_after_the_history_differs_there() -> None:
     assert "history:    has ended" in plain(list(show(found, flow.page())))
 
 
-def test_a_step_that_is_gone_leaves_the_definition_with_nothing_to_ask_for() -> None:
+def test_a_removed_step_is_a_difference_at_its_event() -> None:
     flow = charged_after_two_refusals()
     found = check(flow, ORDER.replace("- {name: change-of-mind, sleep: {duration: 30s}}\n", ""))
     assert isinstance(found, Difference)
@@ -80,7 +80,7 @@ def test_a_step_that_is_gone_leaves_the_definition_with_nothing_to_ask_for() -> 
         ("steps: [{name: a, nap: 3}]", "spec|unknown field|steps"),
     ],
 )
-def test_a_definition_that_cannot_be_run_says_why(definition: str, want: str) -> None:
+def test_an_invalid_definition_is_reported_with_the_reason(definition: str, want: str) -> None:
     with_it = read_manifest(manifest(definition), "w.yaml", "")
     found = replay(recorded(Flow()), with_it, name=None, namespace=None)
     assert isinstance(found, str)
@@ -96,19 +96,19 @@ def test_a_history_with_a_gap_is_not_replayed() -> None:
     assert "expected event 2, got 3" in found
 
 
-def test_among_several_workflows_the_one_of_the_history_is_taken() -> None:
+def test_the_workflow_of_the_history_is_selected_among_several() -> None:
     other = manifest("steps: [{name: a, return: {}}]").replace("order-flow", "other")
     both = f"{other}---\n{manifest(ORDER)}"
     assert read_manifest(both, "w.yaml", "order-flow")["metadata"]["name"] == "order-flow"
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"events": [{"eventType": "X"}]}', '{"events": []}', "3"])
-def test_what_is_no_history_is_told_with_how_to_write_one(content: str) -> None:
+def test_a_file_that_is_not_a_history_is_rejected_with_the_command_to_write_one(content: str) -> None:
     with pytest.raises(CliError, match="history --output json"):
         read_history(content, "h.json")
 
 
 @pytest.mark.parametrize("content", ["", "kind: Pod", "a: [", "kind: WorkflowRun\nspec: {workflow: {name: x}}"])
-def test_what_has_no_definition_is_told(content: str) -> None:
+def test_a_manifest_without_a_definition_is_rejected(content: str) -> None:
     with pytest.raises(CliError, match=r"w\.yaml"):
         read_manifest(content, "w.yaml", "")

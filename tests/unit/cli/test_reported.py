@@ -39,7 +39,7 @@ def test_without_events_there_is_no_title() -> None:
     assert shown() == []
 
 
-def test_describe_shows_the_events_of_the_run_if_it_may_read_them(server: ApiServer) -> None:
+def test_describe_shows_events_of_the_run_if_permitted(server: ApiServer) -> None:
     def describe() -> str:
         done = CliRunner().invoke(build("perdure", ["describe", "version"]), ["describe", "order-42"])
         assert done.exit_code == 0, done.stderr

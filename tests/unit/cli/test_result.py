@@ -50,7 +50,7 @@ def test_an_object_is_printed_as_json(server: ApiServer) -> None:
         ("Cancelled", {}, "Error: the run `order` ended as Cancelled\n"),
     ],
 )
-def test_a_run_that_does_not_complete_has_no_output(
+def test_a_run_that_does_not_complete_has_no_result(
     server: ApiServer, phase: str, status: dict[str, Any], said: str
 ) -> None:
     server.answers[f"{RUNS}/order"] = run("order", phase, **status)
@@ -58,13 +58,13 @@ def test_a_run_that_does_not_complete_has_no_output(
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
 
 
-def test_it_waits_until_the_run_ends(server: ApiServer) -> None:
+def test_result_waits_until_the_run_closes(server: ApiServer) -> None:
     looks = iter([run("order", "Running"), run("order", "Running"), run("order", "Completed", output=7)])
     server.answers[f"{RUNS}/order"] = lambda: next(looks)
     assert result().stdout == "7\n"
 
 
-def test_the_result_is_that_of_the_last_run_of_the_chain(server: ApiServer) -> None:
+def test_the_result_comes_from_the_last_run_of_the_chain(server: ApiServer) -> None:
     last = {
         "eventId": 1,
         "eventType": "WorkflowExecutionContinuedAsNew",

@@ -23,13 +23,13 @@ def preview(tmp_path: Path, text: str, *options: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_as_json_the_waits_are_seconds(tmp_path: Path) -> None:
+def test_waits_are_seconds_in_json(tmp_path: Path) -> None:
     code, out, _ = preview(tmp_path, POLICY, "--count", "8", "-o", "json")
     assert code == 0
     assert json.loads(out) == [10, 20, 40, 80, 160, 240, 300, 300]
 
 
-def test_as_text_they_are_durations_and_the_limit_is_told(tmp_path: Path) -> None:
+def test_waits_are_durations_in_text_followed_by_the_limit(tmp_path: Path) -> None:
     code, out, _ = preview(tmp_path, POLICY, "--count", "4")
     assert code == 0
     assert out.splitlines() == ["10s", "20s", "40s", "1m20s", "# retries 5 times"]
@@ -49,7 +49,7 @@ def test_as_text_they_are_durations_and_the_limit_is_told(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_the_limits_in_words(tmp_path: Path, spec: str, limit: str) -> None:
+def test_limits_are_described_in_text(tmp_path: Path, spec: str, limit: str) -> None:
     text = f"kind: RetryPolicy\nmetadata: {{name: x}}\nspec:\n  {spec}\n"
     assert preview(tmp_path, text)[1].splitlines()[-1] == f"# {limit}"
 
@@ -60,7 +60,7 @@ def test_a_fraction_of_a_second_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "told"),
+    ("text", "options", "reported"),
     [
         ("kind: Workflow", (), "has no RetryPolicy"),
         ("kind: RetryPolicy\nspec: {cloudScheduler: {retryCount: 6}}", (), "spec.cloudScheduler.retryCount"),
@@ -69,7 +69,7 @@ def test_a_fraction_of_a_second_is_kept(tmp_path: Path) -> None:
         (POLICY, ("standard",), "set either NAME or --file"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(tmp_path: Path, text: str, options: tuple[str, ...], told: str) -> None:
+def test_an_error_is_one_sentence(tmp_path: Path, text: str, options: tuple[str, ...], reported: str) -> None:
     code, _, err = preview(tmp_path, text, *options)
     assert code == 2
-    assert told.removeprefix("spec.") in err
+    assert reported.removeprefix("spec.") in err

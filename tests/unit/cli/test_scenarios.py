@@ -1,4 +1,4 @@
-"""How files are read."""
+"""Reading of scenario files."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ RUN += "  inline: {steps: [{name: a, return: {output: '${input}'}}]}\n"
     ("key", "read"),
     [("on", "true"), ("yes", "true"), ("n", "false"), ("Y", "true"), ("TRUE", "true"), ("1", "1"), ("0x1f", "31")],
 )
-def test_a_key_that_is_no_text_is_read_as_kubectl_does(tmp_path: Path, key: str, read: str) -> None:
+def test_a_key_that_is_not_a_string_is_converted_as_by_kubectl(tmp_path: Path, key: str, read: str) -> None:
     (tmp_path / "run.yaml").write_text(RUN % key)
     _, report = play([str(tmp_path / "run.yaml")], None)
     assert report.output == {read: 3}
 
 
 @pytest.mark.parametrize(("value", "read"), [("y", True), ("N", False), ("on", True), ("'y'", "y"), ("=", "=")])
-def test_a_value_is_read_as_kubectl_does(tmp_path: Path, value: str, read: object) -> None:
+def test_a_value_is_read_as_by_kubectl(tmp_path: Path, value: str, read: object) -> None:
     (tmp_path / "values.yaml").write_text(f"value: {value}\n")
     assert read_documents(str(tmp_path / "values.yaml")) == [{"value": read}]
 
@@ -37,14 +37,14 @@ def test_a_value_is_read_as_kubectl_does(tmp_path: Path, value: str, read: objec
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_what_kubectl_does_not_read_is_told(tmp_path: Path, text: str, want: str) -> None:
+def test_yaml_that_kubectl_rejects_is_rejected(tmp_path: Path, text: str, want: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(BadFileError, match=want):
         read_documents(str(tmp_path / "bad.yaml"))
 
 
 @pytest.mark.parametrize("key", ["'on'", '"n"', "next"])
-def test_a_key_that_is_text_is_taken(tmp_path: Path, key: str) -> None:
+def test_a_string_key_is_accepted(tmp_path: Path, key: str) -> None:
     (tmp_path / "run.yaml").write_text(RUN % key)
     _, report = play([str(tmp_path / "run.yaml")], None)
     assert report.output == {key.strip("'\""): 3}

@@ -126,7 +126,7 @@ def changed(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return copy
 
 
-def test_what_a_shell_evaluates_in_a_cron_job_stays_its_own() -> None:
+def test_shell_variables_of_a_cron_job_are_escaped() -> None:
     container = {
         "name": "main",
         "image": "report:1",
@@ -270,7 +270,9 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
         ),
     ],
 )
-def test_what_has_no_equivalent_is_refused_by_name(manifest: dict[str, Any], path: str, value: Any, want: str) -> None:
+def test_a_field_without_an_equivalent_is_rejected_by_name(
+    manifest: dict[str, Any], path: str, value: Any, want: str
+) -> None:
     code, _, error = run(changed(manifest, path, value))
     assert code == 2
     assert want in " ".join(error.split())
@@ -296,7 +298,7 @@ def test_a_range_of_temporal_without_an_end_is_its_start(ranges: list[dict[str, 
 
 @pytest.mark.parametrize("field", ["second", "minute", "hour", "dayOfMonth", "month", "dayOfWeek"])
 @pytest.mark.parametrize("empty", [[], None])
-def test_a_field_of_ranges_that_is_empty_matches_nothing_in_temporal_and_is_refused(
+def test_an_empty_range_field_is_rejected_because_it_matches_nothing_in_temporal(
     field: str, empty: list[Any] | None
 ) -> None:
     calendar = {**TEMPORAL["schedule"]["spec"]["structuredCalendar"][0], field: empty}
@@ -306,18 +308,18 @@ def test_a_field_of_ranges_that_is_empty_matches_nothing_in_temporal_and_is_refu
         assert f"schedule.spec.{place}[0].{field}: is empty, which matches nothing" in error
 
 
-def test_a_calendar_of_texts_has_the_defaults_of_temporal() -> None:
-    told = {"second": "0", "minute": "0", "hour": "0", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*"}
+def test_a_string_calendar_has_the_defaults_of_temporal() -> None:
+    reported = {"second": "0", "minute": "0", "hour": "0", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*"}
     manifest = changed(TEMPORAL, "schedule.spec.structuredCalendar", [])
     manifest = changed(manifest, "schedule.spec.calendar", [{"hour": "6", "minute": ""}, {}])
     manifest = changed(manifest, "schedule.spec.excludeCalendar", [{"month": "12", "year": "2026", "comment": "c"}])
     _, (schedule,), error = run(manifest)
-    assert schedule["spec"]["calendars"] == [told | {"hour": "6"}, told], error
-    assert schedule["spec"]["exclude"] == [told | {"month": "12", "year": "2026", "comment": "c"}]
+    assert schedule["spec"]["calendars"] == [reported | {"hour": "6"}, reported], error
+    assert schedule["spec"]["exclude"] == [reported | {"month": "12", "year": "2026", "comment": "c"}]
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where something stands in a manifest."""
+    """All paths in a manifest."""
     yield path
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in entries:
@@ -333,21 +335,21 @@ ODD = st.recursive(
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_what_is_damaged_is_refused_in_a_sentence(data: st.DataObject) -> None:
+def test_a_damaged_manifest_is_rejected_with_one_sentence(data: st.DataObject) -> None:
     manifest = json.loads(json.dumps(data.draw(st.sampled_from([CRON_JOB, CRON_WORKFLOW, TEMPORAL, WRITTEN]))))
     for _ in range(data.draw(st.integers(1, 2))):
         *parents, last = data.draw(st.sampled_from(list(places(manifest))[1:]))
         at = functools.reduce(operator.getitem, parents, manifest)
         at[last] = data.draw(ODD)
-    told, made = "", []
+    reported, made = "", []
     try:
         made = convert(manifest, "f.json")
     except CliError as error:
-        told = str(error)
-    assert told.startswith("f.json: ") if told else list(yaml.safe_load_all(yaml.safe_dump_all(made)))
+        reported = str(error)
+    assert reported.startswith("f.json: ") if reported else list(yaml.safe_load_all(yaml.safe_dump_all(made)))
 
 
-def test_a_list_is_taken_apart(tmp_path: Path) -> None:
+def test_each_object_of_a_list_is_imported(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [CRON_JOB, CRON_WORKFLOW]}))
     result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", str(file)])
@@ -366,7 +368,7 @@ def test_a_list_is_taken_apart(tmp_path: Path) -> None:
         ("@daily", ["@daily"]),
     ],
 )
-def test_a_line_with_both_days_becomes_two(line: str, want: list[str]) -> None:
+def test_a_cron_line_with_both_day_fields_becomes_two_lines(line: str, want: list[str]) -> None:
     manifest = changed(CRON_JOB, "spec.schedule", line)
     del manifest["spec"]["timeZone"]
     code, made, error = run(manifest)
@@ -377,23 +379,23 @@ def test_a_line_with_both_days_becomes_two(line: str, want: list[str]) -> None:
     assert schedule["spec"]["cron"] == want
 
 
-def test_argo_stops_at_the_first_failure_where_we_pause() -> None:
+def test_a_stop_strategy_of_argo_becomes_pause_on_failure() -> None:
     _, (schedule,), error = run(changed(CRON_WORKFLOW, "spec.stopStrategy", {"expression": "cronworkflow.failed >= 1"}))
     assert schedule["spec"]["pauseOnFailure"] is True, error
 
 
 @pytest.mark.parametrize(("number", "want"), [(600, "10m"), (3600, "1h"), (90_061, "1d1h1m1s"), (5, "10s")])
-def test_a_duration_is_told_in_the_largest_units(number: int, want: str) -> None:
+def test_durations_use_the_largest_units(number: int, want: str) -> None:
     _, made, error = run(changed(CRON_JOB, "spec.startingDeadlineSeconds", number))
     assert made[-1]["spec"]["catchupWindow"] == want, error
 
 
-def test_no_jitter_is_left_out() -> None:
+def test_zero_jitter_is_omitted() -> None:
     _, (schedule,), error = run(changed(TEMPORAL, "schedule.spec.jitter", "0s"))
     assert "jitter" not in schedule["spec"], error
 
 
-def test_the_id_of_temporal_becomes_the_name_and_another_may_be_given() -> None:
+def test_the_schedule_id_becomes_the_name_unless_another_is_given() -> None:
     assert run(changed(TEMPORAL, "scheduleId", "Reports/By Night_1"))[1][0]["metadata"]["name"] == "reports-by-night-1"
     without = changed(TEMPORAL, "scheduleId", None)
     _, (schedule,), error = run(without, "--name", "nightly")
@@ -408,12 +410,12 @@ def test_the_id_of_temporal_becomes_the_name_and_another_may_be_given() -> None:
     assert schedule["spec"]["workflowRunTemplate"]["spec"]["workflow"]["name"] == "other"
 
 
-def test_one_name_is_not_given_to_several() -> None:
+def test_one_name_for_several_schedules_is_rejected() -> None:
     code, _, error = run({"apiVersion": "v1", "kind": "List", "items": [CRON_JOB, CRON_WORKFLOW]}, "--name", "a")
     assert (code, "the same name" in error) == (2, True)
 
 
-def test_a_file_that_is_not_there_is_told_of_without_scenarios() -> None:
+def test_a_missing_file_is_reported_without_mentioning_scenarios() -> None:
     result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", "nope.yaml"])
     assert result.exit_code == 2
     assert "scenario" not in result.stderr

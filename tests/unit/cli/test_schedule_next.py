@@ -30,7 +30,7 @@ def run(*arguments: str, given: str | None = None) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_next_prints_pairs_for_programs(file: str) -> None:
+def test_next_prints_pairs_as_json(file: str) -> None:
     code, out, _ = run("-f", file, "--after", "2026-03-28", "--count", "2", "-o", "json")
     assert code == 0
     assert json.loads(out) == [
@@ -68,7 +68,7 @@ def test_next_notes_the_days_on_which_clocks_change() -> None:
     assert "does not exist" not in run("-f", "-", "--after", "2026-03-29", "--count", "1", given=own)[1]
 
 
-def test_next_says_that_a_schedule_is_paused(file: str) -> None:
+def test_next_notes_that_a_schedule_is_paused(file: str) -> None:
     paused = MANIFEST.replace("spec:", "spec:\n  paused: true", 1)
     code, out, error = run("-f", "-", "--after", "2026-06-10", "--count", "1", "-o", "json", given=paused)
     assert (code, len(json.loads(out))) == (0, 1)
@@ -95,14 +95,14 @@ def test_next_after_the_end_is_an_empty_list(file: str) -> None:
     ("cron", "want"),
     [('["0 0 30 2 *"]', "No time matches within the next 40 years"), ("[]", "when an Operation triggers them")],
 )
-def test_next_says_why_there_is_none(cron: str, want: str) -> None:
+def test_next_without_times_shows_the_reason(cron: str, want: str) -> None:
     given = MANIFEST.replace('["30 2 * * *"]', cron).replace("  endTime: 2026-10-26T12:00:00Z\n", "")
     code, out, error = run("-f", "-", given=given)
     assert (code, out) == (1, "")
     assert want in error
 
 
-def test_jitter_of_a_file_goes_by_its_namespace() -> None:
+def test_jitter_of_a_file_depends_on_its_namespace() -> None:
     def actual(namespace: str) -> list[str]:
         given = MANIFEST.replace(", namespace: shop", "").replace("  timeZone", "  jitter: 1h\n  timeZone")
         _, out, _ = run("-f", "-", "--after", "2026-01-01", "-o", "json", "-n", namespace, given=given)
@@ -123,26 +123,26 @@ def test_jitter_of_a_file_goes_by_its_namespace() -> None:
         (("metadata", "---\nmetadata"), "has no Schedule|spec: must be set"),
     ],
 )
-def test_next_says_what_is_wrong_with_a_file(change: tuple[str, str], want: str) -> None:
+def test_next_reports_errors_of_a_file(change: tuple[str, str], want: str) -> None:
     code, _, error = run("-f", "-", given=MANIFEST.replace(*change))
     assert code == 2
     assert any(part in error for part in want.split("|")), error
 
 
-def test_one_of_several_is_named() -> None:
+def test_one_of_several_schedules_must_be_named() -> None:
     both = MANIFEST + "---" + MANIFEST.replace("nightly", "weekly")
     assert "set NAME to one of them" in run("-f", "-", given=both)[2]
     assert run("weekly", "-f", "-", "--after", "2026-01-01", given=both)[0] == 0
 
 
-def test_next_without_anything_says_what_it_wants() -> None:
+def test_next_without_arguments_names_the_required_options() -> None:
     code, _, error = run()
     assert code == 2
     assert "--file" in error
 
 
 @pytest.mark.parametrize("after", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "1969-12-31"])
-def test_next_refuses_times_before_all_times(file: str, after: str) -> None:
-    code, _, told = run("-f", file, "--after", after)
+def test_next_rejects_times_before_the_supported_range(file: str, after: str) -> None:
+    code, _, reported = run("-f", file, "--after", after)
     assert code == 2
-    assert f"`{after}`" in told
+    assert f"`{after}`" in reported

@@ -1,4 +1,4 @@
-"""Schedules as people see them, and what `schedule create` says before it asks a cluster."""
+"""The output for Schedules, and checks of `schedule create` before any request."""
 
 from typing import Any
 
@@ -38,16 +38,16 @@ PENDING: dict[str, Any] = {
 }
 
 
-def test_a_spec_that_cannot_be_read_is_shown_as_it_is_given() -> None:
-    told = "spec.cron[0]: `0 25 * * *`: `hour` is `25`: must be hours 0 to 23"
+def test_an_invalid_spec_is_shown_unchanged() -> None:
+    reported = "spec.cron[0]: `0 25 * * *`: `hour` is `25`: must be hours 0 to 23"
     broken = schedule(
         {"cron": ["0 25 * * *"], "calendars": [{"hour": "6"}], "timeZone": "Asia/Tokyo"},
-        conditions=[condition("Ready", "False", "InvalidSpec", told)],
+        conditions=[condition("Ready", "False", "InvalidSpec", reported)],
     )
     lines = shown(broken).splitlines()
     assert lines[0] == "nightly  InvalidSpec"
     assert lines[1] == '  when      0 25 * * *; {"hour": "6"}  (Asia/Tokyo)'
-    assert f"  ready     {told}" in lines
+    assert f"  ready     {reported}" in lines
     assert not {"Next", "Last"} & set(lines)
 
 
@@ -62,7 +62,7 @@ def test_a_spec_that_cannot_be_read_is_shown_as_it_is_given() -> None:
     ],
     ids=["pending", "paused", "continued by another", "made again", "of another namespace"],
 )
-def test_an_open_run_says_itself_where_it_stands(run: dict[str, Any], want: str) -> None:
+def test_an_open_run_is_shown_with_its_current_phase(run: dict[str, Any], want: str) -> None:
     action = {
         "scheduledTime": "2026-01-01T00:00:00Z",
         "actualTime": "2026-01-01T00:00:00Z",
@@ -74,7 +74,7 @@ def test_an_open_run_says_itself_where_it_stands(run: dict[str, Any], want: str)
     assert shown(found, run).splitlines()[-1] == f"  2026-01-01T00:00:00Z  {want}"
 
 
-def test_the_list_says_that_a_run_cannot_start() -> None:
+def test_the_list_shows_that_a_run_cannot_start() -> None:
     found = schedule(
         {"cron": ["@daily"]}, conditions=[READY], active=1, runningWorkflows=[{"workflowRun": "nightly-1"}]
     )
@@ -82,7 +82,7 @@ def test_the_list_says_that_a_run_cannot_start() -> None:
     assert table([found], PAGE)[1].plain.endswith("  1")
 
 
-def test_a_wide_list_and_the_description_show_the_id_that_a_temporal_client_uses() -> None:
+def test_a_wide_list_and_the_description_show_the_schedule_id_of_temporal_clients() -> None:
     found = schedule(NIGHTLY, conditions=[READY])
     assert table([found], PAGE, wide=True)[1].plain.endswith("  nightly")
     assert not any(line.startswith("  id ") for line in shown(found).splitlines())
@@ -112,12 +112,12 @@ def call(*words: str) -> Result:
 
 @pytest.mark.usefixtures("invoices")
 @pytest.mark.parametrize("name", ["Nightly_Invoices", NAMED])
-def test_a_schedule_of_a_temporal_client_is_read_by_its_id_or_its_name(name: str) -> None:
+def test_a_schedule_of_a_temporal_client_is_selected_by_id_or_name(name: str) -> None:
     assert call("describe", name).stdout.startswith(f"{NAMED}  Running\n  id        Nightly_Invoices\n")
     assert call("next", name, "--count", "1").exit_code == 0
 
 
-def test_requests_to_a_schedule_of_a_temporal_client_name_its_id(invoices: ApiServer) -> None:
+def test_output_for_a_schedule_of_a_temporal_client_names_its_id(invoices: ApiServer) -> None:
     times = ("--start-time", "2026-11-01", "--end-time", "2026-11-02")
     for verb, *options in (("pause",), ("unpause",), ("trigger",), ("backfill", *times)):
         assert call(verb, "Nightly_Invoices", *options, "--no-wait").exit_code == 0
@@ -130,22 +130,22 @@ def create(*arguments: str) -> Result:
     return CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", *arguments, "--dry-run"])
 
 
-def test_create_refuses_what_can_never_fire() -> None:
+def test_create_rejects_a_schedule_that_never_fires() -> None:
     done = create("never", "--workflow", "w", "--cron", "0 0 30 2 *")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "spec.cron: No time matches within the next 40 years" in done.stderr
 
 
-def test_create_says_that_nothing_starts_by_itself() -> None:
+def test_create_notes_that_a_schedule_without_times_starts_nothing() -> None:
     done = create("never", "--workflow", "w")
     assert done.exit_code == 0
     assert "Runs are started when an Operation triggers them" in done.stderr
     assert "schedule trigger never" in done.stderr
 
 
-def test_the_example_of_quarters_means_four_days_a_year() -> None:
-    told = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", "-h"]).stdout
-    calendar = told.partition("quarters")[2].partition("--calendar '")[2].partition("'")[0]
+def test_the_quarterly_example_fires_four_times_a_year() -> None:
+    reported = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", "-h"]).stdout
+    calendar = reported.partition("quarters")[2].partition("--calendar '")[2].partition("'")[0]
     done = create("quarters", "--workflow", "bill", "--calendar", calendar)
     assert done.exit_code == 0, done.stderr
     assert yaml.safe_load(done.stdout)["spec"]["calendars"] == [
@@ -165,7 +165,7 @@ def test_a_paused_schedule_shows_when_it_would_start_runs() -> None:
     assert "Next" not in shown(ended)
 
 
-def test_start_and_end_are_read_in_the_zone_of_the_schedule() -> None:
+def test_start_and_end_times_are_in_the_zone_of_the_schedule() -> None:
     words = [
         "schedule",
         "create",

@@ -47,7 +47,7 @@ def test_every_example_is_valid(manifest: dict[str, Any], validators: dict[str, 
         ({"spce": {}}, "spce"),
     ],
 )
-def test_mistakes_are_rejected(
+def test_invalid_manifests_are_rejected(
     change: dict[str, Any], message: str, validators: dict[str, jsonschema_rs.Draft7Validator]
 ) -> None:
     valid = {

@@ -1,4 +1,4 @@
-"""`perdure search-attributes`: what is shown, what is written, and what is refused before."""
+"""`perdure search-attributes`: output, writes, and usage errors."""
 
 import json
 from typing import Any
@@ -25,11 +25,11 @@ def registry(**types: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": types}
 
 
-def test_the_types_are_those_that_the_frontend_takes() -> None:
+def test_the_types_are_those_of_the_frontend() -> None:
     assert tuple(AttributeType) == ATTRIBUTE_TYPES
 
 
-def test_a_line_for_each_by_name(server: ApiServer) -> None:
+def test_search_attributes_are_listed_by_name(server: ApiServer) -> None:
     server.answers[PATH] = registry(Total="Double", CustomerId="Keyword", Odd="Number")
     assert run("list").stdout.splitlines() == [
         "NAME        TYPE",
@@ -41,21 +41,21 @@ def test_a_line_for_each_by_name(server: ApiServer) -> None:
     assert run("list", "-o", "name").stdout.splitlines() == ["CustomerId", "Odd", "Total"]
 
 
-def test_none_are_registered(server: ApiServer) -> None:
+def test_an_empty_registry_is_reported(server: ApiServer) -> None:
     done = run("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "No search attributes are registered in namespace `shop`.\n"
     assert server.asked
 
 
-def test_there_is_no_namespace(server: ApiServer) -> None:
+def test_a_missing_namespace_is_reported(server: ApiServer) -> None:
     del server.answers["/api/v1/namespaces/shop"]
     done = run("list")
     assert done.exit_code == 1
     assert "there is no namespace `shop`" in done.stderr
 
 
-def test_the_first_ones_create_the_registry(server: ApiServer) -> None:
+def test_the_first_search_attributes_create_the_registry(server: ApiServer) -> None:
     done = run("create", "CustomerId", "Region", "--type", "keyword")
     assert (done.exit_code, done.stdout) == (
         0,
@@ -66,7 +66,7 @@ def test_the_first_ones_create_the_registry(server: ApiServer) -> None:
     assert made["data"] == {"CustomerId": "Keyword", "Region": "Keyword"}
 
 
-def test_later_ones_leave_the_rest_of_the_registry_alone(server: ApiServer) -> None:
+def test_later_search_attributes_keep_existing_ones(server: ApiServer) -> None:
     before = registry(Total="Double")
     server.answers[PATH] = before
     done = run("create", "CustomerId", "Total", "--type", "Double")
@@ -74,14 +74,14 @@ def test_later_ones_leave_the_rest_of_the_registry_alone(server: ApiServer) -> N
     assert server.answers[PATH] == {**before, "data": {"Total": "Double", "CustomerId": "Double"}}
 
 
-def test_what_is_registered_already_is_not_written(server: ApiServer) -> None:
+def test_an_existing_search_attribute_is_not_written_again(server: ApiServer) -> None:
     stored = registry(Total="Double")
     server.answers[PATH] = stored
     assert run("create", "Total", "--type", "Double").exit_code == 0
     assert server.answers[PATH] is stored
 
 
-def test_a_type_does_not_change(server: ApiServer) -> None:
+def test_the_type_of_a_search_attribute_cannot_change(server: ApiServer) -> None:
     stored = registry(Total="Double")
     server.answers[PATH] = stored
     done = run("create", "New", "Total", "--type", "Int")
@@ -90,7 +90,7 @@ def test_a_type_does_not_change(server: ApiServer) -> None:
     assert server.answers[PATH] is stored
 
 
-def test_one_that_is_removed_leaves_the_others(server: ApiServer) -> None:
+def test_removing_a_search_attribute_keeps_the_others(server: ApiServer) -> None:
     before = registry(Total="Double", CustomerId="Keyword")
     server.answers[PATH] = before
     assert run("remove", "Total").stdout == "Total removed\n"
@@ -101,7 +101,7 @@ def test_one_that_is_removed_leaves_the_others(server: ApiServer) -> None:
     assert server.answers[PATH] == {**before, "data": {"CustomerId": "Keyword"}}
 
 
-def test_a_change_of_someone_else_is_not_lost(server: ApiServer) -> None:
+def test_a_concurrent_change_is_kept(server: ApiServer) -> None:
     versions = iter("78")
     server.answers[PATH] = lambda: {**registry(), "metadata": {"name": REGISTRY, "resourceVersion": next(versions)}}
     done = run("create", "CustomerId", "--type", "Keyword")
@@ -110,7 +110,7 @@ def test_a_change_of_someone_else_is_not_lost(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["create", "CustomerId"], "--type"),
         (["create", "CustomerId", "--type", "Keywrd"], "did you mean Keyword?"),
@@ -119,10 +119,10 @@ def test_a_change_of_someone_else_is_not_lost(server: ApiServer) -> None:
         (["create", "a b", "--type", "Keyword"], "the search attribute `a b` must be 1 to"),
     ],
 )
-def test_what_cannot_be_registered_is_refused_before_the_cluster_is_asked(
-    server: ApiServer, arguments: list[str], told: str
+def test_an_invalid_search_attribute_is_rejected_before_any_request(
+    server: ApiServer, arguments: list[str], reported: str
 ) -> None:
     done = run(*arguments)
     assert done.exit_code == 2
-    assert told in " ".join(done.stderr.split())
+    assert reported in " ".join(done.stderr.split())
     assert not server.asked

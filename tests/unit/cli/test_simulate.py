@@ -103,32 +103,32 @@ def test_a_simulation_as_json_has_everything(folder: Path) -> None:
     assert folder.exists()
     done = call("simulate", "-f", "order.yaml", "--scenario", "scenarios/happy.yaml", "-o", "json")
     assert done.exit_code == 0
-    told = json.loads(done.stdout)
-    assert (told["phase"], told["output"], told["failure"]) == ("Completed", ["shipped"], None)
-    assert (told["elapsed"], told["runs"], told["startTime"]) == (31 * 86400 + 3, 1, "2026-03-01T00:00:00Z")
-    assert [attempt["outcome"] for attempt in told["attempts"]["charge"]] == ["Failed", "Completed"]
-    assert told["attempts"]["charge"][1] | {"start": 1, "end": 3, "attempt": 2} == told["attempts"]["charge"][1]
-    assert [step["name"] for step in told["steps"]] == ["charge", "change-of-mind", "ship"]
-    fired = next(event for event in told["events"] if event["eventType"] == "TimerFired")
+    reported = json.loads(done.stdout)
+    assert (reported["phase"], reported["output"], reported["failure"]) == ("Completed", ["shipped"], None)
+    assert (reported["elapsed"], reported["runs"], reported["startTime"]) == (31 * 86400 + 3, 1, "2026-03-01T00:00:00Z")
+    assert [attempt["outcome"] for attempt in reported["attempts"]["charge"]] == ["Failed", "Completed"]
+    assert reported["attempts"]["charge"][1] | {"start": 1, "end": 3, "attempt": 2} == reported["attempts"]["charge"][1]
+    assert [step["name"] for step in reported["steps"]] == ["charge", "change-of-mind", "ship"]
+    fired = next(event for event in reported["events"] if event["eventType"] == "TimerFired")
     assert (fired["time"], fired["eventTime"]) == (30 * 86400 + 3, "2026-03-31T00:00:03Z")
-    assert told["unmet"] == []
+    assert reported["unmet"] == []
 
 
-def test_a_manifest_alone_is_enough(folder: Path) -> None:
+def test_a_simulation_requires_only_a_manifest(folder: Path) -> None:
     flow = (folder / "order.yaml").read_text() + "---" + (folder / "policy.yaml").read_text()
     done = call("simulate", "-f", "-", "-o", "json", given=flow)
     assert done.exit_code == 0
     assert json.loads(done.stdout)["failure"]["type"] == "ExpressionError", "there are no items without an input"
 
 
-def test_whatever_becomes_of_the_run_is_an_answer(folder: Path) -> None:
+def test_any_outcome_of_the_run_has_exit_code_0(folder: Path) -> None:
     (folder / "fails.yaml").write_text("{input: {items: []}, activities: {charge: [{exitCode: 3}]}}")
     done = call("simulate", "-f", "order.yaml", "-f", "policy.yaml", "--scenario", "fails.yaml")
     assert done.exit_code == 0
     assert "caused by ExitCode3: container activity failed (exit code 3)" in done.stdout
 
 
-def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
+def test_an_unmet_expectation_has_exit_code_1(folder: Path) -> None:
     (folder / "scenarios" / "happy.yaml").write_text(HAPPY.replace("charge: 2}", "charge: 1}"))
     done = call("simulate", "--scenario", "scenarios/happy.yaml")
     assert done.exit_code == 1
@@ -148,7 +148,7 @@ def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
         ((), "set a manifest"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_status_2(folder: Path, arguments: tuple[str, ...], want: str) -> None:
+def test_an_invalid_file_has_exit_code_2(folder: Path, arguments: tuple[str, ...], want: str) -> None:
     (folder / "broken.yaml").write_text("a: [")
     (folder / "two.yaml").write_text("input: 1\n---\ninput: 2\n")
     (folder / "lost.yaml").write_text("files: [away.yaml]")
@@ -185,12 +185,12 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
     (scenarios / "a-typo.yaml").write_text("inptu: 1")
     done = call("test", "scenarios", "-o", "json")
     assert done.exit_code == 2
-    told = json.loads(done.stdout)
-    assert (told["met"], told["unmet"], told["bad"]) == (1, 1, 1)
-    assert told["scenarios"][0]["errors"] == ["scenarios/a-typo.yaml: inptu: unknown field; did you mean `input`?"]
+    reported = json.loads(done.stdout)
+    assert (reported["met"], reported["unmet"], reported["bad"]) == (1, 1, 1)
+    assert reported["scenarios"][0]["errors"] == ["scenarios/a-typo.yaml: inptu: unknown field; did you mean `input`?"]
 
 
-def test_a_folder_without_scenarios_is_trouble(folder: Path) -> None:
+def test_a_folder_without_scenarios_is_an_error(folder: Path) -> None:
     (folder / "empty").mkdir()
     for name, want in (("empty", "empty has no scenarios"), ("away", "no such folder")):
         done = call("test", name)

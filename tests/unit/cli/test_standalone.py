@@ -1,4 +1,4 @@
-"""What the command shows of a standalone activity, and of a standalone Nexus operation."""
+"""Standalone activities and standalone Nexus operations, as the command line shows them."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def shown(run: Drive) -> str:
     return plain(describe(seen(run), Page(now=run.now, width=100)))
 
 
-def test_an_open_one_shows_its_activity_its_worker_and_its_last_failure() -> None:
+def test_an_open_activity_shows_worker_and_last_failure() -> None:
     run = begin()
     take(run, 0)
     worker(run, 1, failure=application("declined"))
@@ -53,7 +53,7 @@ def test_an_open_one_shows_its_activity_its_worker_and_its_last_failure() -> Non
     assert "Workflow:" not in text
 
 
-def test_a_closed_one_shows_its_outcome_and_suggests_no_reset() -> None:
+def test_a_closed_activity_shows_its_outcome_and_suggests_no_reset() -> None:
     run = begin()
     take(run, 0)
     worker(run, 1, result={"receipt": 5})
@@ -67,7 +67,7 @@ def test_a_closed_one_shows_its_outcome_and_suggests_no_reset() -> None:
     assert "reset" not in text
 
 
-def test_a_paused_one_says_who_has_paused_it() -> None:
+def test_a_paused_activity_shows_who_paused_it() -> None:
     run = begin()
     run.ask(1, inp.PauseRequested(request_id="p", reason="lunch", identity="ann"))
     assert seen(run).phase == "Paused"

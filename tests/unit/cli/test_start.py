@@ -20,9 +20,9 @@ from unit.cli.flow import Flow
         (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; its runs wait until it exists\n"),
         ((403, {"message": "no"}), ""),
     ],
-    ids=["there", "not there", "not to be seen"],
+    ids=["existing", "missing", "unreadable"],
 )
-def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow: Any, warning: str) -> None:
+def test_start_warns_if_the_workflow_does_not_exist(server: ApiServer, workflow: Any, warning: str) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow
     done = call("start", "flow", "--no-wait")
     assert (done.exit_code, done.stderr) == (0, warning)
@@ -68,7 +68,7 @@ def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[s
         "id in use",
     ],
 )
-def test_start_waits_for_what_the_operator_says(server: ApiServer, status: Any, want: int, said: str) -> None:
+def test_start_waits_for_the_first_status(server: ApiServer, status: Any, want: int, said: str) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
     looks = iter([{}, {}])
     server.status = lambda _: next(looks, status)
@@ -79,7 +79,7 @@ def test_start_waits_for_what_the_operator_says(server: ApiServer, status: Any, 
     assert bool(said) == bool(done.stderr)
 
 
-def test_start_says_so_where_no_operator_looks_at_the_run(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_warns_if_no_operator_reconciles_the_run(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perdure.cli.starting.VERDICT_SECONDS", 0.1)
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
     done = call("start", "flow", "--name", "order")
@@ -99,7 +99,7 @@ FLOW = {"metadata": {"name": "flow"}, "spec": {"input": {"schema": SCHEMA}, "ste
     ],
     ids=["start", "signal --start", "schedule create"],
 )
-def test_nothing_is_created_whose_input_does_not_fit(server: ApiServer, arguments: list[str]) -> None:
+def test_start_rejects_an_input_that_violates_the_schema(server: ApiServer, arguments: list[str]) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
     option = "--start-input" if "--start" in arguments else "--input"
     done = call(*arguments, option, '{"amount": "ten"}')
@@ -108,7 +108,7 @@ def test_nothing_is_created_whose_input_does_not_fit(server: ApiServer, argument
     assert done.stderr.endswith("; nothing was created\n")
 
 
-def test_nothing_is_created_where_an_open_run_has_the_workflow_id(server: ApiServer) -> None:
+def test_start_rejects_the_workflow_id_of_an_open_run(server: ApiServer) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = {"metadata": {"name": "flow"}, "spec": {}}
     open_run = {
         "metadata": {"name": "first", "uid": "f"},
@@ -137,7 +137,7 @@ def test_nothing_is_created_where_an_open_run_has_the_workflow_id(server: ApiSer
         ("注文", "run-1"),
     ],
 )
-def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) -> None:
+def test_start_creates_a_code_run(server: ApiServer, kind: str, called: str) -> None:
     done = call(
         "start", "--type", kind, "--task-queue", "orders", "-w", "A-1001", "-i", '{"id": 7}', "--paused", "--no-wait"
     )
@@ -152,7 +152,7 @@ def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) ->
     assert WorkflowRun.parse(server.created[0]).spec.workflow is not None
 
 
-def test_start_gives_a_run_its_priority(server: ApiServer) -> None:
+def test_start_sets_the_priority(server: ApiServer) -> None:
     done = call("start", "flow", "--priority", "-5", "--no-wait")
     assert done.exit_code == 0, done.stderr
     assert server.created[0]["spec"] == {"workflow": {"name": "flow"}, "priority": -5}
@@ -160,7 +160,7 @@ def test_start_gives_a_run_its_priority(server: ApiServer) -> None:
     assert (refused.exit_code, len(server.created)) == (2, 1)
 
 
-def test_start_waits_for_a_run_of_code(server: ApiServer) -> None:
+def test_start_waits_for_a_code_run(server: ApiServer) -> None:
     run = Coded.begin()
     run.decide(cmd.CompleteWorkflowExecution(), seconds=1)
     server.status = lambda _: object_of(run)["status"]
@@ -170,7 +170,7 @@ def test_start_waits_for_a_run_of_code(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])
-def test_wait_ends_with_the_run_and_tells_how_by_its_exit_code(server: ApiServer, end: str, want: int) -> None:
+def test_wait_ends_with_the_run_and_its_exit_code_shows_the_outcome(server: ApiServer, end: str, want: int) -> None:
     definition = """
     activities:
     - {name: only, startToCloseTimeout: 1m, retryPolicy: {exponential: {maximumAttempts: 1}}, container: {image: shop}}
@@ -197,16 +197,28 @@ def test_wait_ends_with_the_run_and_tells_how_by_its_exit_code(server: ApiServer
     )
 
 
-def test_wait_gives_up_with_the_code_of_timeout(server: ApiServer) -> None:
+def test_wait_times_out_with_exit_code_124(server: ApiServer) -> None:
     server.answers[f"{RUNS}/order-42"] = Flow().object
     done = call("wait", "order-42", "--timeout", "100ms")
     assert done.exit_code == 124
     assert done.stderr == "Error: the run `order-42` has not ended within 100ms; it keeps running\n"
 
 
-def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
+def test_wait_ends_when_the_run_is_deleted(server: ApiServer) -> None:
     looks: list[dict[str, Any] | None] = [Flow().object]
     server.answers[f"{RUNS}/order-42"] = lambda: looks.pop() if looks else None
     done = call("wait", "order-42")
     assert done.exit_code == 2
     assert "was deleted before it ended" in done.stderr
+
+
+@pytest.mark.parametrize("existing", [[], [Flow().object]], ids=["not found", "deleted"])
+def test_wait_can_ignore_a_missing_run(server: ApiServer, existing: list[dict[str, Any]]) -> None:
+    server.answers[f"{RUNS}/order-42"] = lambda: existing.pop() if existing else None
+    server.answers[RUNS] = items()
+    done = call("wait", "order-42", "--ignore-not-found")
+    assert done.exit_code == 0
+    assert "order-42" in done.stderr
+    assert "no WorkflowRun with workflow ID `A-1`" in call("wait", "-w", "A-1", "--ignore-not-found").stderr
+    server.answers[f"{RUNS}/order-42"] = (403, {"message": "workflowruns is forbidden"})
+    assert call("wait", "order-42", "--ignore-not-found").exit_code == 2

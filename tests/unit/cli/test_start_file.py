@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
     return found
 
 
-def test_a_run_is_started_from_a_file_and_options_override_its_fields(server: ApiServer, file: Path) -> None:
+def test_a_run_can_be_started_from_a_file_and_options_override_its_fields(server: ApiServer, file: Path) -> None:
     done = call("start", "-f", str(file), "-p", "times=2", "-l", "tier=a", "-w", "A-1", "--no-wait")
     assert (done.exit_code, done.stdout) == (0, "workflowrun.perdure.dev/hello-1 created\n"), done.stderr
     (made,) = server.created
@@ -55,7 +55,7 @@ def test_input_and_name_replace_those_of_the_file(server: ApiServer, file: Path)
     assert (made["spec"]["input"], made["spec"]["priority"]) == ([1], 5)
 
 
-def test_a_run_without_a_name_gets_one(server: ApiServer, file: Path) -> None:
+def test_a_run_without_a_name_gets_a_generated_one(server: ApiServer, file: Path) -> None:
     file.write_text(RUN.replace("generateName: hello-, ", ""))
     assert call("start", "-f", str(file), "--no-wait").stdout == "workflowrun.perdure.dev/run-1 created\n"
     assert len(server.created) == 1
@@ -79,7 +79,7 @@ def test_other_objects_of_the_file_are_not_created(server: ApiServer, file: Path
         (None, "cannot be read"),
     ],
 )
-def test_a_file_without_exactly_one_valid_run_is_refused(
+def test_a_file_without_exactly_one_valid_run_is_rejected(
     server: ApiServer, file: Path, text: str | None, message: str
 ) -> None:
     file.unlink() if text is None else file.write_text(text)

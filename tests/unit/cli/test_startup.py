@@ -1,4 +1,4 @@
-"""What a command imports before its first request: this decides how long a user waits. Modules are counted, not seconds."""
+"""The modules that a command imports before its first request, which delay the user. Modules are counted, not seconds."""
 
 import json
 import os
@@ -106,7 +106,7 @@ for call in calls:
 
 
 def imported(folder: Path) -> dict[str, set[str]]:
-    """The modules that each call has imported before its first request; or why it has made none."""
+    """The modules that each call imports before its first request, or why it made no request."""
     config = {
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
@@ -128,7 +128,7 @@ def imported(folder: Path) -> dict[str, set[str]]:
 
 
 def wrong(modules: set[str]) -> list[str]:
-    """What is wrong with the modules that a call has imported."""
+    """Problems with the imported modules of a call."""
     found = [each for each in modules if each.startswith("no request")] + sorted(SLOW & modules)
     return found + ([f"{len(modules)} modules"] if len(modules) > MOST else [])
 

@@ -42,7 +42,7 @@ def child(outcome: inp.ChildOutcome) -> DO:
     return do
 
 
-def told(failure: Failure | None) -> DO:
+def request_answered(failure: Failure | None) -> DO:
     def do(flow: Flow) -> object:
         number = next(iter(flow.state.externals.values())).initiated_event_id
         return flow.at(20, inp.ExternalDone(initiated_event_id=number, failure=failure))
@@ -76,7 +76,7 @@ ENDINGS: dict[str, tuple[str, DO, str]] = {
     "signal does not come": (WAIT, time_passes, "Failed"),
     "signal does not come within the step's timeout": ("timeout: 5m\nwaitForSignal: {name: go}", time_passes, "Failed"),
     "signal is waited for when all is cancelled": ("waitForSignal: {name: go, timeout: 1h}", cancelled, "Cancelled"),
-    "condition holds at once": ('waitUntil: {condition: "${true}"}', nothing, "Succeeded"),
+    "condition is true immediately": ('waitUntil: {condition: "${true}"}', nothing, "Succeeded"),
     "condition holds": ('waitUntil: {condition: "${size(signals.x) > 0}", timeout: 1h}', signalled("x"), "Succeeded"),
     "condition does not hold": ('waitUntil: {condition: "${false}", timeout: 5m}', time_passes, "Failed"),
     "condition is cancelled": ('waitUntil: {condition: "${false}", timeout: 5m}', cancelled, "Cancelled"),
@@ -98,8 +98,8 @@ ENDINGS: dict[str, tuple[str, DO, str]] = {
     "items are cancelled": ("forEach: {items: [1, 2]}\ncall: {block: wait}", cancelled, "Cancelled"),
     "variables are set": ("set: {x: 1}", nothing, "Succeeded"),
     "variables cannot be set": ('set: {x: "${1 / input.zero}"}', nothing, "Failed"),
-    "another run is signalled": ("signal: {workflowId: o, name: hi}", told(None), "Succeeded"),
-    "another run cannot be signalled": ("signal: {workflowId: o, name: hi}", told(declined()), "Failed"),
+    "another run is signalled": ("signal: {workflowId: o, name: hi}", request_answered(None), "Succeeded"),
+    "another run cannot be signalled": ("signal: {workflowId: o, name: hi}", request_answered(declined()), "Failed"),
     "it fails": (FAIL, nothing, "Failed"),
     "it returns": ("return: {output: 1}", nothing, "Succeeded"),
     "it is skipped": ('when: "${false}"\nset: {x: 1}', nothing, "Skipped"),
@@ -177,7 +177,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("where", "ending"), CASES, ids=[f"{ending} in {where}" for where, ending in CASES])
-def test_a_nested_step_is_shown_as_it_ended(where: str, ending: str) -> None:
+def test_a_nested_step_is_shown_with_its_outcome(where: str, ending: str) -> None:
     nesting, (step, do, state) = NESTINGS[where], ENDINGS[ending]
     more = nesting.more + (":finally" in nesting.path) * "\nfinally: {block: inner, timeout: 1h}"
     flow = Flow(DEFINITION.format(steps=nesting.steps, step=indent(step, "    "), more=more), input={"zero": 0})

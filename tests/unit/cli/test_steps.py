@@ -1,4 +1,4 @@
-"""The tree of steps of runs that branch, loop, wait, fail and are undone; times are seconds since the start."""
+"""The tree of steps of runs that branch, loop, wait, fail and are compensated; times are seconds since the start."""
 
 import pytest
 
@@ -50,7 +50,7 @@ blocks:
 
 
 def trip() -> Flow:
-    """Hotel and flight are booked, there is no car: what was booked is to be undone."""
+    """Hotel and flight are booked, and no car is available: the bookings are compensated."""
     flow = Flow(TRIP, input={"extra": False}).started(1).completed(2, "H-1").started(3).completed(4, "F-1")
     return flow.started(5).failed(6, declined("all cars are taken", non_retryable=True))
 
@@ -59,7 +59,7 @@ def steps(flow: Flow, seen: Seen | None = None) -> str:
     return plain(tree(flow.run(seen=seen), flow.page(width=90)))
 
 
-def test_what_was_done_is_undone_the_newest_first() -> None:
+def test_completed_steps_are_compensated_newest_first() -> None:
     flow = trip().started(7).completed(8)
     assert steps(flow) == golden("""
         STEP              STATUS         KIND             TRIES  START  TIME
@@ -82,7 +82,7 @@ def test_what_was_done_is_undone_the_newest_first() -> None:
     """)
 
 
-def test_a_compensation_that_failed_leaves_its_step_as_it_was_and_a_handler_stands_below() -> None:
+def test_a_failed_compensation_keeps_the_status_of_its_step() -> None:
     flow = trip().started(7).failed(8, declined("too late", non_retryable=True)).started(9).completed(10)
     shown = steps(flow)
     assert "├─ flight         ✓ Succeeded" in shown
@@ -98,7 +98,7 @@ def test_a_compensation_that_failed_leaves_its_step_as_it_was_and_a_handler_stan
     assert "then failed as well: Activity: step `flight:compensate/it`: activity `cancel`" in failure
 
 
-def test_everything_that_is_open_tells_what_it_waits_for() -> None:
+def test_every_open_step_shows_what_it_waits_for() -> None:
     flow = Flow(OPEN, input={"rooms": [101, 102]}).started(1, "rooms[0]/do").completed(2, of="rooms[0]/do")
     flow.at(3, inp.SignalRequested(request_id="1", signal_name="other", input={"a": 1}, identity="ada"))
     child = next(c for c in flow.state.children.values())
@@ -151,7 +151,7 @@ def test_everything_that_is_open_tells_what_it_waits_for() -> None:
     )
 
 
-def test_of_many_items_the_first_the_last_and_the_telling_ones_are_shown() -> None:
+def test_the_first_last_and_notable_items_of_a_loop_are_shown() -> None:
     definition = """
     activities: [{name: clean, startToCloseTimeout: 5m, container: {image: shop}}]
     steps: [{name: rooms, forEach: {items: "${lists.range(30)}", maxConcurrency: 20}, activity: {name: clean}}]
@@ -180,7 +180,7 @@ def test_of_many_items_the_first_the_last_and_the_telling_ones_are_shown() -> No
     assert len(window(flow.run(), flow.page(), 12)) <= 12
 
 
-def test_a_failure_that_a_catch_has_handled_is_told_beside_success() -> None:
+def test_a_caught_failure_is_shown_next_to_success() -> None:
     definition = """
     activities:
     - {name: book, startToCloseTimeout: 5m, container: {image: shop}}
@@ -197,7 +197,7 @@ def test_a_failure_that_a_catch_has_handled_is_told_beside_success() -> None:
     assert "caught: CardDeclined: no funds" in steps(flow)
 
 
-def test_a_paused_run_says_why_and_how_it_goes_on() -> None:
+def test_a_paused_run_shows_the_reason_and_how_to_continue() -> None:
     flow = Flow().at(5, inp.PauseRequested(request_id="1", reason="stock-taking", identity="ada"))
     shown = plain(describe(flow.run(), flow.page(65)))
     assert "Status:       = Paused\nPaused:       2026-01-01T12:00:05Z (1m ago) by ada: stock-taking\n" in shown
@@ -205,13 +205,13 @@ def test_a_paused_run_says_why_and_how_it_goes_on() -> None:
     assert shown.count("perdure unpause -n shop order-42") == 1
 
 
-def test_a_run_that_is_asked_to_cancel_itself_says_by_whom() -> None:
+def test_a_run_with_a_cancellation_request_shows_the_requester() -> None:
     flow = Flow().started(1).at(5, inp.CancelRequested(request_id="1", reason="changed my mind", identity="ada"))
     shown = plain(describe(flow.run(), flow.page(6)))
     assert "Cancellation: 2026-01-01T12:00:05Z (1s ago) by ada: changed my mind" in shown
 
 
-def test_what_a_closed_run_had_open_is_stopped() -> None:
+def test_open_steps_of_a_closed_run_are_stopped() -> None:
     flow = Flow(OPEN, input={"rooms": [101]}).at(5, inp.TerminateRequested(request_id="1", reason="enough"))
     states = {step.path: step.state for step in flow.run().every_step()}
     assert states == {
@@ -239,11 +239,11 @@ def test_lost_attempts_do_not_count(attempt: int, maximum: int, losses: int, sho
     assert tries(attempt, maximum, losses) == shown
 
 
-def test_a_long_failure_with_lines_is_shown_once_and_keeps_them() -> None:
+def test_a_long_failure_is_shown_once_with_its_lines() -> None:
     said = "cannot reach the bank\nhost: bank.example\n" + "reason: " + "far " * 30
     flow = Flow().started(1).failed(2, declined(said, non_retryable=True))
     shown = plain(describe(flow.run(), flow.page(width=80)))
-    assert shown.count("host: bank.example") == 2  # cut, beside the step; and whole
+    assert shown.count("host: bank.example") == 2  # truncated next to the step, and complete
     assert "\n      host: bank.example\n" in shown.split("\nFailure\n")[1]
     assert max(map(len, shown.splitlines())) <= 100
 
@@ -283,16 +283,16 @@ blocks:
         elif answers == "with success":
             flow.completed(21)
         flow.at(4_000)
-    told = states(flow)
-    assert told["a:compensate/late"] == ("Succeeded" if handled else "Failed")
+    reported = states(flow)
+    assert reported["a:compensate/late"] == ("Succeeded" if handled else "Failed")
     if handled:
-        assert (told["a:compensate"], told["a"]) == ("Succeeded", "Compensated")
+        assert (reported["a:compensate"], reported["a"]) == ("Succeeded", "Compensated")
         assert "caught: step `a:compensate/late` has taken longer than its timeout of 10s" in " ".join(
             steps(flow).split()
         )
 
 
-def test_what_was_undone_has_succeeded_before_though_it_left_no_trace() -> None:
+def test_a_compensated_step_without_events_has_succeeded() -> None:
     flow = Flow(
         ACTIVITIES
         + """
@@ -311,7 +311,7 @@ blocks:
     assert states(flow)["rooms[0]/do"] == "Compensated"
 
 
-def test_items_that_have_left_no_trace_have_succeeded_with_their_loop() -> None:
+def test_items_without_events_have_succeeded_with_their_loop() -> None:
     definition = """
 steps:
 - {name: rooms, forEach: {items: [1, 2, 3]}, call: {block: room}}

@@ -42,7 +42,7 @@ LIST = {"items": [FIRST, SECOND]}
         ("{.nothing}", ""),
     ],
 )
-def test_a_jsonpath_template_is_filled_in_as_by_kubectl(template: str, want: str) -> None:
+def test_a_jsonpath_template_is_evaluated_as_by_kubectl(template: str, want: str) -> None:
     assert render(f"jsonpath={template}", LIST) == want
 
 
@@ -68,7 +68,7 @@ def test_custom_columns_are_a_table() -> None:
         ("custom-columns=NAME:.a[", "`.a[` is not a valid path"),
     ],
 )
-def test_an_invalid_template_is_refused(output: str, said: str) -> None:
+def test_an_invalid_template_is_rejected(output: str, said: str) -> None:
     with pytest.raises(TemplateError) as caught:
         parse(output)
     assert said in str(caught.value)
@@ -78,7 +78,7 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure")
 
 
-def test_verbs_print_what_they_print_as_json_in_a_template(server: ApiServer) -> None:
+def test_templates_use_the_json_output_of_a_verb(server: ApiServer) -> None:
     server.answers |= {RUNS: items(FIRST, SECOND), f"{RUNS}/first": FIRST}
     template = 'jsonpath={range .items[*]}{.metadata.name}{"\\n"}{end}'
     assert call("list", "-o", template).stdout == "first\nsecond\n"
@@ -87,7 +87,7 @@ def test_verbs_print_what_they_print_as_json_in_a_template(server: ApiServer) ->
     assert call("count", "-o", "jsonpath={.total}").stdout == f"{total}\n"
 
 
-def test_an_invalid_template_is_refused_before_anything_is_requested(server: ApiServer) -> None:
+def test_an_invalid_template_is_rejected_before_any_request(server: ApiServer) -> None:
     done = call("start", "order-flow", "-o", "jsonpath={.metadata")
     assert (done.exit_code, server.asked, server.created) == (2, [], [])
     assert "brace that is not closed" in " ".join(done.stderr.split())

@@ -27,7 +27,7 @@ def test_durations_have_two_units_at_most(seconds: float, want: str) -> None:
     assert text.duration(timedelta(seconds=seconds)) == want
 
 
-def test_what_is_left_is_rounded_up_and_what_has_passed_down() -> None:
+def test_remaining_time_is_rounded_up_and_age_down() -> None:
     assert text.countdown(timedelta(seconds=0.1)) == "1s"
     assert text.age(timedelta(seconds=1.9)) == "1s"
 
@@ -42,7 +42,7 @@ def test_what_is_left_is_rounded_up_and_what_has_passed_down() -> None:
     ],
     ids=["white space", "escape sequences", "letters of the world", "half a character"],
 )
-def test_one_line_is_safe_to_print(given: str, want: str) -> None:
+def test_one_line_escapes_control_characters(given: str, want: str) -> None:
     assert text.one_line(given) == want
 
 

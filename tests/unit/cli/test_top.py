@@ -80,7 +80,7 @@ def test_without_the_metrics_server_the_memory_is_the_operators_own_figure(busy:
     assert top().stdout.splitlines()[5].split()[:3] == ["op-1", "-", "100Mi"]
 
 
-def test_json_has_figures(busy: ApiServer) -> None:
+def test_json_contains_numbers(busy: ApiServer) -> None:
     busy.answers["/apis/perdure.dev/v1alpha1/workflowruns"] = busy.answers[RUNS]
     found = json.loads(top("-A", "-o", "json").stdout)
     order, billing = found["workflows"]
@@ -98,7 +98,7 @@ def test_without_permission_for_the_operator_the_runs_are_shown(busy: ApiServer)
     assert done.stderr == "No operator can be read in namespace `perdure-system`.\n"
 
 
-def test_no_open_run(busy: ApiServer) -> None:
+def test_no_open_run_is_reported(busy: ApiServer) -> None:
     busy.answers[RUNS] = items()
     done = top()
     assert (done.exit_code, done.stderr) == (0, "No run is open.\n")

@@ -49,7 +49,7 @@ def trace(*options: str) -> Result:
     return CliRunner().invoke(build("perdure", ["trace", "version"]), ["trace", "order-42", *options])
 
 
-def test_an_attempt_that_used_a_cached_result_only_waited() -> None:
+def test_an_attempt_with_a_cached_result_has_only_a_wait() -> None:
     flow = Flow().at(5, AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc"))
     (first, *_) = spans(flow.object, [])
     (attempt,) = first.attempts
@@ -59,7 +59,7 @@ def test_an_attempt_that_used_a_cached_result_only_waited() -> None:
     ]
 
 
-def test_attempts_wait_start_and_run() -> None:
+def test_attempts_show_wait_start_and_run_times() -> None:
     flow = charged_after_two_refusals()
     text = shown(flow, pod(2, 2, 3, 5, 10), pod(5, 3, 22, 24, 26), pod(5, 1, 10, 11, 12), offset=30)
     assert text == golden(
@@ -74,7 +74,7 @@ def test_attempts_wait_start_and_run() -> None:
     )
 
 
-def test_without_pods_the_last_attempt_is_known() -> None:
+def test_without_pods_only_the_last_attempt_is_shown() -> None:
     text = shown(charged_after_two_refusals(), offset=30)
     assert [line.split()[:7] for line in text.splitlines()[1:3]] == [
         ["reserve", "#2", "Succeeded", "+0s", "5s", "-", "5s"],
@@ -93,11 +93,11 @@ def test_without_pods_the_last_attempt_is_known() -> None:
     ],
     ids=["no pod yet", "its pod starts", "running", "running, without its pod", "second attempt"],
 )
-def test_an_open_attempt(flow: Flow, pods: tuple[dict[str, Any], ...], want: list[str]) -> None:
+def test_an_open_attempt_is_shown(flow: Flow, pods: tuple[dict[str, Any], ...], want: list[str]) -> None:
     assert shown(flow, *pods, offset=8).splitlines()[1].split()[:7] == want
 
 
-def test_the_times_of_pods_are_whole_seconds_and_no_earlier_than_their_cause() -> None:
+def test_times_of_pods_are_adjusted_to_follow_their_cause() -> None:
     flow = charged_after_two_refusals()
     text = shown(flow, pod(2, 2, -0.4, -0.2, 10), pod(5, 3, 9, 9, 26), offset=30)
     rows = [line.split()[:7] for line in text.splitlines()[1:3]]
@@ -105,7 +105,7 @@ def test_the_times_of_pods_are_whole_seconds_and_no_earlier_than_their_cause() -
     assert (rows[1][3], rows[1][4], rows[1][5]) == ("+10s", "0s", "0s")
 
 
-def test_the_command_shows_it(server: ApiServer) -> None:
+def test_the_command_shows_the_trace(server: ApiServer) -> None:
     server.answers |= {RUN: charged_after_two_refusals().object, PODS: items(pod(5, 3, 22, 24, 26))}
     done = trace()
     assert done.exit_code == 0, done.output
@@ -122,7 +122,7 @@ def test_without_permission_for_pods_the_history_is_shown(server: ApiServer) -> 
     assert "#3" in done.stdout
 
 
-def test_a_run_without_steps(server: ApiServer) -> None:
+def test_a_run_without_steps_is_reported(server: ApiServer) -> None:
     run = charged_after_two_refusals().object
     server.answers |= {RUN: {**run, "status": {}}, PODS: items()}
     done = trace()
@@ -140,3 +140,87 @@ def test_json_is_a_chrome_trace(server: ApiServer) -> None:
     assert (ran["ts"], ran["dur"]) == (round(at(24).timestamp() * 1e6), 2_000_000)
     assert (whole["ts"], whole["dur"]) == (round(at(10).timestamp() * 1e6), 16_000_000)
     assert ran["args"] == {"attempt": 3, "result": "Succeeded", "pod": "order-42-5-3"}
+
+
+# --- OpenTelemetry ----------------------------------------------------------------------------------------------------
+
+
+def otlp(server: ApiServer, flow: Flow, *pods: dict[str, Any], parent: str = "") -> list[dict[str, Any]]:
+    """The exported spans of a run."""
+    run = flow.object
+    run["metadata"]["labels"] = {"perdure.dev/parent-run-id": parent} if parent else {}
+    server.answers |= {RUN: run, PODS: items(*pods)}
+    done = trace("--otlp")
+    assert done.exit_code == 0, done.output
+    (resource,) = json.loads(done.stdout)["resourceSpans"]
+    assert {"key": "service.name", "value": {"stringValue": "perdure"}} in resource["resource"]["attributes"]
+    (scope,) = resource["scopeSpans"]
+    spans: list[dict[str, Any]] = scope["spans"]
+    return spans
+
+
+def attributes(span: dict[str, Any]) -> dict[str, Any]:
+    return {each["key"].removeprefix("perdure."): next(iter(each["value"].values())) for each in span["attributes"]}
+
+
+def nanoseconds(offset: float) -> str:
+    return str(round(at(offset).timestamp() * 1e6) * 1000)
+
+
+def closed() -> Flow:
+    return charged_after_two_refusals().at(60)
+
+
+def test_a_closed_run_is_exported_as_spans_that_form_a_tree(server: ApiServer) -> None:
+    found = otlp(server, closed(), pod(5, 1, 10, 11, 12), pod(5, 3, 22, 24, 26))
+    assert {span["traceId"] for span in found} == {"11111111222233334444555555555555"}
+    assert len({span["spanId"] for span in found}) == len(found)
+    whole, *others = found
+    assert (whole["name"], whole["spanId"], whole["status"]) == (
+        "RunWorkflow:order-flow",
+        "1111111122223333",
+        {"code": 1},
+    )
+    assert (whole["startTimeUnixNano"], whole["endTimeUnixNano"]) == (nanoseconds(0), nanoseconds(60))
+    assert "parentSpanId" not in whole
+    assert attributes(whole)["phase"] == "Completed"
+    steps = {span["name"]: span for span in others if span["parentSpanId"] == whole["spanId"]}
+    assert list(steps) == ["reserve", "charge", "change-of-mind"]
+    charges = [span for span in others if span["parentSpanId"] == steps["charge"]["spanId"]]
+    assert [(attributes(span)["attempt"], attributes(span)["result"]) for span in charges] == [
+        ("1", "Failed"),
+        ("3", "Succeeded"),
+    ]
+    assert [span.get("status") for span in charges] == [{"code": 2}, None]
+    assert {span["name"] for span in charges} == {"RunActivity:charge-card"}
+    assert charges[1]["events"] == [
+        {"name": name, "timeUnixNano": nanoseconds(offset)}
+        for name, offset in (("wait", 12), ("pod start", 22), ("run", 24))
+    ]
+
+
+def test_an_export_repeats_its_ids_and_links_to_the_parent(server: ApiServer) -> None:
+    pods = (pod(5, 3, 22, 24, 26), pod(5, 1, 10, 11, 12))
+    first = otlp(server, closed(), *pods)
+    second = otlp(server, closed(), pods[0], parent="aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
+    deleted = next(span for span in first if attributes(span).get("pod") == "order-42-5-1")
+    assert [span["spanId"] for span in first if span != deleted] == [span["spanId"] for span in second]
+    assert "links" not in first[0]
+    assert second[0]["links"] == [{"traceId": "aaaaaaaabbbbccccddddeeeeeeeeeeee", "spanId": "aaaaaaaabbbbcccc"}]
+
+
+def test_open_work_is_stopped_when_the_run_ends(server: ApiServer) -> None:
+    flow = Flow(timeout=timedelta(seconds=20)).started(5).at(20)
+    whole, step, attempt = otlp(server, flow)
+    assert whole["status"] == {"code": 2, "message": "TimedOut"}
+    for span in (step, attempt):
+        assert attributes(span)["result"] == "Stopped"
+        assert span["endTimeUnixNano"] == nanoseconds(20)
+
+
+def test_an_open_run_is_not_exported(server: ApiServer) -> None:
+    server.answers |= {RUN: charged_after_two_refusals().object, PODS: items()}
+    done = trace("--otlp")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "the run `order-42` has not ended" in done.stderr
+    assert trace("--otlp", "-o", "json").exit_code == 2

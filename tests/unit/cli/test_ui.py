@@ -1,4 +1,4 @@
-"""`perdure ui`: who may use the local address, whose token is passed on, and how it gets to the cluster."""
+"""`perdure ui`: access to the local address, the forwarded token, and the connection to the cluster."""
 
 import asyncio
 import stat
@@ -27,7 +27,7 @@ TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
 
 @asynccontextmanager
 async def web_ui() -> AsyncIterator[tuple[str, list[web.Request]]]:
-    """A server in the place of the Web UI; its address, and what it has been asked."""
+    """A server in place of the Web UI: its address, and its requests."""
     seen: list[web.Request] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -62,7 +62,7 @@ async def opened(upstream: str, token: str = "t1") -> AsyncIterator[tuple[Proxy,
         yield proxy, browser
 
 
-async def test_the_address_lets_the_browser_in_with_the_users_token() -> None:
+async def test_the_address_authenticates_the_browser_with_the_token_of_the_user() -> None:
     async with web_ui() as (upstream, seen), opened(upstream) as (proxy, browser):
         async with browser.get(proxy.url("/namespaces/shop/workflows")) as answer:
             assert answer.status == 200
@@ -79,17 +79,17 @@ async def test_the_address_lets_the_browser_in_with_the_users_token() -> None:
         assert seen[1].headers.getall("Authorization") == ["Bearer t1"]
 
 
-async def test_without_the_key_nothing_is_passed_on() -> None:
-    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, _), aiohttp.ClientSession() as stranger:
+async def test_requests_without_the_key_are_not_forwarded() -> None:
+    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, _), aiohttp.ClientSession() as other:
         own = proxy.url().partition("/?")[0]
         for path in ("/", "/?key=", "/?key=wrong", "/api/v1/settings"):
-            async with stranger.get(own + path) as answer:
+            async with other.get(own + path) as answer:
                 assert answer.status == 403
                 assert "Open the address that `perdure ui` printed" in await answer.text()
         assert not seen
 
 
-async def test_other_pages_cannot_use_the_browser_that_was_let_in() -> None:
+async def test_requests_of_other_sites_are_rejected() -> None:
     async with web_ui() as (upstream, seen), opened(upstream) as (proxy, browser):
         async with browser.get(proxy.url()) as answer:
             assert answer.status == 200
@@ -100,7 +100,7 @@ async def test_other_pages_cannot_use_the_browser_that_was_let_in() -> None:
         assert len(seen) == 1
 
 
-async def test_the_cookie_is_for_this_site_and_not_for_scripts() -> None:
+async def test_the_cookie_is_same_site_and_http_only() -> None:
     async with web_ui() as (upstream, _), opened(upstream) as (proxy, browser):
         async with browser.get(proxy.url(), allow_redirects=False) as answer:
             assert answer.status == 303
@@ -110,7 +110,7 @@ async def test_the_cookie_is_for_this_site_and_not_for_scripts() -> None:
         assert "SameSite=Strict" in cookie
 
 
-async def test_a_web_ui_that_does_not_respond_is_reported_and_found_again() -> None:
+async def test_an_unreachable_web_ui_is_reported_and_recovers() -> None:
     async with web_ui() as (upstream, _):
         pass
     async with opened(upstream) as (proxy, browser), browser.get(proxy.url()) as answer:
@@ -178,7 +178,7 @@ def kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-async def test_the_forward_leads_to_the_service_and_is_started_again(
+async def test_the_port_forward_targets_the_service_and_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl(
@@ -207,14 +207,14 @@ async def test_a_service_that_does_not_exist_is_an_error(tmp_path: Path, monkeyp
         await PortForward("there", "perdure-ui", 8080).address()
 
 
-async def test_without_kubectl_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_kubectl_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CliError, match="kubectl is needed"):
         await PortForward("there", "perdure-ui", 8080).address()
 
 
 @pytest.mark.usefixtures("server")
-def test_the_command_fails_before_it_serves() -> None:
+def test_invalid_settings_fail_before_serving() -> None:
     done = CliRunner().invoke(build("perdure"), ["ui", "--no-browser"], prog_name="perdure")
     assert done.exit_code == 2
     assert "--service-account" in done.stderr

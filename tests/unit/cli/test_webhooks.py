@@ -16,7 +16,7 @@ MADE = {"name": "push", "namespace": "shop", "creationTimestamp": "2026-01-01T00
 REFUSED = {"type": "Ready", "status": "False", "reason": "SecretNotReadable", "message": "there is none"}
 
 
-def test_webhooks_are_shown_a_line_each() -> None:
+def test_webhooks_are_shown_on_one_line_each() -> None:
     page = Page(now=clock.now(), width=80, glyphs=ASCII, iso=True, program="perdure", context=None)
     webhooks: list[dict[str, Any]] = [
         {"metadata": MADE, "spec": {"start": {"workflow": {"name": "build"}}}},
@@ -41,7 +41,7 @@ def test_webhooks_are_shown_a_line_each() -> None:
     ]
 
 
-def test_a_namespace_without_webhooks_is_told(server: ApiServer) -> None:
+def test_a_namespace_without_webhooks_is_reported(server: ApiServer) -> None:
     server.answers["/apis/perdure.dev/v1alpha1/namespaces/shop/webhooks"] = items()
     done = CliRunner().invoke(build("perdure"), ["webhooks"], prog_name="perdure")
     assert done.exit_code == 0

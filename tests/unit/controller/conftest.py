@@ -1,4 +1,4 @@
-"""What tests of the controller share."""
+"""Fixtures of controller tests."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,6 @@ import structlog
 
 @pytest.fixture(scope="module")
 def quiet() -> Iterator[None]:
-    """Work fails on purpose, often."""
+    """Silence logs: work often fails on purpose."""
     with structlog.testing.capture_logs():
         yield

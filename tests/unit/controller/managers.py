@@ -1,4 +1,4 @@
-"""Operators with nothing running, over an API server that a test answers for, or over none."""
+"""Idle operators with an API server simulated by the test, or with none."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +12,8 @@ from perdure.kube.client import Client
 
 
 @asynccontextmanager
-async def client_of_nothing() -> AsyncIterator[Client]:
-    """A client of an API server that nobody has started."""
+async def client_without_server() -> AsyncIterator[Client]:
+    """A client of an API server that does not run."""
     async with Client.open(Access(server="http://127.0.0.1:9"), user_agent="test") as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""A queue on a clock of its own."""
+"""A queue with a virtual clock."""
 
 import asyncio
 import functools
@@ -47,7 +47,7 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
-def told(what: str, queue: str) -> float | None:
+def metric(what: str, queue: str) -> float | None:
     """The count or the sum of the waits that a queue has reported."""
     return REGISTRY.get_sample_value(f"perdure_queue_wait_seconds_{what}", {"queue": queue})
 
@@ -58,7 +58,7 @@ def elapsed() -> float:
 
 @dataclass
 class Bench:
-    """Work that takes a while, may fail, and is written down."""
+    """Work that takes some time, may fail, and is recorded."""
 
     takes: float = 0.0
     clock_is_off: float = 0.0

@@ -1,4 +1,4 @@
-"""When it is told that something is in the way of an attempt; the API server is never asked. Times are seconds."""
+"""Reports of obstacles of attempts; the API server is never called. Times are seconds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -67,7 +67,7 @@ def state_of(*numbers: int, stuck: bool = False) -> RunState:
 
 @asynccontextmanager
 async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
-    told: list[str] = []
+    reported: list[str] = []
     async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
         recorder = Recorder(client, instance="test")
         tools = Tools(
@@ -87,12 +87,12 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             RunRecord(client, {"metadata": meta}, RUN, tools.blobs),
             None,
             lambda _note, _pod: None,
-            lambda note, pod: told.append(f"{pod}: {note}"),
-            told.append,
+            lambda note, pod: reported.append(f"{pod}: {note}"),
+            reported.append,
             wake=wake,
         )
         found.define(DEFINITION)
-        yield found, told
+        yield found, reported
 
 
 _uids: Iterator[int] = count()
@@ -108,27 +108,27 @@ def waiting_pod(number: int, reason: str, message: str = "") -> dict[str, Any]:
     return {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": "node"}, "status": status}
 
 
-async def test_what_is_in_the_way_for_a_while_is_told_once() -> None:
-    async with attempts() as (found, told):
+async def test_a_lasting_obstacle_is_reported_once() -> None:
+    async with attempts() as (found, reported):
         state = state_of(2)
         found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
         (first,) = await found.gather(state, at(0))
         assert first == AttemptWaiting(scheduled_event_id=2, attempt=1, reason=NO_IMAGE)
         assert found.next_wake(state, at(0)) == at(5)
-        assert told == []
+        assert reported == []
         (second,) = await found.gather(state, at(5))
         assert second == AttemptWaiting(scheduled_event_id=2, attempt=1, reason=NO_IMAGE, stuck=True)
-        assert told == [f"order-2-1: Step step2: attempt 1 does not start: {NO_IMAGE}"]
+        assert reported == [f"order-2-1: Step step2: attempt 1 does not start: {NO_IMAGE}"]
         assert await found.gather(state_of(2, stuck=True), at(6)) == []
         assert found.next_wake(state_of(2, stuck=True), at(6)) is None
         found.observe(waiting_pod(2, "ImagePullBackOff"))
         await found.gather(state_of(2, stuck=True), at(60))
-        await found.gather(state, at(61))  # the commit has come to nothing
-        assert len(told) == 1
+        await found.gather(state, at(61))  # the commit has failed
+        assert len(reported) == 1
 
 
-async def test_what_passes_soon_is_not_told() -> None:
-    async with attempts() as (found, told):
+async def test_a_short_obstacle_is_not_reported() -> None:
+    async with attempts() as (found, reported):
         state = state_of(2)
         found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
         await found.gather(state, at(0))
@@ -136,11 +136,11 @@ async def test_what_passes_soon_is_not_told() -> None:
         (passed,) = await found.gather(state, at(3))
         assert passed == AttemptWaiting(scheduled_event_id=2, attempt=1, reason="ContainerCreating")
         assert await found.gather(state, at(9)) == [passed]
-        assert told == []
+        assert reported == []
 
 
-async def test_of_many_that_wait_alike_one_is_told() -> None:
-    async with attempts() as (found, told):
+async def test_one_of_several_equal_obstacles_is_reported() -> None:
+    async with attempts() as (found, reported):
         state = state_of(2, 3)
         for number in (2, 3):
             found.observe(waiting_pod(number, "ErrImagePull", "no such image"))
@@ -149,14 +149,14 @@ async def test_of_many_that_wait_alike_one_is_told() -> None:
             True,
             True,
         ]
-        assert len(told) == 1
+        assert len(reported) == 1
 
 
 # Failures and their logs
 
 
 class Node:
-    """Gives logs when it is told to, or never."""
+    """Returns logs when the test decides, or never."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -168,10 +168,10 @@ class Node:
         return await self._answer
 
     async def answer(self, text: str) -> None:
-        await asyncio.sleep(0)  # until it is asked
+        await asyncio.sleep(0)  # until it gets the request
         assert self._answer is not None
         self._answer.set_result(text)
-        for _ in range(5):  # until everyone knows
+        for _ in range(5):  # until all have processed it
             await asyncio.sleep(0)
 
 
@@ -183,7 +183,7 @@ def failed_pod(number: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RunAttempts, Node, list[str]]]:
-    """An attempt that has failed, and whose node has been asked for its log."""
+    """A failed attempt whose log has been requested from its node."""
     node, woken = Node(), list[str]()
     monkeypatch.setattr(Client, "text", lambda _self, url, **query: node.text(url, **query))
     async with attempts(lambda: woken.append("woken")) as (found, _):
@@ -192,41 +192,41 @@ async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RunAtt
         yield found, node, woken
 
 
-async def test_a_failure_waits_for_its_log_and_nobody_waits_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_waits_for_its_log_without_blocking_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, node, woken):
         assert found.next_wake(state_of(2), at(2)) == at(2) + PATIENCE
         assert not found.settled
         await node.answer("it has failed")
         assert woken == ["woken"]
         assert found.next_wake(state_of(2), at(3)) == at(3)
-        (told,) = await found.gather(state_of(2), at(3))
-        assert isinstance(told, AttemptFailed)
-        assert told.failure.log == "it has failed"
+        (reported,) = await found.gather(state_of(2), at(3))
+        assert isinstance(reported, AttemptFailed)
+        assert reported.failure.log == "it has failed"
         found.look_again()  # the commit has failed
-        assert await found.gather(state_of(2), at(4)) == [told]
+        assert await found.gather(state_of(2), at(4)) == [reported]
         assert node.asked == 1
 
 
-async def test_a_failure_whose_log_does_not_come_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_reported_without_a_log_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, woken):
         assert await found.gather(state_of(2), at(11)) == []
-        (told,) = await found.gather(state_of(2), at(2) + PATIENCE)
-        assert isinstance(told, AttemptFailed)
-        assert told.failure.log is None
+        (reported,) = await found.gather(state_of(2), at(2) + PATIENCE)
+        assert isinstance(reported, AttemptFailed)
+        assert reported.failure.log is None
         assert woken == []
 
 
-async def test_a_failure_whose_log_cannot_be_read_is_told_without_it() -> None:
+async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
     woken = asyncio.Event()
     async with attempts(woken.set) as (found, _):
         found.observe(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
         await woken.wait()
-        (told,) = await found.gather(state_of(2), at(3))
-        assert isinstance(told, AttemptFailed)
+        (reported,) = await found.gather(state_of(2), at(3))
+        assert isinstance(reported, AttemptFailed)
 
 
-async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_read(
+async def test_a_failure_precedes_a_deadline_that_passes_while_its_log_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with failing(monkeypatch) as (found, _, _):
@@ -241,11 +241,11 @@ async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_
             return failed_pod(2)
 
         monkeypatch.setattr(Pods, "read_pod", same)
-        (told,) = await found.gather(state, at(4))
-        assert isinstance(told, AttemptFailed)
+        (reported,) = await found.gather(state, at(4))
+        assert isinstance(reported, AttemptFailed)
 
 
-async def test_a_pod_whose_attempt_has_ended_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_of_a_closed_attempt_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, _):
         later, ended = RunState(start_time=T0, next_event_id=9), Retired(2, 1, AttemptOutcome.TIMED_OUT)
         found.retire(RunTransition(later, events=(), retired=(ended,), durable=True, more=False))
@@ -276,7 +276,7 @@ def test_a_pod_that_no_attempt_of_the_state_needs_is_released() -> None:
     assert dropped == [2]
 
 
-def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up() -> None:
+def test_a_pod_observed_after_the_state_was_confirmed_is_not_released() -> None:
     held, dropped = holding(failed_pod(2))
     older = RunState(start_time=T0, next_event_id=2)
     held.give_up(older, [])
@@ -285,7 +285,7 @@ def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up() -> 
     assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]
 
 
-def test_all_pods_of_a_deleted_run_are_released_until_they_have_gone() -> None:
+def test_all_pods_of_a_deleted_run_are_released_until_they_are_deleted() -> None:
     pod = failed_pod(2)
     held, _ = holding(pod)
     held.let_all_go()

@@ -3,7 +3,7 @@
 from perdure.controller.payloads.payload_store import Cache
 
 
-def test_the_cache_keeps_what_was_used_last() -> None:
+def test_the_cache_keeps_the_most_recently_used_entries() -> None:
     cache = Cache(most=30)
     for name in ("a", "b", "c"):
         cache.put("shop", name, b"x" * 10)
@@ -12,7 +12,7 @@ def test_the_cache_keeps_what_was_used_last() -> None:
     assert [name for name in "abcd" if cache.get("shop", name) is not None] == ["a", "c", "d"]
 
 
-def test_the_namespace_that_has_most_gives_way() -> None:
+def test_the_namespace_with_the_most_bytes_is_evicted_first() -> None:
     cache = Cache(most=100)
     cache.put("quiet", "a", b"x" * 20)
     for number in range(50):
@@ -22,7 +22,7 @@ def test_the_namespace_that_has_most_gives_way() -> None:
     assert cache.get("busy", "0") is None
 
 
-def test_what_is_put_again_counts_once_and_what_is_too_large_is_not_kept() -> None:
+def test_a_repeated_entry_counts_once_and_a_too_large_one_is_not_cached() -> None:
     cache = Cache(most=30)
     for _ in range(5):
         cache.put("shop", "a", b"x" * 20)

@@ -1,4 +1,4 @@
-"""What a run hears of its children; with an API server on loopback."""
+"""Outcomes of children that a run receives; with an API server on loopback."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def late(**attributes: Any) -> Coded:
     ],
     ids=["no policy", "a final failure", "run timeout without a policy", "run timeout of the last attempt"],
 )
-async def test_a_parent_hears_why_its_child_was_not_retried(
+async def test_a_parent_gets_the_retry_state_of_its_child(
     child: Coded, outcome: ChildOutcome, want: RetryState
 ) -> None:
     parent = Coded.begin()
@@ -79,10 +79,10 @@ async def test_a_parent_hears_why_its_child_was_not_retried(
         effects = Effects(client, PARENT, None, peers, policies, pending, lambda: None, refused.append)
         outcomes = ChildOutcomes(effects, pending)
         outcomes.observe_child("uid-2")
-        (heard,) = await outcomes.gather(parent.state)
-    assert isinstance(heard, inp.ChildClosed)
+        (observed,) = await outcomes.gather(parent.state)
+    assert isinstance(observed, inp.ChildClosed)
     assert refused == []
-    assert (heard.outcome, heard.retry_state) == (outcome, want)
-    parent.at(9, heard)
+    assert (observed.outcome, observed.retry_state) == (outcome, want)
+    parent.at(9, observed)
     closed: Any = parent.events[-2]
     assert closed.retry_state is want

@@ -1,4 +1,4 @@
-"""A status that is computed from the object is written once, whatever others write meanwhile."""
+"""A status computed from its object is written once, even if others write meanwhile."""
 
 from collections.abc import AsyncIterator
 
@@ -28,7 +28,7 @@ async def length(obj: Json) -> Json:
     return {"length": len(obj["spec"]["text"])}
 
 
-async def test_what_is_stored_already_is_not_written(store: Store, client: Client) -> None:
+async def test_an_unchanged_status_is_not_written(store: Store, client: Client) -> None:
     store.put("deadletters", "charge", spec={"text": "four"})
     first = await write_status(client, URL, length)
     second = await write_status(client, URL, length)
@@ -36,7 +36,7 @@ async def test_what_is_stored_already_is_not_written(store: Store, client: Clien
     assert first == second == store.objects["deadletters/charge"]
 
 
-async def test_it_is_computed_again_from_what_another_client_has_written(store: Store, client: Client) -> None:
+async def test_the_status_is_recomputed_after_a_conflict(store: Store, client: Client) -> None:
     known = store.put("deadletters", "charge", spec={"text": "four"})
     seen = list[str]()
 
@@ -54,7 +54,7 @@ async def test_it_is_computed_again_from_what_another_client_has_written(store: 
     assert written == store.objects["deadletters/charge"]
 
 
-async def test_the_status_of_a_deleted_object_is_given_up(store: Store, client: Client) -> None:
+async def test_the_status_of_a_deleted_object_is_not_written(store: Store, client: Client) -> None:
     assert await write_status(client, URL, length) is None
     known = store.put("deadletters", "charge", spec={"text": "four"})
     store.objects.clear()

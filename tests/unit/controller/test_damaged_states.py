@@ -89,7 +89,7 @@ class Store:
         found: Json = next(iter(self.status(key).get("conditions") or ()), {})
         return found
 
-    def told(self, reason: str) -> int:
+    def events_of(self, reason: str) -> int:
         return [event["reason"] for event in self.events].count(reason)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -244,7 +244,7 @@ def damaged() -> float:
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-async def test_an_edit_is_reported_and_nothing_is_done_again(store: Store, edit: Callable[[Json, Json], Json]) -> None:
+async def test_an_edit_is_reported_and_no_work_is_repeated(store: Store, edit: Callable[[Json, Json], Json]) -> None:
     async with operator(store):
         before = await halfway(store)
         good = store.status()
@@ -252,21 +252,21 @@ async def test_an_edit_is_reported_and_nothing_is_done_again(store: Store, edit:
         store.edit("workflowruns/order", lambda run: run.update(status=edit(good, before)))
         await until(reason(store, "StateDamaged"))
         assert store.condition()["status"] == "Unknown"
-        await until(lambda: store.told("StateDamaged"))
+        await until(lambda: store.events_of("StateDamaged"))
         assert damaged() == found + 1
         assert len(pods(store)) == 2
         assert not [key for key in store.deleted if key.startswith("workflowruns/")]
-        # It is restored, whatever else has been written since, and goes on where it was.
+        # It is restored despite later writes, and continues where it was.
         store.edit("workflowruns/order", lambda run: run.update(status=good))
         await until(reason(store, "Running"))
         succeed(store, pods(store)[1])
         await until(reason(store, "Completed"))
         assert len(pods(store)) == 2
-        assert store.told("StateDamaged") == 1
+        assert store.events_of("StateDamaged") == 1
 
 
 @pytest.mark.parametrize("name", ["another definition", "a completion time", "a step that did not finish"])
-async def test_an_edit_while_no_operator_runs_is_reported_too(store: Store, name: str) -> None:
+async def test_an_edit_while_no_operator_runs_is_reported(store: Store, name: str) -> None:
     async with operator(store):
         before = await halfway(store)
     good = store.status()
@@ -297,7 +297,7 @@ async def test_a_finished_run_whose_completion_time_was_forged_is_kept(store: St
         await until(lambda: store.deleted == ["workflowruns/order"])
 
 
-async def test_the_output_of_a_child_that_was_forged_does_not_reach_its_parent(store: Store) -> None:
+async def test_a_forged_output_of_a_child_does_not_reach_its_parent(store: Store) -> None:
     child = {"steps": [{"name": "x", "return": {"output": "good"}}]}
     steps = [{"name": "child", "childWorkflow": {"workflow": {"name": "child"}}}]
     store.create("workflows", "child", spec=child)
@@ -322,7 +322,7 @@ async def test_the_output_of_a_child_that_was_forged_does_not_reach_its_parent(s
     assert [event["result"] for event in closing if event["eventType"] == "ChildWorkflowExecutionCompleted"] == ["good"]
 
 
-async def test_the_end_of_a_re_drive_that_was_forged_does_not_count(store: Store) -> None:
+async def test_a_forged_outcome_of_a_redrive_is_ignored(store: Store) -> None:
     letter = store.create("deadletters", "letter", spec={"activity": "work"})
     again = {"inline": {"steps": [{"name": "x", "return": {"output": "good"}}]}}
     store.create("workflowruns", "order", spec=again, labels={DEAD_LETTER_LABEL: letter["metadata"]["uid"]})
@@ -349,7 +349,7 @@ async def test_the_end_of_a_re_drive_that_was_forged_does_not_count(store: Store
     assert store.status("deadletters/letter")["output"] == "good"
 
 
-async def test_the_history_of_a_run_that_was_edited_is_not_continued_by_a_reset(store: Store) -> None:
+async def test_a_reset_does_not_continue_an_edited_history(store: Store) -> None:
     store.create("workflowruns", "order", spec={"inline": {"steps": [{"name": "x", "return": {"output": 1}}]}})
     async with operator(store) as manager:
         await until(reason(store, "Completed"))
@@ -360,7 +360,7 @@ async def test_the_history_of_a_run_that_was_edited_is_not_continued_by_a_reset(
     assert caught.value.reason is ConditionReason.STATE_DAMAGED
 
 
-async def test_a_run_by_the_version_before_goes_on_undisturbed(store: Store) -> None:
+async def test_a_run_of_an_earlier_version_without_a_commit_continues(store: Store) -> None:
     async with operator(store):
         await halfway(store)
     store.edit("workflowruns/order", lambda run: run["status"].pop("commit"))
@@ -368,10 +368,10 @@ async def test_a_run_by_the_version_before_goes_on_undisturbed(store: Store) -> 
         succeed(store, pods(store)[1])
         await until(reason(store, "Completed"))
     assert store.status()["commit"]["number"] >= 1
-    assert (len(pods(store)), store.told("StateDamaged")) == (2, 0)
+    assert (len(pods(store)), store.events_of("StateDamaged")) == (2, 0)
 
 
-async def test_a_restored_run_goes_on_when_its_status_is_accepted_and_not_before(store: Store) -> None:
+async def test_a_restored_run_continues_only_when_its_status_is_accepted(store: Store) -> None:
     async with operator(store):
         await halfway(store)
     backup = store.objects.pop("workflowruns/order")
@@ -407,7 +407,7 @@ def schedule(**status: Any) -> Json:
 
 
 @pytest.mark.parametrize("how", ["removed", "put back", "edited"])
-async def test_the_times_of_a_schedule_do_not_come_again(store: Store, how: str) -> None:
+async def test_an_edited_schedule_repeats_no_times(store: Store, how: str) -> None:
     store.create("schedules", "nightly", **schedule())
     key, past = "schedules/nightly", format_time(now() - timedelta(days=3))
     async with operator(store):
@@ -426,14 +426,14 @@ async def test_the_times_of_a_schedule_do_not_come_again(store: Store, how: str)
         }
         store.edit(key, edits[how])
         await until(reason(store, "StateDamaged", key))
-        await until(lambda: store.told("StateDamaged"))
+        await until(lambda: store.events_of("StateDamaged"))
         store.edit(key, lambda obj: obj.update(status=good))
         await until(reason(store, "Accepted", key))
-    assert store.told("StateDamaged") == 1
+    assert store.events_of("StateDamaged") == 1
     assert not [key for key in store.created if key.startswith("workflowruns/")]
 
 
-async def test_a_schedule_with_an_unreadable_state_starts_over_from_now_when_that_is_accepted(store: Store) -> None:
+async def test_a_schedule_with_an_unreadable_state_restarts_from_now_when_accepted(store: Store) -> None:
     store.create("schedules", "nightly", **schedule())
     key = "schedules/nightly"
     async with operator(store):

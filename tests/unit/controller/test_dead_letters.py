@@ -1,4 +1,4 @@
-"""What is written of an activity that has failed for good, and how it is done again; with an API server on loopback."""
+"""Dead letters of failed activities, and their re-drives; with an API server on loopback."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -105,36 +105,36 @@ def stored() -> Store:
     return store
 
 
-def stranger(store: Store, name: str) -> None:
+def foreign_run(store: Store, name: str) -> None:
     store.objects[f"workflowruns/{name}"] = {"metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {}}
 
 
-async def test_a_strangers_run_of_the_name_is_left_alone_and_stops_no_re_drive() -> None:
+async def test_a_name_conflict_does_not_prevent_a_redrive() -> None:
     store = stored()
-    stranger(store, "pay-redrive-1")
-    async with letters(store) as told:
-        assert await told.redrive("shop", "pay", "op-1") == "pay-redrive-2"
+    foreign_run(store, "pay-redrive-1")
+    async with letters(store) as reported:
+        assert await reported.redrive("shop", "pay", "op-1") == "pay-redrive-2"
         assert store.objects["deadletters/pay"]["status"]["redrives"] == 2
-        assert await told.redrive("shop", "pay", "op-1") == "pay-redrive-2"
+        assert await reported.redrive("shop", "pay", "op-1") == "pay-redrive-2"
         with pytest.raises(RefusedError) as refused:
-            await told.redrive("shop", "pay", "op-2")
+            await reported.redrive("shop", "pay", "op-2")
         assert refused.value.reason is ConditionReason.REDRIVE_RUNNING
         del store.objects["workflowruns/pay-redrive-2"]
-        assert await told.redrive("shop", "pay", "op-2") == "pay-redrive-3"
+        assert await reported.redrive("shop", "pay", "op-2") == "pay-redrive-3"
     assert store.runs() == ["pay-redrive-1", "pay-redrive-3"]
 
 
-async def test_where_strangers_have_taken_all_next_names_that_is_said() -> None:
+async def test_a_redrive_without_a_free_name_is_reported() -> None:
     store = stored()
     for number in range(1, 11):
-        stranger(store, f"pay-redrive-{number}")
-    async with letters(store) as told:
+        foreign_run(store, f"pay-redrive-{number}")
+    async with letters(store) as reported:
         with pytest.raises(RefusedError, match="other WorkflowRuns") as refused:
-            await told.redrive("shop", "pay", "op-1")
+            await reported.redrive("shop", "pay", "op-1")
     assert refused.value.reason is ConditionReason.WORKFLOW_ID_IN_USE
 
 
-async def test_a_dead_letter_whose_name_is_taken_gets_another_and_only_one() -> None:
+async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() -> None:
     """Someone else's DeadLetter of that name would have its own definition run by a re-drive."""
     coded = Coded.begin()
     coded.decide(activity("pay"))

@@ -16,7 +16,7 @@ from perdure.language.program import InvalidWorkflowError, Program
 
 @pytest.fixture
 async def compiler() -> Any:
-    """Nothing is asked of an API server here."""
+    """No API server is used here."""
     async with Client.open(Access(server="http://127.0.0.1:9"), user_agent="test") as client:
         yield Definitions(client)
 
@@ -28,7 +28,7 @@ def definition(steps: int, of: str = "input.a") -> dict[str, Any]:
 
 
 class Runs:
-    """Who needs definitions: each comes back when it is told to."""
+    """Callers that need definitions: each returns when it is woken."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
@@ -49,7 +49,7 @@ def runs(compiler: Definitions) -> Runs:
     return Runs(compiler)
 
 
-async def test_everything_else_continues_while_a_large_definition_is_compiled(runs: Runs) -> None:
+async def test_compiling_a_large_definition_does_not_block_the_event_loop(runs: Runs) -> None:
     compiling = asyncio.create_task(runs.compile(definition(steps=200)))
     turns = 0
     while not compiling.done():
@@ -60,14 +60,14 @@ async def test_everything_else_continues_while_a_large_definition_is_compiled(ru
     assert runs.visits == 2
 
 
-async def test_equal_definitions_are_compiled_once_also_at_the_same_time_and_for_several_namespaces(runs: Runs) -> None:
+async def test_equal_definitions_of_several_namespaces_are_compiled_once(runs: Runs) -> None:
     wanted = [runs.compile(definition(steps=5), name) for name in ("shop", "shop", "bank")]
     first, second, third = await asyncio.gather(*wanted)
     assert first is second is third
     assert await runs.compile(definition(steps=5)) is first
 
 
-async def test_a_namespace_with_many_definitions_delays_no_other_one(
+async def test_a_namespace_with_many_definitions_does_not_delay_others(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -95,7 +95,7 @@ async def test_a_namespace_with_many_definitions_delays_no_other_one(
     assert len(order) == 10
 
 
-async def test_the_same_definition_is_not_held_up_by_what_else_another_namespace_compiles(
+async def test_a_shared_definition_does_not_wait_for_the_queue_of_another_namespace(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
@@ -116,22 +116,22 @@ async def test_the_same_definition_is_not_held_up_by_what_else_another_namespace
     assert await behind is program
 
 
-async def test_what_was_compiled_is_found_although_it_is_not_kept(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compiled_definition_is_returned_even_if_it_is_not_cached(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(definitions, "_CACHED_BYTES", 1)
     await asyncio.gather(*(runs.compile(definition(steps=1, of=f"input.a{n}")) for n in range(8)))
     assert runs.visits == 16
 
 
-async def test_what_cannot_be_run_is_told_again_without_compiling(runs: Runs) -> None:
+async def test_a_cached_error_is_raised_without_compiling(runs: Runs) -> None:
     for visits in (2, 3):
         with pytest.raises(InvalidWorkflowError, match="nobody"):
             await runs.compile(definition(steps=1, of="nobody"))
         assert runs.visits == visits
 
 
-async def test_a_definition_that_breaks_the_compiler_is_told_as_one_that_cannot_be_run(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_definition_that_crashes_the_compiler_is_invalid(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(_: Any) -> Any:
         raise RecursionError("maximum recursion depth exceeded")
 
@@ -140,7 +140,7 @@ async def test_a_definition_that_breaks_the_compiler_is_told_as_one_that_cannot_
         await runs.compile(definition(steps=1))
 
 
-async def test_what_is_kept_is_bounded_by_its_size(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_is_limited_by_size(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "_CACHED_BYTES", 20_000)
     kept = [await runs.compile(definition(steps=1, of=f"input.a{n}")) for n in range(8)]
     assert await runs.compile(definition(steps=1, of="input.a7")) is kept[7]

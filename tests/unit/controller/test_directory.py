@@ -1,4 +1,4 @@
-"""A workflow id has one open run, whatever comes in which order, and whichever of two operators decides."""
+"""A workflow ID has one open run, with events in any order and two operators."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from perdure.kube import client as kube
 
 
 class Server:
-    """What the API server has: runs of one workflow id, and what a watch tells of them, in order."""
+    """The API server: runs of one workflow ID, and their watch events in order."""
 
     def __init__(self) -> None:
         self.runs: dict[str, kube.Object] = {}
-        self.told: list[kube.Object] = []
+        self.events: list[kube.Object] = []
         self._version = 0
 
     def create(self, uid: str, second: int) -> kube.Object:
@@ -32,7 +32,7 @@ class Server:
         return self._written({"metadata": meta, "spec": {"workflowId": "same"}})
 
     def start(self, seen: kube.Object) -> kube.Object | None:
-        """The compare-and-swap with which a run starts; None if somebody has written since."""
+        """The compare-and-swap that starts a run; None after a conflicting write."""
         current = self.runs[seen["metadata"]["uid"]]
         if current["metadata"]["resourceVersion"] != seen["metadata"]["resourceVersion"]:
             return None
@@ -52,29 +52,29 @@ class Server:
         self._version += 1
         made = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         self.runs[made["metadata"]["uid"]] = made
-        self.told.append(made)
+        self.events.append(made)
         return made
 
 
 class Operator:
-    """One that decides by what it knows; its writes arrive later."""
+    """An operator that decides by its observations; its writes arrive later."""
 
     def __init__(self, server: Server) -> None:
         self.directory, self._server = Directory(), server
         self.known: dict[str, kube.Object] = {}
         self.going: list[kube.Object] = []
-        self.heard = 0
+        self.observed = 0
 
-    def hear(self, obj: kube.Object) -> None:
+    def observe(self, obj: kube.Object) -> None:
         self.directory.put(obj)
         known = self.known.setdefault(obj["metadata"]["uid"], obj)
         if not kube.older(obj["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"]):
             self.known[obj["metadata"]["uid"]] = obj
 
-    def hear_next(self) -> None:
-        if self.heard < len(self._server.told):
-            self.hear(self._server.told[self.heard])
-            self.heard += 1
+    def observe_next(self) -> None:
+        if self.observed < len(self._server.events):
+            self.observe(self._server.events[self.observed])
+            self.observed += 1
 
     def decide(self, uid: str) -> None:
         entry = self.directory.get(uid)
@@ -89,7 +89,7 @@ class Operator:
         if self.going:
             written = self._server.start(self.going.pop(0))
             if written is not None:
-                self.hear(written)
+                self.observe(written)
 
 
 UIDS = st.permutations([f"{n:x}" for n in range(6)])
@@ -97,18 +97,16 @@ SECONDS = st.lists(st.integers(0, 1), min_size=6, max_size=6).map(sorted)
 
 
 @given(uids=UIDS, seconds=SECONDS, data=st.data())
-def test_one_operator_starts_one_run_whatever_it_hears_in_which_order(
-    uids: list[str], seconds: list[int], data: Any
-) -> None:
+def test_one_operator_starts_one_run_with_events_in_any_order(uids: list[str], seconds: list[int], data: Any) -> None:
     server = Server()
     operator = Operator(server)
     pending = list(zip(uids, seconds, strict=True))
     for _ in range(60):
-        match data.draw(st.sampled_from(["create", "hear", "decide", "decide", "land", "close"])):
+        match data.draw(st.sampled_from(["create", "observe", "decide", "decide", "land", "close"])):
             case "create" if pending:
                 server.create(*pending.pop(0))
-            case "hear" if server.told:
-                operator.hear(data.draw(st.sampled_from(server.told)))
+            case "observe" if server.events:
+                operator.observe(data.draw(st.sampled_from(server.events)))
             case "decide":
                 operator.decide(data.draw(st.sampled_from(sorted(operator.known) or uids)))
             case "land":
@@ -119,17 +117,17 @@ def test_one_operator_starts_one_run_whatever_it_hears_in_which_order(
 
 
 @given(uids=UIDS, seconds=SECONDS, data=st.data())
-def test_two_operators_that_hear_in_order_start_one_run(uids: list[str], seconds: list[int], data: Any) -> None:
+def test_two_operators_with_ordered_events_start_one_run(uids: list[str], seconds: list[int], data: Any) -> None:
     server = Server()
     operators = [Operator(server), Operator(server)]
     pending = list(zip(uids, seconds, strict=True))
     for _ in range(60):
         operator = data.draw(st.sampled_from(operators))
-        match data.draw(st.sampled_from(["create", "hear", "hear", "decide", "decide", "land"])):
+        match data.draw(st.sampled_from(["create", "observe", "observe", "decide", "decide", "land"])):
             case "create" if pending:
                 server.create(*pending.pop(0))
-            case "hear":
-                operator.hear_next()
+            case "observe":
+                operator.observe_next()
             case "decide":
                 operator.decide(data.draw(st.sampled_from(sorted(operator.known) or uids)))
             case "land":
@@ -137,13 +135,13 @@ def test_two_operators_that_hear_in_order_start_one_run(uids: list[str], seconds
         assert len(server.open()) <= 1
 
 
-def test_who_was_told_to_go_is_not_overtaken_by_one_that_was_made_earlier_and_heard_of_later() -> None:
+def test_an_admitted_run_is_not_overtaken_by_an_older_one_observed_later() -> None:
     server = Server()
     operator = Operator(server)
     early, late = server.create("a", 0), server.create("b", 1)
-    operator.hear(late)
+    operator.observe(late)
     operator.decide("b")
-    operator.hear(early)
+    operator.observe(early)
     entry = operator.directory.get("a")
     assert entry is not None
     verdict = operator.directory.claims.claim(
@@ -166,7 +164,7 @@ def run(uid: str, version: int, status: Any = None) -> kube.Object:
     return {"metadata": meta, "spec": {"workflowId": "same"}, "status": status or {}}
 
 
-def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
+def test_a_run_and_its_successor_have_a_gap_between_them() -> None:
     directory, going_on = Directory(), {"status": "Failed", "successor": "run-b", "startSuccessor": True}
     directory.put(run("a", 1, {"state": {"successor": "run-b"}}))
     assert directory.current.gap("default", "same") is None
@@ -182,7 +180,7 @@ def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
     assert directory.current.gap("default", "same") is None
 
 
-def test_owners_of_another_namespace_do_not_count() -> None:
+def test_owner_references_to_another_namespace_are_ignored() -> None:
     """UIDs can be read by others, and copied."""
     owner = {
         "apiVersion": labels.API_VERSION,
@@ -213,7 +211,7 @@ def test_owners_of_another_namespace_do_not_count() -> None:
     assert directory.children_of("shop", "of-parent") == []
 
 
-def test_a_completion_time_alone_closes_no_run() -> None:
+def test_a_completion_time_alone_does_not_close_a_run() -> None:
     directory = Directory()
     _, entry = directory.put(run("a", 1, {"state": {"nextEventId": 3}, "completionTime": "2020-01-01T00:00:00Z"}))
     assert (entry.standing, entry.closed) == (Standing.OPEN, "")

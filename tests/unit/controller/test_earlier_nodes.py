@@ -49,17 +49,17 @@ async def test_the_nodes_of_earlier_attempts_are_avoided() -> None:
     assert await avoided(4, stored, retryOnAnotherNode=True) == (["n2", "n1"], ["order-5-3", "order-5-2", "order-5-1"])
 
 
-async def test_only_the_last_attempts_are_looked_at() -> None:
+async def test_only_the_last_attempts_are_read() -> None:
     nodes, read = await avoided(100, {"order-5-94": pod("n1"), "order-5-95": pod("n2")}, retryOnAnotherNode=True)
     assert nodes == ["n2"]
     assert read == [f"order-5-{number}" for number in (99, 98, 97, 96, 95)]
 
 
 @pytest.mark.parametrize("found", [pod(None), pod("n1", "other")], ids=["not scheduled", "of another run"])
-async def test_a_pod_that_says_nothing_is_ignored(found: dict[str, Any]) -> None:
+async def test_a_pod_without_a_node_is_ignored(found: dict[str, Any]) -> None:
     assert (await avoided(2, {"order-5-1": found}, retryOnAnotherNode=True))[0] == []
 
 
-async def test_nothing_is_read_for_a_first_attempt_or_if_it_is_not_asked_for() -> None:
+async def test_no_pods_are_read_for_a_first_attempt_or_by_default() -> None:
     assert await avoided(1, {"order-5-1": pod("n1")}, retryOnAnotherNode=True) == ([], [])
     assert await avoided(2, {"order-5-1": pod("n1")}) == ([], [])

@@ -70,7 +70,7 @@ def closed_before_its_child_started() -> tuple[RunState, datetime, int]:
     return parent.state, parent.now, child.initiated_event_id
 
 
-async def test_an_abandoned_child_that_a_quota_refuses_is_started_after_its_parent_has_closed() -> None:
+async def test_an_abandoned_child_rejected_by_a_quota_is_started_after_its_parent_has_closed() -> None:
     quota, refused = Quota(), list[str]()
     state, now, number = closed_before_its_child_started()
     async with applying(quota, refused) as (effects, pending):

@@ -1,4 +1,4 @@
-"""Work outside of a queue waits for what is made elsewhere, such as a compiled definition."""
+"""Work outside of a queue waits for shared results, such as a compiled definition."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,18 +9,18 @@ import pytest
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.workflows.definitions import Definitions
 from perdure.language.program import InvalidWorkflowError, Program
-from unit.controller.managers import client_of_nothing
+from unit.controller.managers import client_without_server
 
 NAP = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 
 
 @pytest.fixture
 async def definitions() -> AsyncIterator[Definitions]:
-    async with client_of_nothing() as client:
+    async with client_without_server() as client:
         yield Definitions(client)
 
 
-async def test_it_waits_until_a_definition_is_compiled(definitions: Definitions) -> None:
+async def test_a_call_waits_until_the_definition_is_compiled(definitions: Definitions) -> None:
     with pytest.raises(NotYetError):
         definitions.compile("shop", NAP)
 
@@ -31,7 +31,7 @@ async def test_it_waits_until_a_definition_is_compiled(definitions: Definitions)
     assert program is definitions.compile("shop", NAP)
 
 
-async def test_what_is_wrong_with_a_definition_is_raised(definitions: Definitions) -> None:
+async def test_an_error_of_the_definition_is_raised(definitions: Definitions) -> None:
     async def compiled() -> Program:
         return definitions.compile("shop", {"steps": [{"name": "nap", "activity": {"name": "none"}}]})
 
@@ -39,7 +39,7 @@ async def test_what_is_wrong_with_a_definition_is_raised(definitions: Definition
         await when_ready(compiled, seconds=30)
 
 
-async def test_it_waits_no_longer_than_asked_for_and_leaves_what_others_wait_for() -> None:
+async def test_waiting_ends_with_its_timeout_without_cancelling_the_shared_future() -> None:
     made = asyncio.get_running_loop().create_future()
 
     async def unready() -> None:
@@ -52,7 +52,7 @@ async def test_it_waits_no_longer_than_asked_for_and_leaves_what_others_wait_for
 
 
 @pytest.mark.parametrize("ending", ["fails", "is cancelled"])
-async def test_it_tries_again_when_what_it_waits_for_comes_to_nothing(ending: str) -> None:
+async def test_a_call_is_retried_when_the_awaited_future_fails_or_is_cancelled(ending: str) -> None:
     made = asyncio.get_running_loop().create_future()
     tries: list[int] = []
 
@@ -68,7 +68,7 @@ async def test_it_tries_again_when_what_it_waits_for_comes_to_nothing(ending: st
     assert await when_ready(second_time, seconds=30) == 2
 
 
-async def test_other_errors_are_not_tried_again() -> None:
+async def test_other_errors_are_not_retried() -> None:
     tries: list[int] = []
 
     async def refused() -> None:

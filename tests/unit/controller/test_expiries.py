@@ -45,6 +45,6 @@ def test_each_expiry_is_due_before_its_time_and_at_most_once(seconds: list[float
         ("Completed", {"ttlSecondsAfterFailure": 9}, 60),
     ],
 )
-def test_the_outcome_decides_how_long_an_object_stays(phase: str, spec: dict[str, Any], seconds: int) -> None:
+def test_the_outcome_determines_the_ttl_of_an_object(phase: str, spec: dict[str, Any], seconds: int) -> None:
     obj = {"spec": spec, "status": {"phase": phase, "completionTime": "2026-11-22T12:00:07Z"}}
     assert expiry(obj, 60) == NOW + timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Whose turn it is: no tenant waits for what another one has waiting."""
+"""Fair scheduling: no tenant waits for the backlog of another one."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ def test_items_of_one_tenant_keep_their_order() -> None:
     assert queue.take() is None
 
 
-def test_a_newcomer_goes_before_everything_that_a_busy_tenant_has_waiting() -> None:
+def test_a_new_tenant_goes_before_waiting_items_of_a_busy_one() -> None:
     queue: FairQueue[str] = FairQueue(slots=4, each=4)
     for number in range(1_000):
         queue.put("busy", f"busy-{number}")
@@ -33,7 +33,7 @@ def test_a_newcomer_goes_before_everything_that_a_busy_tenant_has_waiting() -> N
     assert taken(queue) == "new"
 
 
-def test_a_tenant_has_no_more_in_progress_than_its_bound_also_while_slots_are_free() -> None:
+def test_a_tenant_never_exceeds_its_limit_of_items_in_progress() -> None:
     queue: FairQueue[str] = FairQueue(slots=4, each=2)
     for item in "abc":
         queue.put("one", item)
@@ -43,7 +43,7 @@ def test_a_tenant_has_no_more_in_progress_than_its_bound_also_while_slots_are_fr
     assert taken(queue) == "c"
 
 
-def test_tenants_whose_items_take_long_get_no_more_than_the_others() -> None:
+def test_tenants_with_slow_items_get_no_more_slots() -> None:
     queue: FairQueue[str] = FairQueue(slots=4, each=4)
     for _ in range(10):
         queue.put("slow", "slow")
@@ -58,9 +58,7 @@ events = st.lists(st.one_of(st.sampled_from(["take", "done"]), st.sampled_from("
 
 
 @given(events, st.integers(1, 6), st.integers(1, 6))
-def test_whatever_happens_bounds_hold_nothing_is_lost_and_the_least_served_goes_first(
-    events: list[str], slots: int, each: int
-) -> None:
+def test_random_operations_keep_the_limits_and_lose_no_item(events: list[str], slots: int, each: int) -> None:
     queue: FairQueue[int] = FairQueue(slots=slots, each=each)
     waiting: dict[str, list[int]] = {}
     busy: Counter[str] = Counter()
@@ -89,7 +87,7 @@ def test_whatever_happens_bounds_hold_nothing_is_lost_and_the_least_served_goes_
 
 
 @given(st.integers(2, 8), st.integers(1, 4))
-def test_tenants_that_always_have_more_take_turns(tenants: int, slots: int) -> None:
+def test_busy_tenants_take_turns(tenants: int, slots: int) -> None:
     queue: FairQueue[str] = FairQueue(slots=slots, each=slots)
     for name in map(str, range(tenants)):
         for _ in range(20):
@@ -107,7 +105,7 @@ def test_tenants_that_always_have_more_take_turns(tenants: int, slots: int) -> N
 # The pool
 
 
-async def test_a_pool_does_so_many_jobs_at_a_time_and_gives_their_results() -> None:
+async def test_a_pool_limits_concurrent_jobs_and_returns_their_results() -> None:
     pool, running, most = FairPool(slots=3, each=2), 0, 0
 
     async def job() -> int:
@@ -126,7 +124,7 @@ async def test_a_pool_does_so_many_jobs_at_a_time_and_gives_their_results() -> N
     assert len(pool) == 0
 
 
-async def test_a_job_that_fails_tells_who_has_asked_and_keeps_no_slot() -> None:
+async def test_a_failed_job_raises_for_its_caller_and_frees_its_slot() -> None:
     pool = FairPool(slots=1, each=1)
 
     async def fail() -> None:
@@ -143,7 +141,7 @@ async def test_a_job_that_fails_tells_who_has_asked_and_keeps_no_slot() -> None:
     assert await working == "done"
 
 
-async def test_a_job_that_nobody_wants_any_more_is_not_done() -> None:
+async def test_a_job_without_remaining_callers_is_not_run() -> None:
     pool, done = FairPool(slots=1, each=1), []
     release = asyncio.Event()
     first = pool.submit("one", release.wait)

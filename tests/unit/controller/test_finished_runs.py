@@ -1,4 +1,4 @@
-"""What the operator keeps of finished runs: little of each, whatever its size."""
+"""The operator keeps little memory of each finished run, whatever its size."""
 
 import gc
 import json
@@ -13,7 +13,7 @@ import pytest
 from perdure.controller.informers.index import Index
 from perdure.controller.manager import Manager
 from perdure.kube.clock import now
-from unit.controller.managers import client_of_nothing, manager_over
+from unit.controller.managers import client_without_server, manager_over
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
@@ -36,7 +36,7 @@ def finished(number: int, size: int) -> Json:
 
 @pytest.fixture
 async def manager() -> AsyncIterator[Manager]:
-    async with client_of_nothing() as client:
+    async with client_without_server() as client:
         yield manager_over(client)
 
 
@@ -66,7 +66,7 @@ def test_a_finished_run_takes_less_than_a_kibibyte(manager: Manager, size: int) 
 
 
 @pytest.mark.usefixtures("memory")
-def test_a_finished_run_that_is_deleted_leaves_nothing(manager: Manager) -> None:
+def test_a_deleted_finished_run_leaves_no_memory(manager: Manager) -> None:
     runs = [finished(number, 0) for number in range(300)]
     first = finished(300, 0)
     for deleted in (False, True):
@@ -81,7 +81,7 @@ def test_a_finished_run_that_is_deleted_leaves_nothing(manager: Manager) -> None
     assert (after - before) / len(runs) <= 200
 
 
-def test_only_a_version_that_this_process_has_written_or_seen_is_taken_without_the_handlers(manager: Manager) -> None:
+def test_only_versions_written_or_seen_by_this_process_skip_the_handlers(manager: Manager) -> None:
     run = finished(1, 0)
     later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
     assert not manager.knows("workflowruns", run)  # another client has written it
@@ -91,13 +91,13 @@ def test_only_a_version_that_this_process_has_written_or_seen_is_taken_without_t
     assert not manager.knows("pods", run)
 
 
-async def test_changes_of_a_run_of_another_member_are_taken_without_the_handlers() -> None:
+async def test_changes_of_runs_of_other_members_skip_the_handlers() -> None:
     run = finished(1, 0)
     run["status"] = {}
     later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
-    async with client_of_nothing() as client:
+    async with client_without_server() as client:
         manager = manager_over(client, fleet="perdure")
-        assert not manager.knows("workflowruns", run)  # it may be one that this member works on
+        assert not manager.knows("workflowruns", run)  # this member may own it
         manager.on_run(run, deleted=False)
         assert manager.knows("workflowruns", later)
         known = manager.directory.get(run["metadata"]["uid"])
@@ -106,7 +106,7 @@ async def test_changes_of_a_run_of_another_member_are_taken_without_the_handlers
         assert manager.runs.all() == []
 
 
-def test_an_event_that_was_overtaken_does_not_count_as_what_was_seen_last() -> None:
+def test_an_outdated_event_does_not_replace_the_last_seen_version() -> None:
     early, late = finished(1, 0), finished(2, 0)
     late["metadata"]["uid"] = early["metadata"]["uid"]
     index = Index()

@@ -12,7 +12,7 @@ from perdure.kube.client import Client
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def test_what_was_deleted_is_created_again_some_minutes_later() -> None:
+async def test_deleted_accounts_are_recreated_after_some_minutes() -> None:
     there: set[str] = set()
 
     async def create(request: web.BaseRequest) -> web.StreamResponse:

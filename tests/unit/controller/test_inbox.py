@@ -1,4 +1,4 @@
-"""What a run is asked: every request gets one answer, whatever it does to the run."""
+"""Requests to a run: each gets exactly one answer, even if it breaks the reconciliation."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -28,20 +28,20 @@ def asking() -> Asking:
     return Asking(signal("a"), signal("b", "text"), inputs.TerminateRequested(request_id="c"))
 
 
-def test_everyone_is_refused_once(asking: Asking) -> None:
+def test_each_request_is_rejected_once(asking: Asking) -> None:
     for _ in range(2):
         asking.inbox.refuse_all(ConditionReason.STATE_DAMAGED, "no")
     assert asking.told == [(who, "StateDamaged") for who in "abc"]
     assert not asking.inbox
 
 
-def test_who_withdraws_gets_no_answer(asking: Asking) -> None:
+def test_a_withdrawn_request_gets_no_answer(asking: Asking) -> None:
     asking.inbox.withdraw("b")
     asking.inbox.refuse_all(ConditionReason.STATE_DAMAGED, "no")
     assert [who for who, _ in asking.told] == ["a", "c"]
 
 
-def test_a_request_that_breaks_a_pass_is_found_and_refused_alone(asking: Asking) -> None:
+def test_only_the_request_that_fails_a_reconciliation_is_rejected(asking: Asking) -> None:
     with capture_logs():
         assert asking.inbox.blamed(asking.inbox.next(), RuntimeError("no"))
         assert asking.told == []
@@ -53,18 +53,18 @@ def test_a_request_that_breaks_a_pass_is_found_and_refused_alone(asking: Asking)
 
 
 @pytest.mark.parametrize("error", [OSError(), kube.ApiError(500, "InternalError", "no"), TimeoutError()])
-def test_no_request_is_blamed_for_what_the_api_server_does(asking: Asking, error: Exception) -> None:
+def test_errors_of_the_api_server_reject_no_request(asking: Asking, error: Exception) -> None:
     assert not asking.inbox.blamed(asking.inbox.next(), error)
     assert not asking.inbox.one_by_one
 
 
-def test_a_request_that_carries_something_can_be_refused_for_its_size(asking: Asking) -> None:
+def test_a_request_with_a_payload_can_be_rejected_for_its_size(asking: Asking) -> None:
     [carrier] = carriers(asking.inbox.next())
     asking.inbox.refuse(carrier, ConditionReason.PAYLOAD_TOO_LARGE, "no")
     assert asking.told == [("b", "PayloadTooLarge")]
     assert not carriers(asking.inbox.next())
 
 
-def test_kinds_of_requests_are_found(asking: Asking) -> None:
+def test_requests_can_be_found_by_kind(asking: Asking) -> None:
     assert asking.inbox.has(inputs.TerminateRequested, inputs.CancelRequested)
     assert not asking.inbox.has(inputs.CancelRequested)

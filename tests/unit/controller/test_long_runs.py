@@ -1,4 +1,4 @@
-"""The status of a long run: whatever it has done, only what is open takes room. The engine and the sealing are the real ones."""
+"""The status of a long run: only open work takes space. The engine and the sealing are the real ones."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ WORK = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "60s
 
 
 class Long:
-    """A run of a loop over a number of items, as the controller takes it along: seal, compose, commit."""
+    """A run of a loop over a number of items, processed as by the controller: seal, compose, commit."""
 
     def __init__(self, loop: dict[str, Any], items: int) -> None:
         spec = {
@@ -75,7 +75,7 @@ class Long:
         self.status = after
 
     def play(self, at_once: int, output: Any) -> None:
-        """Let activities complete, some in each pass, until the run closes."""
+        """Complete activities, some in each reconciliation, until the run closes."""
         while not self.state.closed:
             self.now += timedelta(seconds=1)
             done = [
@@ -99,9 +99,9 @@ class Long:
         ({"items": "${lists.range(input)}"}, 10_000, 25, {"ok": True}),
         ({"items": "${lists.range(input)}", "maxConcurrency": 20}, 3_000, 10, "x" * 1024),
     ],
-    ids=["as wide as it gets", "with outputs that nobody asks for"],
+    ids=["as wide as it gets", "with outputs that no expression reads"],
 )
-def test_a_loop_over_thousands_of_items_keeps_only_what_is_open(
+def test_a_loop_over_thousands_of_items_keeps_only_open_ones(
     loop: dict[str, Any], items: int, at_once: int, output: Any
 ) -> None:
     long = Long(loop, items)
@@ -109,7 +109,7 @@ def test_a_loop_over_thousands_of_items_keeps_only_what_is_open(
     assert long.status["phase"] == "Completed"
     assert max(long.sizes) < LIMIT
     assert max(len(orjson.dumps(segment)) for segment in long.sealed) < LIMIT
-    # What a commit costs depends on what happens in it, not on how much has happened before.
+    # The cost of a commit depends on its own events, not on the length of the history.
     tenth = len(long.patches) // 10
     first, last = sum(long.patches[1 : tenth + 1]) / tenth, sum(long.patches[-tenth - 1 : -1]) / tenth
     assert last < 1.25 * first

@@ -36,7 +36,7 @@ def operation(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, An
     ],
     ids=["a signal", "a reset", "a trigger of a Schedule", "a re-drive"],
 )
-def test_the_spec_of_an_operation_decides_on_its_action(spec: dict[str, Any], want: type[Any]) -> None:
+def test_the_spec_of_an_operation_determines_its_action(spec: dict[str, Any], want: type[Any]) -> None:
     assert isinstance(action_of(operation(**spec)), want)
 
 
@@ -47,7 +47,7 @@ def test_the_uid_of_an_operation_is_the_id_of_its_request() -> None:
     assert (action.request.request_id, action.request.identity) == ("u-1", "operation/ask")
 
 
-def test_an_operation_with_an_invalid_spec_is_refused_with_the_field() -> None:
+def test_an_operation_with_an_invalid_spec_is_rejected_with_the_field() -> None:
     with pytest.raises(RefusedError, match="signal") as caught:
         action_of(operation(target=RUN, signal={"nam": "go"}))
     assert caught.value.reason == "InvalidSpec"

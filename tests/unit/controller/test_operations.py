@@ -1,4 +1,4 @@
-"""What Operations are sorted and looked up by."""
+"""The order and the identity of Operations."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def operation(version: str, **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": "ask", "resourceVersion": version}, "status": status}
 
 
-def test_operations_keep_the_place_that_they_had_when_they_were_taken_up() -> None:
+def test_operations_keep_their_recorded_arrival_order() -> None:
     new, noted = operation("120"), operation("999", arrival=80)
     assert sorted([new, noted, operation("1000")], key=arrival) == [noted, new, operation("1000")]
     assert identity(new) == "operation/ask"

@@ -1,10 +1,10 @@
-"""How many of its pending inputs a run takes in one pass."""
+"""The number of pending inputs that a run takes in one reconciliation."""
 
 from perdure.controller.runs.effects.pending_inputs import MAX_AT_ONCE, PendingInputs
 from perdure.engine.inputs import DecideAgain, RunInput
 
 
-def test_a_pass_takes_a_bounded_number_and_the_next_ones_the_rest() -> None:
+def test_each_reconciliation_takes_a_limited_number_of_inputs() -> None:
     woken = list[None]()
     pending = PendingInputs(lambda: woken.append(None))
     given: list[RunInput] = [DecideAgain() for _ in range(2 * MAX_AT_ONCE + 7)]

@@ -1,4 +1,4 @@
-"""When a pod has ended: before its phase says so, and never while it still works. And how it is released then."""
+"""When a pod has ended: possibly before its phase shows it, never while a container works. And its release."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -45,12 +45,12 @@ def ended(code: int) -> dict[str, Any]:
         "it runs",
         "one of two runs",
         "all containers have ended",
-        "its phase says so",
+        "a terminal phase",
         "an init container has succeeded",
         "an init container has failed",
     ],
 )
-def test_whether_a_pod_has_ended(status: dict[str, Any], want: bool) -> None:
+def test_has_ended_depends_on_phase_and_containers(status: dict[str, Any], want: bool) -> None:
     assert has_ended({"metadata": {"name": "one"}, "status": status}) is want
 
 
@@ -61,7 +61,7 @@ def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"metadata": meta, "spec": spec, "status": {"phase": "Running", "containerStatuses": named}}
 
 
-def test_a_pod_whose_activity_succeeded_has_succeeded_though_a_sidecar_was_stopped() -> None:
+def test_a_stopped_sidecar_does_not_fail_a_successful_pod() -> None:
     stopped = pod(ended(0), ended(137))
     stopped["status"]["phase"] = "Failed"
     assert has_succeeded(stopped)
@@ -92,13 +92,13 @@ KEEP, DELETE, EXPIRE = Retention.KEEP, Retention.DELETE, Retention.EXPIRE
     ids=[
         "its own sidecar still runs",
         "its own sidecar is being stopped already",
-        "its activity does not want it kept",
+        "the activity has no retention",
         "the activity still runs",
         "everything has ended",
-        "a policy refuses to have it stopped",
+        "a policy prevents the stop",
     ],
 )
-async def test_a_pod_that_is_to_be_kept_is_only_stopped(
+async def test_a_pod_to_keep_is_stopped_but_not_deleted(
     found: dict[str, Any], keep: Retention, refuses: bool, want: list[Any]
 ) -> None:
     asked: list[Any] = []
@@ -139,7 +139,7 @@ async def api_server(answer: Callable[[web.BaseRequest], Awaitable[web.StreamRes
 
 
 async def refusal(definition: Activity, status: int, message: str) -> tuple[str | None, list[dict[str, Any]]]:
-    """What is said of an activity whose trial the API server answers like that, and the pods that were tried."""
+    """The finding for an activity whose trial pod gets that response, and the pods that were tried."""
     tried: list[dict[str, Any]] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -151,7 +151,7 @@ async def refusal(definition: Activity, status: int, message: str) -> tuple[str 
         return await pods.refusal("shop", definition, {}), tried
 
 
-async def test_a_trial_of_a_computed_image_does_not_fail_for_what_a_policy_says_of_it() -> None:
+async def test_a_policy_violation_is_ignored_when_trying_a_computed_image() -> None:
     denied = "admission webhook denied request: image"
     computed = Activity.parse({**WORK, "container": {"image": "shop/app:${input.tag}", "args": ["${input.x}"]}})
     literal = Activity.parse({**WORK, "container": {"image": "shop/app:1"}})
@@ -175,7 +175,7 @@ async def test_a_trial_of_a_computed_image_does_not_fail_for_what_a_policy_says_
         (403, "exceeded quota: storage", None),
     ],
 )
-async def test_the_claim_of_a_workspace_is_tried_before_any_run_needs_it(
+async def test_the_claim_of_a_workspace_is_validated_before_the_first_run(
     status: int, message: str, want: str | None
 ) -> None:
     asked: list[Any] = []
@@ -197,7 +197,7 @@ async def test_the_claim_of_a_workspace_is_tried_before_any_run_needs_it(
     assert "ownerReferences" not in meta
 
 
-async def test_an_attempt_whose_expressions_have_no_value_gets_no_pod() -> None:
+async def test_an_attempt_with_a_failing_expression_gets_no_pod() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         made = orjson.loads(await request.read())
         return web.json_response({**made, "metadata": {**made["metadata"], "uid": "p"}}, status=201)
@@ -285,7 +285,7 @@ async def test_a_pod_that_expires_is_released_with_its_time_in_one_write(
         assert ttl <= int(each["value"]) - before.timestamp() <= ttl + 60
 
 
-async def test_kept_pods_are_deleted_when_their_time_is_over_and_nothing_else_is() -> None:
+async def test_only_expired_kept_pods_are_deleted() -> None:
     time = datetime(2026, 1, 1, tzinfo=UTC)
     now = int(time.timestamp())
     cluster = Cluster(
@@ -305,7 +305,7 @@ async def test_kept_pods_are_deleted_when_their_time_is_over_and_nothing_else_is
 
 
 @pytest.mark.parametrize("kind", [KEPT_PODS, CACHED_RESULTS], ids=lambda kind: kind.plural)
-async def test_a_namespace_keeps_only_so_many_objects(kind: ExpiringKind) -> None:
+async def test_kept_objects_of_a_namespace_are_limited(kind: ExpiringKind) -> None:
     time = datetime(2026, 1, 1, tzinfo=UTC)
     later = int(time.timestamp()) + 100
     cluster = Cluster(
@@ -317,7 +317,7 @@ async def test_a_namespace_keeps_only_so_many_objects(kind: ExpiringKind) -> Non
     assert cluster.names == ["a-3", "a-4", "b-0", "b-1"]
 
 
-async def test_kept_pods_make_room_where_a_quota_counts_them() -> None:
+async def test_kept_pods_are_deleted_when_a_quota_is_exhausted() -> None:
     cluster = Cluster(expiring("kept", str(2**40)))
     run = RunRef(namespace="shop", name="order", uid="u", workflow_id="w")
     tried = Attempt(scheduled_event_id=2, attempt=1, activity_id="a", activity_type="work")

@@ -28,7 +28,7 @@ async def store() -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def operator(store: Store) -> AsyncIterator[Policies]:
-    """One operator's knowledge; it has seen what is in the store when it starts."""
+    """The policies of one operator, which has observed the store at its start."""
     async with Client.open(Access(server=store.address), user_agent="test") as client:
         policies = Policies(client, Recorder(client, instance="test"))
         for key, obj in store.objects.items():
@@ -41,14 +41,14 @@ def breaker(**fields: Any) -> Json:
     return {"exponential": {}, "circuitBreaker": {"failureThreshold": 3, "openDuration": "60s", **fields}}
 
 
-def told(result: CircuitResult, ago: float = 0) -> CircuitReport:
+def report_of(result: CircuitResult, ago: float = 0) -> CircuitReport:
     return CircuitReport(policy="shared", result=result, time=now() - timedelta(seconds=ago))
 
 
 FAILED, SUCCEEDED = CircuitResult.FAILED, CircuitResult.SUCCEEDED
 
 
-async def test_the_status_tells_the_waits_and_that_it_can_be_used(store: Store) -> None:
+async def test_the_status_shows_the_waits_and_that_the_policy_is_accepted(store: Store) -> None:
     store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 4}})
     async with operator(store) as policies:
         await policies.reconcile("shop", "shared")
@@ -64,7 +64,7 @@ async def test_the_status_tells_the_waits_and_that_it_can_be_used(store: Store) 
         assert policies.of("shop")["shared"].maximum_attempts == 4
 
 
-async def test_a_policy_that_cannot_be_read_says_so_and_is_as_good_as_missing(store: Store) -> None:
+async def test_an_invalid_policy_is_reported_and_treated_as_missing(store: Store) -> None:
     store.put("retrypolicies", "shared", spec={"exponential": {"initialInterval": "soon"}})
     async with operator(store) as policies:
         await policies.reconcile("shop", "shared")
@@ -72,14 +72,14 @@ async def test_a_policy_that_cannot_be_read_says_so_and_is_as_good_as_missing(st
         assert await policies.missing("shop", {"shared"}) == ["shared"]
 
 
-async def test_what_no_watch_has_shown_yet_is_read(store: Store) -> None:
+async def test_a_policy_that_no_watch_has_shown_is_read(store: Store) -> None:
     async with operator(store) as policies:
         assert await policies.missing("shop", {"shared"}) == ["shared"]
         store.put("retrypolicies", "shared", spec={"exponential": {}})
         assert await policies.missing("shop", {"shared"}) == []
 
 
-async def test_an_older_sight_of_a_policy_changes_nothing(store: Store) -> None:
+async def test_an_outdated_observation_of_a_policy_is_ignored(store: Store) -> None:
     old = store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 4}})
     store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 9}})
     async with operator(store) as policies:
@@ -89,11 +89,11 @@ async def test_an_older_sight_of_a_policy_changes_nothing(store: Store) -> None:
         assert "shared" not in policies.of("shop")
 
 
-async def test_failures_that_many_runs_and_two_operators_tell_at_once_are_all_counted_once(store: Store) -> None:
+async def test_concurrent_failures_reported_by_two_operators_are_counted_once_each(store: Store) -> None:
     store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1000))
     async with operator(store) as first, operator(store) as second:
-        reports = [(f"run-{n}/2/1", told(FAILED)) for n in range(50)]
-        # Every run tells twice, the second time to the other operator: as one does that was killed before it noted the answer.
+        reports = [(f"run-{n}/2/1", report_of(FAILED)) for n in range(50)]
+        # Every run reports twice, the second time to the other operator, as after a kill before the answer was recorded.
         both = [each.report("shop", who, report) for who, report in reports for each in (first, second)]
         await asyncio.gather(*both)
     assert store.circuit["consecutiveFailures"] == 50
@@ -101,11 +101,11 @@ async def test_failures_that_many_runs_and_two_operators_tell_at_once_are_all_co
     assert store.conflicts > 0
 
 
-async def test_an_open_circuit_survives_the_operator_and_closes_after_its_trials(store: Store) -> None:
+async def test_an_open_circuit_survives_a_restart_and_closes_after_its_trials(store: Store) -> None:
     store.put("retrypolicies", "shared", spec=breaker(failureThreshold=2, successThreshold=2))
     async with operator(store) as policies:
         for n in range(2):
-            await policies.report("shop", f"run-{n}/2/1", told(FAILED))
+            await policies.report("shop", f"run-{n}/2/1", report_of(FAILED))
         assert store.circuit["state"] == "Open"
         assert store.conditions()["CircuitClosed"] == ("False", "CircuitOpen")
         held = await policies.admit("shop", "shared", "run-9/2/1")
@@ -129,7 +129,7 @@ async def test_an_open_circuit_survives_the_operator_and_closes_after_its_trials
         for _ in range(2):
             await policies.admit("shop", "shared", "run-x/3/1")
             trial = store.circuit["trial"]
-            await policies.report("shop", trial, told(SUCCEEDED))
+            await policies.report("shop", trial, report_of(SUCCEEDED))
         assert store.circuit["state"] == "Closed"
         assert await policies.admit("shop", "shared", "run-z/3/1") is None
 
@@ -143,9 +143,9 @@ async def test_an_open_circuit_survives_the_operator_and_closes_after_its_trials
         ({"activities": {"2": {"attempt": 3}}}, False),
         ({"activities": {}, "reports": {"2/3": {}}}, False),
     ],
-    ids=["its run is gone", "its activity has closed", "another attempt runs", "it runs", "it is about to tell"],
+    ids=["its run was deleted", "its activity has closed", "another attempt runs", "it runs", "its report is pending"],
 )
-async def test_a_trial_that_will_never_tell_is_found_out(store: Store, state: Json | None, *, freed: bool) -> None:
+async def test_a_trial_that_can_no_longer_report_is_replaced(store: Store, state: Json | None, *, freed: bool) -> None:
     circuit = {"state": "HalfOpen", "trial": "run-a/workflowruns-run-a/2/3"}
     store.put("retrypolicies", "shared", spec=breaker(), status={"circuit": circuit})
     if state is not None:
@@ -158,7 +158,7 @@ async def test_a_trial_that_will_never_tell_is_found_out(store: Store, state: Js
         )
 
 
-async def test_a_trial_of_a_run_that_was_deleted_and_made_again_is_found_out(store: Store) -> None:
+async def test_a_trial_of_a_recreated_run_is_replaced(store: Store) -> None:
     circuit = {"state": "HalfOpen", "trial": "run-a/another-uid/2/3"}
     store.put("retrypolicies", "shared", spec=breaker(), status={"circuit": circuit})
     store.put("workflowruns", "run-a", status={"state": {"activities": {"2": {"attempt": 3}}}})
@@ -166,24 +166,24 @@ async def test_a_trial_of_a_run_that_was_deleted_and_made_again_is_found_out(sto
         assert await policies.admit("shop", "shared", "run-b/uid/2/1") is None
 
 
-async def test_whoever_waits_is_told_when_a_circuit_lets_more_through(store: Store) -> None:
+async def test_waiting_runs_are_woken_when_a_circuit_admits_more_attempts(store: Store) -> None:
     obj = store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1))
     woken: Counter[str] = Counter()
     async with operator(store) as policies:
         policies.changed = lambda namespace: woken.update([namespace])
-        await policies.report("shop", "run-a/2/1", told(FAILED, ago=100))
+        await policies.report("shop", "run-a/2/1", report_of(FAILED, ago=100))
         before = woken["shop"]
         assert await policies.admit("shop", "shared", "run-b/2/1") is None  # open for 60 s, 100 s ago: it is tried
-        await policies.report("shop", "run-b/2/1", told(SUCCEEDED))
+        await policies.report("shop", "run-b/2/1", report_of(SUCCEEDED))
         assert woken["shop"] > before
         policies.observe(obj, deleted=True)
         assert await policies.admit("shop", "shared", "run-c/2/1") is None
 
 
-async def test_a_breaker_that_is_taken_away_holds_nobody(store: Store) -> None:
+async def test_removing_a_circuit_breaker_releases_waiting_attempts(store: Store) -> None:
     store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1))
     async with operator(store) as policies:
-        await policies.report("shop", "run-a/2/1", told(FAILED))
+        await policies.report("shop", "run-a/2/1", report_of(FAILED))
         changed = store.put(
             "retrypolicies", "shared", spec={"exponential": {}}, status=store.objects["retrypolicies/shared"]["status"]
         )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perdure.controller.errors import NotYetError
 from perdure.observe.metrics import REGISTRY
-from unit.controller.queue_bench import HOUR, Bench, at, elapsed, in_virtual_time, told
+from unit.controller.queue_bench import HOUR, Bench, at, elapsed, in_virtual_time, metric
 
 # Single flight
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @in_virtual_time
-async def test_a_key_woken_often_before_its_turn_is_worked_on_once() -> None:
+async def test_repeated_wakes_before_processing_process_a_key_once() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         for _ in range(3):
@@ -31,7 +31,7 @@ async def test_a_key_woken_often_before_its_turn_is_worked_on_once() -> None:
 
 
 @in_virtual_time
-async def test_a_key_woken_often_while_it_is_worked_on_is_worked_on_once_more_and_afterwards() -> None:
+async def test_repeated_wakes_during_processing_process_a_key_once_more() -> None:
     bench = Bench(takes=2)
     async with bench.queue() as queue:
         queue.wake("a")
@@ -44,7 +44,7 @@ async def test_a_key_woken_often_while_it_is_worked_on_is_worked_on_once_more_an
 
 
 @in_virtual_time
-async def test_a_timer_that_comes_due_while_its_key_is_worked_on_counts_as_waking_it() -> None:
+async def test_a_timer_due_during_processing_processes_its_key_again() -> None:
     bench = Bench(takes=10)
     async with bench.queue() as queue:
         queue.wake("a")
@@ -54,7 +54,7 @@ async def test_a_timer_that_comes_due_while_its_key_is_worked_on_counts_as_wakin
 
 
 @in_virtual_time
-async def test_different_keys_are_worked_on_side_by_side_by_so_many_workers() -> None:
+async def test_different_keys_are_processed_concurrently_by_the_workers() -> None:
     bench = Bench(takes=1)
     async with bench.queue(workers=3) as queue:
         for key in "abcdefg":
@@ -69,7 +69,7 @@ async def test_different_keys_are_worked_on_side_by_side_by_so_many_workers() ->
 
 
 @in_virtual_time
-async def test_a_tenant_with_thousands_of_keys_delays_another_one_by_one_piece_of_work() -> None:
+async def test_a_tenant_with_thousands_of_keys_delays_another_by_at_most_one_key() -> None:
     bench = Bench(takes=1)
     async with bench.queue(workers=2, tenant=lambda key: key[0], name="thousands") as queue:
         for number in range(2_000):
@@ -80,13 +80,13 @@ async def test_a_tenant_with_thousands_of_keys_delays_another_one_by_one_piece_o
         await asyncio.sleep(HOUR)
     assert bench.times("b") == [6]
     assert bench.times("b-due") == [11]
-    assert len(bench.done) == told("count", "thousands") == 2_002
+    assert len(bench.done) == metric("count", "thousands") == 2_002
     # Two of them a second: the last one waits for 1,000 s.
-    assert told("sum", "thousands") == pytest.approx(sum(n // 2 for n in range(2_002)), abs=2_002)
+    assert metric("sum", "thousands") == pytest.approx(sum(n // 2 for n in range(2_002)), abs=2_002)
 
 
 @in_virtual_time
-async def test_workers_that_a_tenant_must_leave_free_take_the_keys_of_another_one_immediately() -> None:
+async def test_workers_reserved_for_other_tenants_process_their_keys_immediately() -> None:
     bench = Bench(takes=100)
     async with bench.queue(workers=4, tenant=lambda key: key[0], each=3) as queue:
         for number in range(10):
@@ -105,7 +105,7 @@ async def test_workers_that_a_tenant_must_leave_free_take_the_keys_of_another_on
 
 @dataclass
 class Kitchen(Bench):
-    """Work on "a" needs something that is made elsewhere."""
+    """Work on "a" needs a result that is computed elsewhere."""
 
     until: float | None = None
     made: "asyncio.Future[str] | None" = None
@@ -121,7 +121,7 @@ class Kitchen(Bench):
 
 
 @in_virtual_time
-async def test_a_key_that_waits_for_something_holds_no_worker_and_is_worked_on_again_when_that_is_made() -> None:
+async def test_a_key_that_waits_for_a_future_occupies_no_worker_and_is_processed_when_it_is_done() -> None:
     kitchen = Kitchen(made=asyncio.get_running_loop().create_future())
     async with kitchen.queue(workers=1) as queue:
         queue.wake("a")
@@ -140,7 +140,7 @@ async def test_a_key_that_waits_for_something_holds_no_worker_and_is_worked_on_a
 
 
 @in_virtual_time
-async def test_a_key_that_waits_only_for_so_long_is_worked_on_then() -> None:
+async def test_a_key_that_waits_with_a_timeout_is_processed_when_it_expires() -> None:
     kitchen = Kitchen(made=asyncio.get_running_loop().create_future(), until=7)
     async with kitchen.queue() as queue:
         queue.wake("a")
@@ -158,7 +158,7 @@ async def test_a_key_that_waits_only_for_so_long_is_worked_on_then() -> None:
 
 
 @in_virtual_time
-async def test_a_failing_key_is_tried_again_later_each_time_and_never_later_than_30_s() -> None:
+async def test_a_failing_key_is_retried_with_backoff_up_to_30_s() -> None:
     bench = Bench(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
@@ -170,7 +170,7 @@ async def test_a_failing_key_is_tried_again_later_each_time_and_never_later_than
 
 
 @in_virtual_time
-async def test_a_failing_key_delays_no_other() -> None:
+async def test_a_failing_key_does_not_delay_others() -> None:
     bench = Bench(failing={"a"})
     async with bench.queue(workers=1) as queue:
         queue.wake("a")
@@ -182,7 +182,7 @@ async def test_a_failing_key_delays_no_other() -> None:
 
 
 @in_virtual_time
-async def test_after_a_success_the_waits_begin_anew() -> None:
+async def test_a_success_resets_the_backoff() -> None:
     bench = Bench(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
@@ -197,7 +197,7 @@ async def test_after_a_success_the_waits_begin_anew() -> None:
 
 
 @in_virtual_time
-async def test_a_failing_key_that_is_woken_does_not_wait() -> None:
+async def test_waking_a_failing_key_skips_its_backoff() -> None:
     bench = Bench(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
@@ -208,7 +208,7 @@ async def test_a_failing_key_that_is_woken_does_not_wait() -> None:
 
 
 @in_virtual_time
-async def test_a_failure_moves_a_later_timer_forward_and_leaves_an_earlier_one() -> None:
+async def test_a_failure_replaces_a_later_timer_and_keeps_an_earlier_one() -> None:
     bench = Bench(failing={"early", "late"})
     async with bench.queue() as queue:
         queue.wake_at("early", at(0.1))
@@ -221,7 +221,7 @@ async def test_a_failure_moves_a_later_timer_forward_and_leaves_an_earlier_one()
 
 
 @in_virtual_time
-async def test_what_is_forgotten_has_neither_timer_nor_failures() -> None:
+async def test_a_forgotten_key_has_neither_timer_nor_failures() -> None:
     bench = Bench(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
@@ -237,7 +237,7 @@ async def test_what_is_forgotten_has_neither_timer_nor_failures() -> None:
     assert again - start == pytest.approx(0.2)
 
 
-# Whatever happens
+# Random operations
 
 happenings = st.lists(
     st.tuples(
@@ -256,9 +256,7 @@ happenings = st.lists(
 
 
 @given(happenings, st.sampled_from([0.0, 0.3, 2.0]), st.integers(1, 3))
-def test_no_waking_is_lost_and_none_is_made_up(
-    events: list[tuple[float, str, str | float]], takes: float, workers: int
-) -> None:
+def test_no_wake_is_lost_or_invented(events: list[tuple[float, str, str | float]], takes: float, workers: int) -> None:
     @in_virtual_time
     async def scenario() -> None:
         bench = Bench(takes=takes)
@@ -289,7 +287,7 @@ def test_no_waking_is_lost_and_none_is_made_up(
             assert queue.depth == 0
             assert queue.armed == 0
         broke = {key for _, key, what in events if what == "breaks"}
-        # A retry takes the place of the timer: who has done his work says anew when he wants to be called.
+        # A retry replaces the timer: finished work returns its next time again.
         due = [(when, key) for key, when in armed.items() if key not in broke]
         for when, key in woken + due:
             assert any(started >= when - 0.001 for started in bench.times(key))  # rounded, as they are
@@ -299,7 +297,7 @@ def test_no_waking_is_lost_and_none_is_made_up(
     scenario()
 
 
-def test_a_queue_that_is_cancelled_ends_at_once_also_in_the_middle_of_work() -> None:
+def test_a_cancelled_queue_ends_immediately_even_during_processing() -> None:
     @in_virtual_time
     async def scenario() -> None:
         bench = Bench(takes=HOUR)
@@ -317,7 +315,7 @@ def test_a_queue_that_is_cancelled_ends_at_once_also_in_the_middle_of_work() -> 
 
 
 @in_virtual_time
-async def test_each_queue_reports_its_depth_its_waits_and_its_failures() -> None:
+async def test_each_queue_exposes_depth_waits_and_failures_as_metrics() -> None:
     def value(metric: str) -> float | None:
         return REGISTRY.get_sample_value(metric, {"queue": "tried"})
 
@@ -333,8 +331,8 @@ async def test_each_queue_reports_its_depth_its_waits_and_its_failures() -> None
         assert value("perdure_queue_depth") == 1, "a, which failed, waits for its turn behind c"
         await asyncio.sleep(0.6)
         assert value("perdure_pass_failures_total") == 1
-        assert told("count", "tried") == 4
-        assert told("sum", "tried") == pytest.approx(0 + 1 + 2 + 1.8)
+        assert metric("count", "tried") == 4
+        assert metric("sum", "tried") == pytest.approx(0 + 1 + 2 + 1.8)
 
 
 # Keys of others
@@ -374,7 +372,7 @@ async def test_a_key_that_need_not_be_remembered_is_dropped() -> None:
 
 
 @in_virtual_time
-async def test_keys_of_others_take_no_worker() -> None:
+async def test_keys_that_are_not_admitted_occupy_no_worker() -> None:
     bench = Bench(takes=3)
     async with bench.queue(workers=1, admits=lambda key: key == "own") as queue:
         for number in range(100):
@@ -385,7 +383,7 @@ async def test_keys_of_others_take_no_worker() -> None:
 
 
 @in_virtual_time
-async def test_draining_waits_for_what_is_in_progress() -> None:
+async def test_drain_waits_for_keys_in_progress() -> None:
     bench, admitted = Bench(takes=3), True
     async with bench.queue(admits=lambda _: admitted) as queue:
         await queue.drain()

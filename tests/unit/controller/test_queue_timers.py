@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @in_virtual_time
-async def test_a_key_is_worked_on_at_its_time_and_once() -> None:
+async def test_a_key_is_processed_once_at_its_time() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         queue.wake_at("a", at(HOUR))
@@ -25,7 +25,7 @@ async def test_a_key_is_worked_on_at_its_time_and_once() -> None:
 
 
 @in_virtual_time
-async def test_a_time_that_has_passed_is_now() -> None:
+async def test_a_time_in_the_past_fires_immediately() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         await asyncio.sleep(5)
@@ -47,7 +47,7 @@ async def test_a_time_that_has_passed_is_now() -> None:
     ],
     ids=["later", "earlier", "the same", "never", "never, and again", "later and back", "never, from the beginning"],
 )
-def test_only_the_last_time_that_a_key_is_armed_for_counts(armed_for: list[float | None], want: list[float]) -> None:
+def test_only_the_last_timer_of_a_key_fires(armed_for: list[float | None], want: list[float]) -> None:
     @in_virtual_time
     async def scenario() -> None:
         bench = Bench()
@@ -62,7 +62,7 @@ def test_only_the_last_time_that_a_key_is_armed_for_counts(armed_for: list[float
 
 
 @in_virtual_time
-async def test_arming_neither_wakes_a_key_before_its_time_nor_keeps_it_from_being_woken() -> None:
+async def test_a_timer_neither_fires_early_nor_prevents_a_wake() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         queue.wake_at("a", at(10))
@@ -82,13 +82,13 @@ async def test_thousands_of_timers_fire_in_the_order_of_their_times() -> None:
             queue.wake_at(key, at(offset))
         assert queue.armed == 5_000
         await asyncio.sleep(2_001)
-    # The sort is stable: equal times come in the order in which they were armed.
+    # The sort is stable: equal times keep the order in which they were armed.
     assert [key for _, key in bench.done] == sorted(times, key=lambda key: times[key])
     assert all(when == times[key] for when, key in bench.done)
 
 
 @in_virtual_time
-async def test_entries_that_were_rearmed_since_do_not_pile_up() -> None:
+async def test_rearmed_timers_do_not_accumulate() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         with bounded_memory(512 * 1024):  # an entry takes 100 bytes
@@ -99,7 +99,7 @@ async def test_entries_that_were_rearmed_since_do_not_pile_up() -> None:
 
 
 @in_virtual_time
-async def test_entries_for_the_same_time_do_not_pile_up_either() -> None:
+async def test_repeated_timers_for_the_same_time_do_not_accumulate() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         with bounded_memory(512 * 1024):
@@ -115,7 +115,7 @@ async def test_entries_for_the_same_time_do_not_pile_up_either() -> None:
 
 
 @in_virtual_time
-async def test_a_clock_that_steps_forward_delays_what_has_become_due_by_half_a_minute_at_most() -> None:
+async def test_a_forward_clock_step_delays_due_timers_by_at_most_half_a_minute() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         queue.wake_at("a", at(10 * HOUR))
@@ -127,7 +127,7 @@ async def test_a_clock_that_steps_forward_delays_what_has_become_due_by_half_a_m
 
 
 @in_virtual_time
-async def test_a_clock_that_steps_back_wakes_nothing_before_its_time() -> None:
+async def test_a_backward_clock_step_fires_no_timer_early() -> None:
     bench = Bench()
     async with bench.queue() as queue:
         queue.wake_at("a", at(100))

@@ -1,4 +1,4 @@
-"""What the condition `Ready` of a Workflow says."""
+"""The condition `Ready` of a Workflow."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -29,23 +29,23 @@ WARNING = Finding("spec.steps[1]", "looks wrong", Severity.WARNING)
 NOTE = Finding("spec.steps[2]", "is worth a look", Severity.NOTE)
 
 
-def test_errors_make_a_workflow_not_ready_and_are_all_that_is_told() -> None:
+def test_errors_make_a_workflow_not_ready_and_hide_warnings() -> None:
     assert verdict([ERROR, WARNING]) == (False, ConditionReason.INVALID_SPEC, "spec.steps[0]: is wrong")
 
 
-def test_warnings_stand_in_the_message_of_one_that_is_ready_and_notes_do_not() -> None:
+def test_the_message_of_a_ready_workflow_has_warnings_but_no_notes() -> None:
     want = "valid, with warnings: spec.steps[1]: looks wrong"
     assert verdict([WARNING, NOTE]) == (True, ConditionReason.ACCEPTED, want)
     assert verdict([NOTE]) == (True, ConditionReason.ACCEPTED, "")
 
 
-def test_of_many_findings_the_first_are_told() -> None:
+def test_only_the_first_findings_are_in_the_message() -> None:
     message = verdict([ERROR] * 12)[2]
     assert message.count("is wrong") == 10
     assert message.endswith("; and 2 more: `perdure lint` shows all")
 
 
-def test_a_status_that_says_the_same_is_the_same() -> None:
+def test_an_unchanged_verdict_keeps_the_status() -> None:
     accepted: dict[str, Any] = status({}, True, ConditionReason.ACCEPTED, "", generation=1, now=T0)
     assert accepted["observedGeneration"] == accepted["conditions"][0]["observedGeneration"] == 1
     later = T0 + timedelta(hours=1)
@@ -55,7 +55,7 @@ def test_a_status_that_says_the_same_is_the_same() -> None:
     assert refused["conditions"][0]["lastTransitionTime"] > accepted["conditions"][0]["lastTransitionTime"]
 
 
-def test_a_trial_is_the_pod_of_no_run() -> None:
+def test_a_trial_pod_belongs_to_no_run() -> None:
     activity = Activity.parse(
         {"name": "work", "startToCloseTimeout": "1m", "heartbeatTimeout": "5s", "container": {"image": "i"}}
     )
@@ -67,7 +67,7 @@ def test_a_trial_is_the_pod_of_no_run() -> None:
     assert pod["spec"].get("serviceAccountName") is None
 
 
-def test_where_retry_policies_are_named_is_found_but_not_in_data_of_users() -> None:
+def test_references_to_retry_policies_are_found_except_in_user_data() -> None:
     named = {"retryPolicy": {"name": "standard"}}
     spec = {
         "activities": [{"name": "work", **named, "container": {"args": [named]}}],
@@ -80,7 +80,7 @@ def test_where_retry_policies_are_named_is_found_but_not_in_data_of_users() -> N
     ]
 
 
-async def test_a_workflow_is_looked_at_again_when_the_policies_that_it_names_come_or_go() -> None:
+async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted() -> None:
     spec = {
         "activities": [
             {
@@ -124,9 +124,9 @@ async def test_a_workflow_is_looked_at_again_when_the_policies_that_it_names_com
                 await readiness.reconcile("shop", "order", T0)
             await asyncio.wait([compiling.value.awaited])
             await readiness.reconcile("shop", "order", T0)
-            told = str(written[-1])
-            assert "RetryPolicyNotFound" in told
-            assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in told
+            reported = str(written[-1])
+            assert "RetryPolicyNotFound" in reported
+            assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in reported
             assert readiness.stale("shop") == []
             known.append(policy)
             policies.observe(policy)

@@ -1,4 +1,4 @@
-"""What becomes of a pass that fails, and when the next one comes."""
+"""Failed reconciliations, and the time of the next one."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from perdure.controller.reconcile.record import Record
 from perdure.kube import client as kube
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from unit.controller.managers import client_of_nothing
+from unit.controller.managers import client_without_server
 
 CONFLICT = kube.ConflictError(409, "Conflict", "someone has written")
 FULL = kube.TooLargeError(413, "RequestEntityTooLarge", "3 MiB")
@@ -20,12 +20,12 @@ LATER = now() + timedelta(hours=1)
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    async with client_of_nothing() as found:
+    async with client_without_server() as found:
         yield found
 
 
 class Thing:
-    """A kind whose passes end as the test says, and what was called."""
+    """A kind whose reconciliations end as the test defines, with the recorded calls."""
 
     def __init__(self, client: Client, ends: Callable[[], Any]) -> None:
         meta = {"namespace": "shop", "name": "thing", "uid": "1", "resourceVersion": "7"}
@@ -63,20 +63,20 @@ def failing(error: Exception) -> Callable[[], Any]:
     return ends
 
 
-async def test_a_pass_says_when_the_next_one_comes(client: Client) -> None:
+async def test_a_reconciliation_returns_the_time_of_the_next_one(client: Client) -> None:
     thing = Thing(client, lambda: LATER)
     assert await thing.reconciler.advance() == LATER
     assert thing.called == ["pass"]
 
 
-async def test_what_a_watch_has_shown_is_read_before_the_pass(client: Client) -> None:
+async def test_an_observed_change_is_read_before_the_reconciliation(client: Client) -> None:
     thing = Thing(client, lambda: None)
     assert thing.record.observe({"metadata": {"resourceVersion": "9"}})
     await thing.reconciler.advance()
     assert thing.called == ["read again", "pass"]
 
 
-async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pass_succeeds(client: Client) -> None:
+async def test_conflicts_are_retried_immediately_and_then_with_backoff(client: Client) -> None:
     thing = Thing(client, failing(CONFLICT))
     pauses = []
     for _ in range(12):
@@ -95,14 +95,14 @@ async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pas
     assert wake - before < timedelta(seconds=1)
 
 
-async def test_an_object_without_room_for_its_status_is_not_tried_again(client: Client) -> None:
+async def test_an_object_without_room_for_its_status_is_not_retried(client: Client) -> None:
     thing = Thing(client, failing(FULL))
     assert await thing.reconciler.advance() is None
     assert thing.called == ["pass", "full: 3 MiB"]
 
 
 @pytest.mark.parametrize("error", [kube.ApiError(500, "InternalError", "no"), TimeoutError(), OSError("reset")])
-async def test_trouble_with_the_api_server_says_nothing_about_the_object(client: Client, error: Exception) -> None:
+async def test_errors_of_the_api_server_are_not_reported_on_the_object(client: Client, error: Exception) -> None:
     thing = Thing(client, failing(error))
     with pytest.raises(type(error)):
         await thing.reconciler.advance()
@@ -110,7 +110,7 @@ async def test_trouble_with_the_api_server_says_nothing_about_the_object(client:
 
 
 @pytest.mark.parametrize("error", [ValueError("no such day"), kube.InvalidError(422, "Invalid", "no such day")])
-async def test_an_object_that_cannot_be_processed_says_so(client: Client, error: Exception) -> None:
+async def test_an_object_that_cannot_be_processed_is_reported(client: Client, error: Exception) -> None:
     thing = Thing(client, failing(error))
     with pytest.raises(type(error)):
         await thing.reconciler.advance()
@@ -118,14 +118,14 @@ async def test_an_object_that_cannot_be_processed_says_so(client: Client, error:
     assert "no such day" in thing.called[2]
 
 
-async def test_what_is_gone_winds_up_and_has_no_pass(client: Client) -> None:
+async def test_a_deleted_object_is_finalized_and_not_reconciled(client: Client) -> None:
     thing = Thing(client, lambda: LATER)
     thing.record.gone = True
     assert await thing.reconciler.advance() is None
     assert thing.called == ["wind up"]
 
 
-async def test_what_a_pass_finds_gone_winds_up_at_once(client: Client) -> None:
+async def test_an_object_found_deleted_during_a_reconciliation_is_finalized(client: Client) -> None:
     thing = Thing(client, lambda: LATER)
 
     def ends() -> datetime:

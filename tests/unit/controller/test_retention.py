@@ -77,7 +77,7 @@ async def stored() -> AsyncIterator[Stored]:
 
 
 async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = ()) -> list[str]:
-    """Let an operator, which works on some runs, look at the namespace once; the names of the runs that it has deleted."""
+    """Let an operator that works on some runs check the namespace once; return the names of the deleted runs."""
     index = Index()
     async with Client.open(Access(server=stored.address), user_agent="test") as client:
         manager = manager_over(client)
@@ -98,7 +98,7 @@ async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] =
     return sorted(stored.deleted)
 
 
-async def test_the_oldest_runs_are_removed_and_only_as_they_were_seen(stored: Stored) -> None:
+async def test_the_oldest_runs_are_removed_with_a_precondition(stored: Stored) -> None:
     for minutes in range(2, 7):
         stored.finished(f"run-{minutes}", minutes)
     before = sample("perdure_finished_runs_removed_total")
@@ -108,7 +108,7 @@ async def test_the_oldest_runs_are_removed_and_only_as_they_were_seen(stored: St
     assert sample("perdure_finished_runs") == 5
 
 
-async def test_the_size_of_runs_counts(stored: Stored) -> None:
+async def test_runs_are_removed_by_total_size(stored: Stored) -> None:
     for minutes in range(2, 7):
         stored.finished(f"run-{minutes}", minutes)["spec"]["input"] = "x" * 10_000
     assert await enforce(stored, Limits(size=35_000)) == ["run-5", "run-6"]
@@ -120,7 +120,7 @@ async def test_without_limits_nothing_is_removed(stored: Stored) -> None:
     assert await enforce(stored, Limits(runs=0, size=0)) == []
 
 
-async def test_open_runs_and_those_that_have_just_finished_stay(stored: Stored) -> None:
+async def test_open_and_recently_closed_runs_are_kept(stored: Stored) -> None:
     stored.put("open", {"phase": "Running", "state": {"nextEventId": 3}})
     stored.put("waits", {})
     stored.finished("young", 0.5)
@@ -128,7 +128,7 @@ async def test_open_runs_and_those_that_have_just_finished_stay(stored: Stored) 
     assert await enforce(stored, Limits(runs=1, size=1)) == ["old"]
 
 
-async def test_a_run_that_something_waits_for_stays(stored: Stored) -> None:
+async def test_a_run_that_another_object_waits_for_is_kept(stored: Stored) -> None:
     stored.finished("works", 9)
     stored.finished("continues", 9)["status"]["state"] |= {"successor": "next", "startSuccessor": True}
     stored.finished("forked", 9, workflow_id="same")
@@ -140,7 +140,7 @@ async def test_a_run_that_something_waits_for_stays(stored: Stored) -> None:
     assert await enforce(stored, Limits(runs=1), works_on=("uid-works",)) == ["free"]
 
 
-async def test_a_run_that_is_another_one_now_stays(stored: Stored) -> None:
+async def test_a_recreated_run_is_kept(stored: Stored) -> None:
     stored.finished("again", 9)
     stored.finished("other", 8)
 
@@ -152,7 +152,7 @@ async def test_a_run_that_is_another_one_now_stays(stored: Stored) -> None:
     assert await enforce(stored, Limits(runs=0, size=1)) == []
 
 
-async def test_a_run_that_cannot_be_removed_now_does_not_keep_the_others(stored: Stored) -> None:
+async def test_a_failed_removal_does_not_prevent_others(stored: Stored) -> None:
     for minutes in range(2, 7):
         stored.finished(f"run-{minutes}", minutes)
     stored.broken = {"run-6", "run-4"}

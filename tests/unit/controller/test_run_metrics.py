@@ -1,7 +1,18 @@
-"""The metrics about a run that closes."""
+"""The metrics about a run that closes, and about its attempts."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
 
 from engine.coded import COMPLETE, Coded, timer
+from engine.script import Drive, activity, application
+from perdure import __version__
 from perdure.controller.runs.kubernetes_events import RunEventRecorder
+from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.step import RunTransition
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
@@ -32,3 +43,78 @@ async def test_the_duration_of_a_closed_run_is_observed_once() -> None:
         run.decide(COMPLETE, seconds=60)
         events.committed(state, last(run), "1/1")
     assert (observed("count") - before[0], observed("sum") - before[1]) == (1, 60)
+
+
+def attempts(executor: str, outcome: str) -> tuple[float, float, float, float]:
+    """The number of measured waits, their sum, and the same of the durations."""
+    wait, ran = "perdure_activity_schedule_to_start_seconds", "perdure_activity_start_to_close_seconds"
+    found = [
+        metrics.REGISTRY.get_sample_value(f"{name}_{suffix}", labels) or 0.0
+        for name, labels in ((wait, {"executor": executor}), (ran, {"executor": executor, "outcome": outcome}))
+        for suffix in ("count", "sum")
+    ]
+    return found[0], found[1], found[2], found[3]
+
+
+async def measured(transition: RunTransition, executor: str, outcome: str) -> tuple[float, ...]:
+    """How a commit changes the metrics."""
+    before = attempts(executor, outcome)
+    async with recording() as (recorder, _):
+        ref = RunRef(namespace="shop", name="order", uid="uid", workflow_id="order")
+        RunEventRecorder(recorder, ref).committed(transition.state, transition, "0/1")
+    return tuple(after - earlier for after, earlier in zip(attempts(executor, outcome), before, strict=True))
+
+
+async def test_the_wait_and_the_duration_of_each_attempt_are_measured_when_it_ends() -> None:
+    drive = Drive.of(activity())
+    drive.started(3)
+    assert await measured(drive.failed(10, application()), "Pod", "Failed") == (1, 3, 1, 7)
+    drive.started(15)  # the second attempt could start at 11
+    assert await measured(drive.completed(75), "Pod", "Completed") == (1, 4, 1, 60)
+
+
+async def test_an_attempt_that_never_started_is_counted_but_not_measured() -> None:
+    drive = Drive.of(activity(schedule_to_start_timeout=timedelta(seconds=5)))
+    assert await measured(drive.at(6), "Pod", "TimedOut") == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "executor", "want"),
+    [
+        (Retired(2, 1, AttemptOutcome.COMPLETED, by_worker=True, waited=timedelta(), ran=timedelta(1)), "Worker", 1),
+        (Retired(2, 1, AttemptOutcome.CACHED, waited=timedelta(), ran=timedelta()), "Pod", 0),
+    ],
+    ids=["of a worker", "cached"],
+)
+async def test_activities_of_workers_have_their_own_label_and_cached_results_are_not_measured(
+    ended: Retired, executor: str, want: int
+) -> None:
+    state = Coded.begin().state
+    transition = RunTransition(state, events=(), retired=(ended,), durable=True, more=False)
+    assert (await measured(transition, executor, ended.outcome.value))[2] == want
+
+
+async def test_an_activity_counts_once_when_it_has_closed() -> None:
+    def count(outcome: str) -> float:
+        return metrics.REGISTRY.get_sample_value("perdure_activities_total", {"outcome": outcome}) or 0.0
+
+    drive = Drive.of(activity())
+    before = (count("Failed"), count("Completed"))
+    await measured(drive.failed(1, application()), "Pod", "Failed")
+    await measured(drive.completed(3), "Pod", "Completed")
+    assert (count("Failed"), count("Completed")) == (before[0], before[1] + 1)
+
+
+def test_the_build_is_exposed_as_a_metric() -> None:
+    labels = {"version": __version__, "revision": "", "python_version": platform.python_version()}
+    assert metrics.REGISTRY.get_sample_value("perdure_build_info", labels) == 1
+
+
+def test_the_image_states_its_revision() -> None:
+    shown = "from perdure.observe import metrics; print(metrics.render().decode())"
+    environment = {**os.environ, "PERDURE_REVISION": "c0ffee", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", shown], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith("perdure_build_info")]
+    assert 'revision="c0ffee"' in line

@@ -1,4 +1,4 @@
-"""What the status of a run says, for states that the real engine has come to; times are seconds since the start."""
+"""The status of a run for states of the real engine; times are seconds since the start."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, p
 
 
 def known(status: Status) -> None:
-    """The API has a field for everything in the status, and reads there what was written."""
+    """Check that the API has every field of the status, and parses the written values."""
     stored = json.loads(json.dumps(status))
     stands_in(stored, WorkflowRunStatus.parse(stored).dump(), "status")
 
@@ -42,7 +42,7 @@ def stands_in(part: Any, whole: Any, path: str) -> None:
 
 
 def composed(drive: Drive, old: Status | None = None, facts: RunFacts = FACTS) -> Status:
-    """The status after the last pass; the history so far is in `old`."""
+    """The status after the last step; the history so far is in `old`."""
     assert drive.last is not None
     status = compose(old or {}, facts, drive.state, drive.last.events, drive.now)
     known(status)
@@ -60,7 +60,7 @@ def succeeded(status: Status) -> dict[str, Any]:
 # Open runs
 
 
-def test_a_run_that_has_started_tells_what_it_waits_for() -> None:
+def test_a_started_run_shows_what_it_waits_for() -> None:
     status = composed(Drive.of(activity("book", input={"n": 1})))
     assert {key: status[key] for key in ("phase", "runId", "firstRunId", "attempt", "startTime", "progress")} == {
         "phase": "Running",
@@ -86,7 +86,7 @@ def test_a_run_that_has_started_tells_what_it_waits_for() -> None:
     assert not {"completionTime", "output", "failure", "definition"} & set(status)
 
 
-def test_an_attempt_that_runs_tells_since_when_and_what_its_last_heartbeat_said() -> None:
+def test_a_running_attempt_shows_its_start_and_last_heartbeat() -> None:
     drive = Drive.of(activity("book", heartbeat_timeout=seconds(30)))
     drive.started(1)
     drive.at(
@@ -100,7 +100,7 @@ def test_an_attempt_that_runs_tells_since_when_and_what_its_last_heartbeat_said(
     assert "nextAttemptTime" not in entry
 
 
-def test_an_attempt_that_has_not_started_tells_why_until_it_has() -> None:
+def test_a_pending_attempt_shows_the_reason_until_it_starts() -> None:
     drive = Drive.of(activity("book"))
     drive.at(1, AttemptWaiting(scheduled_event_id=2, attempt=1, reason="exceeded quota"))
     (entry,) = composed(drive)["pendingActivities"]
@@ -109,7 +109,7 @@ def test_an_attempt_that_has_not_started_tells_why_until_it_has() -> None:
     assert "waitingReason" not in composed(drive)["pendingActivities"][0]
 
 
-def test_a_run_says_what_is_in_the_way_of_its_attempts_until_nothing_is() -> None:
+def test_a_run_shows_what_blocks_its_attempts() -> None:
     drive = Drive.by(Reacting((activity("book"), activity("pay"))))
     waits = {"attempt": 1, "reason": "ErrImagePull"}
     assert not drive.at(1, AttemptWaiting(scheduled_event_id=2, **waits)).durable
@@ -123,7 +123,7 @@ def test_a_run_says_what_is_in_the_way_of_its_attempts_until_nothing_is() -> Non
     assert (succeeded(composed(drive))["reason"], succeeded(composed(drive))["message"]) == ("Running", "")
 
 
-def test_a_run_says_which_limit_its_attempts_wait_for_until_none_does() -> None:
+def test_a_run_shows_the_limits_that_its_attempts_wait_for() -> None:
     drive = Drive.by(Reacting((activity("book"), activity("pay"))))
     waits = {"attempt": 1, "reason": "WorkflowLimit `db` has room for 1 holder", "queued": True, "worth_telling": True}
     for number in (2, 3):
@@ -137,7 +137,7 @@ def test_a_run_says_which_limit_its_attempts_wait_for_until_none_does() -> None:
     assert (succeeded(composed(drive))["reason"], succeeded(composed(drive))["message"]) == ("Running", "")
 
 
-def test_an_activity_that_backs_off_tells_until_when_and_why() -> None:
+def test_an_activity_in_backoff_shows_its_next_attempt_and_last_failure() -> None:
     drive = Drive.of(activity("book"))
     drive.started(1)
     drive.failed(2, application("refused", details=[1]))
@@ -153,7 +153,7 @@ def test_an_activity_that_backs_off_tells_until_when_and_why() -> None:
     }
 
 
-def test_an_activity_whose_time_to_try_again_has_come_is_scheduled_and_keeps_its_last_failure() -> None:
+def test_an_activity_after_its_backoff_is_scheduled_and_keeps_its_last_failure() -> None:
     drive = Drive.of(activity("book"))
     drive.failed(2)
     drive.at(3)
@@ -163,20 +163,20 @@ def test_an_activity_whose_time_to_try_again_has_come_is_scheduled_and_keeps_its
     assert "nextAttemptTime" not in entry
 
 
-def test_an_attempt_that_was_lost_has_a_failure_with_a_type_too() -> None:
+def test_a_lost_attempt_has_a_failure_with_a_type() -> None:
     drive = Drive.of(activity("book"))
     drive.lost(2)
     (entry,) = composed(drive)["pendingActivities"]
     assert entry["lastFailure"] == {"kind": "Server", "type": "Server", "message": "node gone"}
 
 
-def test_a_timer_tells_when_it_fires() -> None:
+def test_a_timer_shows_when_it_fires() -> None:
     status = composed(Drive.of(timer("nap", 90)))
     assert status["pendingTimers"] == [{"step": "nap", "fireTime": "2026-01-01T00:01:30Z"}]
     assert status["pendingActivities"] == []
 
 
-def test_what_cannot_be_decided_is_told_in_the_condition_and_the_run_stays_open() -> None:
+def test_a_failed_decision_is_shown_in_the_condition_and_the_run_stays_open() -> None:
     drive = Drive.of(activity("book"))
     first = composed(drive)
     drive.script.broken = True
@@ -195,7 +195,7 @@ def test_what_cannot_be_decided_is_told_in_the_condition_and_the_run_stays_open(
 # Closed runs
 
 
-def test_a_run_that_has_completed_tells_its_output_and_when() -> None:
+def test_a_completed_run_shows_its_output_and_completion_time() -> None:
     drive = Drive.of()
     status = composed(drive)
     assert (status["phase"], status["output"]) == ("Completed", 0)
@@ -205,7 +205,7 @@ def test_a_run_that_has_completed_tells_its_output_and_when() -> None:
     assert status["pendingActivities"] == []
 
 
-def test_a_run_that_has_failed_tells_why() -> None:
+def test_a_failed_run_shows_its_failure() -> None:
     drive = Drive.of(activity("book", retry_policy=RetryPolicy(maximum_attempts=1)))
     drive.failed(4, application("refused"))
     status = composed(drive)
@@ -217,7 +217,7 @@ def test_a_run_that_has_failed_tells_why() -> None:
     assert "output" not in status
 
 
-def test_a_run_that_took_too_long_tells_so() -> None:
+def test_a_run_that_timed_out_shows_it() -> None:
     drive = Drive.of(activity("book"), workflow_run_timeout=seconds(30))
     drive.at(30)
     status = composed(drive)
@@ -232,7 +232,7 @@ def test_a_run_that_took_too_long_tells_so() -> None:
 
 
 @pytest.mark.parametrize(("length", "condition", "failure"), [(40_000, 32_768, 40_000), (100_000, 16_394, 16_384)])
-def test_a_very_long_message_is_cut_in_the_condition_and_the_failure(length: int, condition: int, failure: int) -> None:
+def test_a_very_long_message_is_truncated_in_condition_and_failure(length: int, condition: int, failure: int) -> None:
     drive = Drive.of(FailWorkflowExecution(failure=application("x" * length)))
     status = composed(drive)
     known(status)
@@ -243,7 +243,7 @@ def test_a_very_long_message_is_cut_in_the_condition_and_the_failure(length: int
 # Through time
 
 
-def test_a_condition_keeps_its_time_until_it_changes() -> None:
+def test_a_condition_keeps_its_transition_time_until_it_changes() -> None:
     drive = Drive.of(activity("book"), timer("nap", 10))
     status = composed(drive)
     times = [succeeded(status)["lastTransitionTime"]]
@@ -260,7 +260,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     assert status["phase"] == "Completed"
 
 
-def test_the_history_is_continued_and_its_size_is_what_it_takes() -> None:
+def test_the_history_is_appended_and_its_size_recorded() -> None:
     drive = Drive.of(activity("book"), timer("nap", 10))
     status = composed(drive)
     assert len(status["history"]["events"]) == 2
@@ -268,8 +268,8 @@ def test_the_history_is_continued_and_its_size_is_what_it_takes() -> None:
     status = composed(drive, status)
     drive.at(5)
     status = composed(drive, status)
-    told = history.decode_events(status["history"]["events"])
-    assert list(told) == drive.history
+    reported = history.decode_events(status["history"]["events"])
+    assert list(reported) == drive.history
     assert status["history"]["nextEventId"] == len(drive.history) + 1
     assert status["history"]["segments"] == 0
     assert status["history"]["sizeBytes"] == sum(
@@ -278,7 +278,7 @@ def test_the_history_is_continued_and_its_size_is_what_it_takes() -> None:
     )
 
 
-def test_segments_that_were_sealed_stay_counted() -> None:
+def test_sealed_segments_remain_counted() -> None:
     drive = Drive.of(activity("book"))
     old = {"history": {"events": [], "segments": 4, "lastSegmentHash": "h", "sizeBytes": 1000, "nextEventId": 90}}
     status = composed(drive, old)
@@ -286,14 +286,14 @@ def test_segments_that_were_sealed_stay_counted() -> None:
     assert status["history"]["sizeBytes"] > 1000
 
 
-def test_the_state_is_there_for_the_next_restart() -> None:
+def test_the_status_contains_the_state_for_a_restart() -> None:
     drive = Drive.of(activity("book", input={"n": None}))
     drive.failed(2)
     status = json.loads(json.dumps(composed(drive)))
     assert history.decode_state(status["state"]) == drive.state
 
 
-def test_the_definition_is_kept_where_it_came_from_a_workflow() -> None:
+def test_the_definition_is_stored_if_it_came_from_a_workflow() -> None:
     definition = {"steps": [{"name": "a", "set": {"x": None}}]}
     facts = RunFacts(
         name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="0/1", definition=definition
@@ -303,7 +303,7 @@ def test_the_definition_is_kept_where_it_came_from_a_workflow() -> None:
 
 
 @pytest.mark.parametrize("run", ["a" * 253, "with.dots", "order-1"], ids=["a long name", "a name with dots", "a name"])
-def test_every_pod_that_is_named_can_be_one(run: str) -> None:
+def test_pod_names_in_the_status_are_valid(run: str) -> None:
     facts = RunFacts(name=run, uid="uid-1", first_uid="uid-1", generation=3, progress="", definition=None)
     (entry,) = composed(Drive.of(activity("book")), facts=facts)["pendingActivities"]
     assert len(entry["pod"]) <= 63
@@ -313,7 +313,7 @@ def test_every_pod_that_is_named_can_be_one(run: str) -> None:
 # Not started yet
 
 
-def test_a_run_that_cannot_start_says_why_and_since_when() -> None:
+def test_a_run_that_cannot_start_shows_the_reason_and_its_time() -> None:
     status = waiting({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     known(status)
     assert status["phase"] == "Pending"
@@ -332,13 +332,13 @@ def test_a_run_that_cannot_start_says_why_and_since_when() -> None:
     assert succeeded(other)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
 
-def test_a_run_that_starts_after_all_forgets_why_it_could_not() -> None:
+def test_the_reason_disappears_when_the_run_starts() -> None:
     waited = waiting({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     condition = succeeded(composed(Drive.of(activity("book")), waited))
     assert (condition["reason"], condition["message"]) == ("Running", "")
 
 
-def test_conditions_of_others_stay() -> None:
+def test_other_conditions_are_kept() -> None:
     other = {"type": "Paused", "status": "False", "reason": "NotPaused", "lastTransitionTime": "2025-01-01T00:00:00Z"}
     status = composed(Drive.of(activity("book")), {"conditions": [other]})
     assert [condition["type"] for condition in status["conditions"]] == ["Paused", "Succeeded"]
@@ -352,15 +352,15 @@ def test_every_node_of_a_failure_has_a_type() -> None:
     for kind in FailureKind:
         tree = Failure(kind=kind, timeout_type=TimeoutType.HEARTBEAT, message=f"{kind} above", cause=tree)
     tree = Failure(kind=FailureKind.APPLICATION, type="Declined", cause=tree, next_retry_delay=seconds(5))
-    told: dict[str, Any] | None = json.loads(json.dumps(as_json(tree)))
+    reported: dict[str, Any] | None = json.loads(json.dumps(as_json(tree)))
     types = []
     for node in tree.chain():
-        assert told is not None
-        types.append(told["type"])
-        assert told["kind"] == node.kind
-        assert told["type"] in node.type_names()
-        told = told.get("cause")
-    assert told is None
+        assert reported is not None
+        types.append(reported["type"])
+        assert reported["kind"] == node.kind
+        assert reported["type"] in node.type_names()
+        reported = reported.get("cause")
+    assert reported is None
     assert types == [
         *("Declined", "NexusHandler", "NexusOperation"),
         *("Server", "Terminated", "Cancelled", "TemporalTimeout:Heartbeat", "ChildWorkflow", "Activity"),
@@ -383,22 +383,22 @@ def of_code(*, unserved: str = "", failed: bool = False) -> dict[str, Any]:
     return succeeded(status)
 
 
-def test_a_run_that_no_worker_polls_for_says_so() -> None:
+def test_a_run_without_a_worker_shows_it() -> None:
     assert of_code()["message"] == ""
-    told = of_code(unserved="no worker polls the task queue `orders`")
-    assert (told["reason"], told["message"]) == ("NoWorker", "no worker polls the task queue `orders`")
+    reported = of_code(unserved="no worker polls the task queue `orders`")
+    assert (reported["reason"], reported["message"]) == ("NoWorker", "no worker polls the task queue `orders`")
 
 
-def test_a_run_whose_workflow_task_fails_says_why() -> None:
-    told = of_code(failed=True)
-    assert told["reason"] == "WorkflowTaskFailed"
-    assert told["message"] == "the workflow task is retried: WorkflowWorkerUnhandledFailure: no class Order"
+def test_a_run_with_a_failing_workflow_task_shows_the_failure() -> None:
+    reported = of_code(failed=True)
+    assert reported["reason"] == "WorkflowTaskFailed"
+    assert reported["message"] == "the workflow task is retried: WorkflowWorkerUnhandledFailure: no class Order"
 
 
-def test_a_run_whose_worker_has_failed_and_gone_says_both() -> None:
+def test_a_run_with_a_failed_task_and_no_worker_shows_both() -> None:
     lacking = "no worker polls the task queue `orders`"
-    told = of_code(failed=True, unserved=lacking)
-    assert (told["reason"], told["message"]) == (
+    reported = of_code(failed=True, unserved=lacking)
+    assert (reported["reason"], reported["message"]) == (
         "NoWorker",
         f"{lacking}; the last attempt of the workflow task failed: WorkflowWorkerUnhandledFailure: no class Order",
     )

@@ -1,4 +1,4 @@
-"""Specs that the API server takes and the models refuse: each is told in a sentence, and nothing else is raised.
+"""Specs that the API server accepts and the models reject: each has a one-sentence error, and nothing else is raised.
 
 The API server knows the form of a date and not the calendar, and takes values that nest 10,000 deep.
 """
@@ -67,7 +67,7 @@ def compiled(inline: dict[str, Any]) -> Program:
 
 
 def begin(spec: dict[str, Any]) -> None:
-    """Read a spec, begin with it, and write the status; whatever is wrong is one kind of error."""
+    """Read a spec, start the run, and write the status; every problem is one kind of error."""
     run = {"metadata": {"name": "r", "namespace": "shop", "uid": "u"}, "spec": spec}
     read = read_spec(spec)
     check_options(read)
@@ -85,7 +85,7 @@ def begin(spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("time", IMPOSSIBLE)
-def test_a_date_that_does_not_exist_is_told_with_its_place(time: str) -> None:
+def test_a_nonexistent_date_is_reported_with_its_path(time: str) -> None:
     spec = {"inline": {"steps": [{"name": "nap", "sleep": {"until": time}}]}}
     with pytest.raises(InvalidWorkflowError, match=r"spec.steps\[0\].sleep.until: must be an RFC 3339 time"):
         begin(spec)
@@ -93,7 +93,7 @@ def test_a_date_that_does_not_exist_is_told_with_its_place(time: str) -> None:
 
 @given(st.from_regex(TIME_PATTERN, fullmatch=True) | st.from_regex(r"[-0-9]{10}T[:.0-9]{8,18}Z", fullmatch=True))
 @example("2027-06-31T00:00:00Z")
-def test_whatever_looks_like_a_time_is_read_or_refused(time: str) -> None:
+def test_any_time_like_text_is_accepted_or_rejected(time: str) -> None:
     with suppress(InvalidWorkflowError):
         begin({"inline": {"steps": [{"name": "nap", "sleep": {"until": time}}]}})
 
@@ -125,7 +125,7 @@ PLACES = {
 @pytest.mark.parametrize(
     "levels", [10, 99, 101, 150, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 253, 254, 255, 990, 9_990]
 )
-def test_a_value_that_nests_deep_is_carried_or_refused(place: str, shape: str, levels: int) -> None:
+def test_a_deeply_nested_value_is_accepted_or_rejected(place: str, shape: str, levels: int) -> None:
     try:
         begin(PLACES[place](nested(levels, shape)))
     except InvalidWorkflowError:
@@ -135,19 +135,19 @@ def test_a_value_that_nests_deep_is_carried_or_refused(place: str, shape: str, l
 
 
 @pytest.mark.parametrize("shape", ["map", "list"])
-def test_how_deep_a_value_nests_is_found_without_a_stack(shape: str) -> None:
+def test_the_nesting_depth_is_computed_without_recursion(shape: str) -> None:
     assert not nests_deeper(nested(100, shape), 100)
     assert nests_deeper(nested(101, shape), 100)
     assert nests_deeper(nested(100_000, shape), 100)
 
 
-def test_an_annotation_that_nests_deep_is_none_of_ours() -> None:
+def test_a_deeply_nested_annotation_is_ignored() -> None:
     text = "[" * 100_000 + "]" * 100_000
     run = {"metadata": {"annotations": {"perdure.dev/start-signal": text}}}
     assert read_annotation(run, "perdure.dev/start-signal", StartSignal) is None
 
 
-def test_a_run_that_fails_for_a_search_attribute_carries_the_others() -> None:
+def test_a_run_rejected_for_a_search_attribute_keeps_the_others() -> None:
     attributes = {"deep": nested(600, "list"), "customer": "c-1"}
     spec = read_spec({"workflow": {"name": "w"}, "searchAttributes": attributes})
     with pytest.raises(InvalidWorkflowError, match=r"spec.searchAttributes.deep: is nested too deeply"):

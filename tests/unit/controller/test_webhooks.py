@@ -24,7 +24,7 @@ FORBIDDEN = 'secrets "shared" is forbidden: User "system:serviceaccount:perdure-
 
 
 class GuardedStore(Store):
-    """Gives out Secrets to those who may read them."""
+    """Returns Secrets only to callers with permission."""
 
     forbidden = False
     reads = 0
@@ -81,7 +81,7 @@ async def test_a_webhook_with_a_readable_secret_is_ready(store: GuardedStore) ->
     assert store.objects["webhooks/push"]["status"]["path"] == "/webhooks/shop/push"
 
 
-async def test_a_secret_that_the_operator_may_not_read_is_reported_with_its_remedy(store: GuardedStore) -> None:
+async def test_a_secret_that_the_operator_cannot_read_is_reported_with_the_remedy(store: GuardedStore) -> None:
     store.forbidden = True
     status, reason, message = await reconcile(store)
     assert (status, reason) == ("False", "SecretNotReadable")
@@ -93,7 +93,7 @@ async def test_a_secret_that_the_operator_may_not_read_is_reported_with_its_reme
     ("value", "key", "part"),
     [("", "", "does not exist"), ("a secret of the test", "other", "no key `secret`"), ("short", "secret", "16 bytes")],
 )
-async def test_a_secret_that_cannot_be_used_is_reported(store: GuardedStore, value: str, key: str, part: str) -> None:
+async def test_an_unusable_secret_is_reported(store: GuardedStore, value: str, key: str, part: str) -> None:
     if value:
         store.secret(value, key)
     status, reason, message = await reconcile(store)
@@ -107,12 +107,12 @@ async def test_an_invalid_webhook_is_reported(store: GuardedStore) -> None:
     assert message.startswith("spec.workflowId: ")
 
 
-async def test_a_webhook_says_if_nothing_serves_it(store: GuardedStore) -> None:
+async def test_a_webhook_that_is_not_served_is_reported(store: GuardedStore) -> None:
     store.secret("a secret of the test")
     assert (await reconcile(store, served=False))[:2] == ("False", "NotServed")
 
 
-async def test_a_secret_is_read_again_only_after_a_while(store: GuardedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_secret_is_cached_for_a_while(store: GuardedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     time = now()
     monkeypatch.setattr(webhook_secrets, "now", lambda: time)
     delivery = Delivery({"x-hub-signature-256": "0"}, b"{}")
@@ -126,7 +126,7 @@ async def test_a_secret_is_read_again_only_after_a_while(store: GuardedStore, mo
         assert store.reads == 2
 
 
-async def test_a_run_is_known_before_the_sender_gets_the_response(store: GuardedStore) -> None:
+async def test_a_run_is_registered_before_the_response_is_sent(store: GuardedStore) -> None:
     made: list[dict[str, Any]] = []
     async with operator(store, made.append) as webhooks:
         known = KnownWebhook.read(store.put("webhooks", "push", spec=SPEC))
@@ -143,7 +143,7 @@ async def test_a_deleted_webhook_is_forgotten(store: GuardedStore) -> None:
         assert store.writes == 0
 
 
-def test_an_unsigned_id_does_not_count_if_the_time_is_signed() -> None:
+def test_an_unsigned_id_is_ignored_if_the_time_is_signed() -> None:
     github = RequestSignature.parse({"secret": {"name": "shared"}})
     timed = RequestSignature.parse({"secret": {"name": "shared"}, "timestampHeader": "X-Time"})
     sent = [Delivery({"x-github-delivery": name, "x-time": "1"}, b"{}") for name in ("a", "b")]

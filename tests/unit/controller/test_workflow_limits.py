@@ -40,7 +40,7 @@ def claim(name: str, *, queues: bool = True) -> Claim:
     return Claim(run, LimitEntry(run=name, run_id=run.uid, created=now(), since=now()), queues=queues)
 
 
-async def test_a_change_of_another_operator_is_taken_into_account(store: Store) -> None:
+async def test_a_change_by_another_operator_is_taken_into_account(store: Store) -> None:
     store.put("workflowlimits", "mutex", spec={})
     async with operator(store) as one, operator(store) as two:
         two.observe(copy.deepcopy(store.objects["workflowlimits/mutex"]))
@@ -97,7 +97,7 @@ async def test_a_run_that_must_not_wait_is_not_listed(store: Store) -> None:
 @pytest.mark.parametrize(
     ("stored", "held"), [({"2": {}}, ["r"]), ({}, [])], ids=["an older version arrives late", "it has ended"]
 )
-async def test_an_activity_is_released_only_if_its_run_has_recorded_its_end(
+async def test_a_limit_is_released_only_after_the_run_records_the_end_of_the_activity(
     store: Store, stored: dict[str, Any], held: list[str]
 ) -> None:
     def run(activities: dict[str, Any]) -> kube.Object:

@@ -25,7 +25,7 @@ def example() -> ModuleType:
         ("max-keys=2&prefix=J", "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
     ],
 )
-def test_requests_are_signed_as_amazon_documents_it(example: ModuleType, query: str, signature: str) -> None:
+def test_requests_have_the_documented_aws_signature(example: ModuleType, query: str, signature: str) -> None:
     headers = example.signed(
         "GET",
         f"https://examplebucket.s3.amazonaws.com/?{query}",

@@ -1,4 +1,4 @@
-"""What the documentation shows is so: its manifests are valid, its links lead somewhere, its tables name what exists."""
+"""The documentation is correct: manifests are valid, links have targets, and tables name existing values."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 
 def check(manifest: Json, *, runs: bool = True) -> None:
-    """Read a manifest as the operator does; where this version is to run it, compile it."""
+    """Read a manifest as the operator does, and compile it if this version supports it."""
     found = BY_NAME[manifest["kind"]].parse(manifest)
     if runs and isinstance(found, Workflow):
         compile_program(found.spec)
@@ -39,25 +39,25 @@ def section(page: str, title: str) -> str:
 
 
 def first_column(text: str) -> set[str]:
-    """What stands as code in the first column of a section's tables."""
+    """The code in the first column of a section's tables."""
     return {name for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
 
 
 @pytest.mark.parametrize("block", blocks(), ids=str)
-def test_a_manifest_in_the_documentation_can_be_run(block: Block) -> None:
+def test_manifests_in_the_documentation_are_valid(block: Block) -> None:
     for manifest in block.ours():
         check(manifest, runs=not block.not_yet)
 
 
 @pytest.mark.parametrize("file", example_files(), ids=lambda file: str(file.relative_to(REPOSITORY)))
-def test_an_example_can_be_run(file: Path) -> None:
+def test_examples_are_valid(file: Path) -> None:
     for manifest in yaml.safe_load_all(file.read_text(encoding="utf-8")):
         if manifest["apiVersion"] == API_VERSION:
             check(manifest)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_every_link_leads_to_a_file(page: Path) -> None:
+def test_every_link_has_an_existing_target(page: Path) -> None:
     broken = [
         target
         for target in links(page.read_text(encoding="utf-8"))
@@ -72,26 +72,26 @@ def test_the_index_names_every_page() -> None:
     assert set(index) >= {page.name for page in folder.glob("*.md")} - {"README.md"}
 
 
-def test_no_page_is_long() -> None:
+def test_no_page_exceeds_the_word_limit() -> None:
     words = {page.relative_to(DOCS).as_posix(): len(page.read_text().split()) for page in DOCS.rglob("*.md")}
     assert {page: count for page, count in words.items() if count > MAX_WORDS} == {}
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("architecture*.md")), ids=lambda page: page.name)
-def test_every_module_that_an_architecture_page_names_exists(page: Path) -> None:
+def test_modules_named_in_architecture_pages_exist(page: Path) -> None:
     named = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page.read_text(encoding="utf-8"))
     missing = [each for each in named if not any((root / each).exists() for root in (OPERATOR, REPOSITORY))]
     assert missing == []
 
 
-def test_the_table_of_metrics_names_metrics_that_exist() -> None:
+def test_metrics_in_the_documentation_exist() -> None:
     exposed = {f"{m.name}_total" if m.type == "counter" else m.name for m in metrics.REGISTRY.collect()}
     named = first_column(section("monitoring.md", "Metrics"))
     assert named
     assert named <= exposed
 
 
-def test_the_table_of_values_names_values_that_exist() -> None:
+def test_chart_values_in_the_documentation_exist() -> None:
     values = yaml.safe_load((REPOSITORY / "charts" / "perdure" / "values.yaml").read_text(encoding="utf-8"))
     named = first_column(section("installing.md", "Values"))
     assert named
@@ -102,7 +102,7 @@ def test_the_table_of_values_names_values_that_exist() -> None:
             found = found[key]
 
 
-def test_blocks_are_found_with_their_line_and_mark() -> None:
+def test_manifest_blocks_are_found_with_line_and_marker() -> None:
     text = (
         f"# T\n\n```yaml\napiVersion: {API_VERSION}\nkind: Workflow\n```\n\n```yaml\na: 1\n```\n\n"
         f"{NOT_YET}\n```yaml\napiVersion: v1\n---\napiVersion: {API_VERSION}\n```\n"
@@ -112,6 +112,6 @@ def test_blocks_are_found_with_their_line_and_mark() -> None:
     assert (second.line, second.not_yet, len(second.manifests()), len(second.ours())) == (13, True, 2, 1)
 
 
-def test_links_are_told_from_code_and_from_other_places() -> None:
+def test_only_relative_links_outside_of_code_are_found() -> None:
     text = "[a](a.md#x) `[b](b.md)` [c](https://c) [d](#d) ![e](img/e.png)\n```\n[f](f.md)\n```\n"
     assert links(text) == ["a.md#x", "img/e.png"]

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says about names and sizes, for the whole operator, and of the tests."""
+"""The rules of docs/architecture.md about names and sizes, for the operator and the tests."""
 
 import ast
 from collections import defaultdict
@@ -31,7 +31,7 @@ SHARED_NAMES = {
 
 
 SHARED_FILES = {
-    # What a room has one of, under the name that it has everywhere: its errors, its program, its entry point, its output.
+    # Modules that every package may have under the same name: errors, program, entry point, output.
     "app.py": None,
     "errors.py": None,
     "main.py": None,
@@ -40,7 +40,7 @@ SHARED_FILES = {
     "effects.py": {"engine", "schedule"},
     "step.py": {"engine", "schedule"},
     "retry.py": {"engine", "cli/verbs"},  # a verb is called so, too
-    # A subject: its model, how it is built or read, its part of the controller, its RPCs, what describes it to users.
+    # A subject: its model, its builder or reader, its controller, its RPCs, and its description for users.
     "artifacts.py": {"runtime", "language/checks", "cli/verbs"},
     "attempts.py": {"runtime", "engine/activities"},
     "commits.py": {"api", "runtime"},
@@ -79,7 +79,7 @@ def classes() -> list[tuple[Path, ast.ClassDef]]:
     return [(file, node) for file, tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
-def test_no_two_public_classes_have_one_name() -> None:
+def test_public_class_names_are_unique() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for file, node in classes():
         if not node.name.startswith("_"):
@@ -88,7 +88,7 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert {name for name in SHARED_NAMES if len(found[name]) != 2} == set()
 
 
-def test_a_file_name_means_one_thing() -> None:
+def test_module_names_are_unique_except_listed_ones() -> None:
     found: dict[str, set[str]] = defaultdict(set)
     for file in OPERATOR.rglob("*.py"):
         if not file.name.startswith("__"):

@@ -1,4 +1,4 @@
-"""The word list finds phrases in prose, and not in code."""
+"""The word list finds phrases in prose but not in code."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bounds on what callers may take."""
+"""Limits of callers."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -11,14 +11,14 @@ from perdure.frontend.errors import RpcError
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_rate_allows_its_burst_and_then_so_many_a_second() -> None:
+def test_a_rate_allows_its_burst_and_then_its_tokens_per_second() -> None:
     rate = Rate(2, 3)
     assert [rate.take("a", BEGIN) for _ in range(5)] == [True, True, True, False, False]
     assert rate.take("b", BEGIN)
     assert [rate.take("a", BEGIN + timedelta(seconds=1)) for _ in range(3)] == [True, True, False]
 
 
-def test_places_are_counted_for_each_caller_and_in_all() -> None:
+def test_places_are_limited_for_each_caller_and_in_total() -> None:
     places = Places("calls", each=2, total=3)
     with places.take("a"), places.take("a"):
         with pytest.raises(RpcError, match="too many calls: 2 for each caller"), places.take("a"):
@@ -29,7 +29,7 @@ def test_places_are_counted_for_each_caller_and_in_all() -> None:
         pass
 
 
-async def test_memory_is_waited_for_and_one_caller_leaves_half_of_it_to_others() -> None:
+async def test_a_caller_waits_for_memory_and_gets_at_most_half_of_it() -> None:
     memory, leave, second = MessageMemory(8, each=4), asyncio.Event(), asyncio.Event()
     order: list[str] = []
 
@@ -54,7 +54,7 @@ async def test_memory_is_waited_for_and_one_caller_leaves_half_of_it_to_others()
         pass
 
 
-def test_of_shares_there_is_always_something_left_for_another_tenant() -> None:
+def test_shares_always_leave_room_for_another_tenant() -> None:
     shares = Shares(120)
     for tenant in ("a", "b", "c"):
         while shares.fits(tenant, 1):
@@ -83,7 +83,7 @@ async def test_memory_goes_first_to_the_tenant_that_holds_least() -> None:
         assert order == ["late"]
 
 
-async def test_memory_is_waited_for_in_bounded_time() -> None:
+async def test_waiting_for_memory_times_out() -> None:
     memory = MessageMemory(8)
     async with memory.hold("a", 4):
         with pytest.raises(RpcError, match="take too much memory; retry later"):
@@ -95,7 +95,7 @@ async def test_memory_is_waited_for_in_bounded_time() -> None:
         pass
 
 
-async def test_what_a_message_does_not_need_is_given_to_others() -> None:
+async def test_unused_memory_of_a_message_is_released() -> None:
     memory = MessageMemory(8, each=4)
     async with memory.hold("a", 4) as shrink, memory.hold("b", 4):
         waiting = asyncio.create_task(memory.hold("a", 4).__aenter__())

@@ -1,4 +1,4 @@
-"""Who has asked for something is in the audit log, and in the history as Temporal's clients read it."""
+"""The user of a request is in the audit log, and in the history as Temporal's clients read it."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def lines(rpc: str, request: Any, response: Any = None, error: Exception | None 
     return list(found)
 
 
-def test_a_call_that_changes_something_leaves_one_line_with_the_user_and_the_run() -> None:
+def test_a_changing_call_is_logged_with_user_and_run() -> None:
     request = StartWorkflowExecutionRequest(namespace="orders", workflow_id="order-17", identity="me@laptop")
     (line,) = lines("StartWorkflowExecution", request, StartWorkflowExecutionResponse(run_id="uid-1"))
     assert line == {
@@ -50,7 +50,7 @@ def test_a_call_that_changes_something_leaves_one_line_with_the_user_and_the_run
     }
 
 
-def test_a_call_that_fails_leaves_one_too() -> None:
+def test_a_failed_call_is_logged() -> None:
     request = SignalWorkflowExecutionRequest(namespace="orders")
     request.workflow_execution.workflow_id = "order-17"
     (line,) = lines("SignalWorkflowExecution", request, error=not_found("no such workflow"))
@@ -61,13 +61,13 @@ def test_a_call_that_fails_leaves_one_too() -> None:
     assert line["outcome"] == "NOT_FOUND"
 
 
-def test_a_line_is_no_longer_than_ids_may_be() -> None:
+def test_ids_in_a_log_line_are_truncated() -> None:
     request = StartWorkflowExecutionRequest(namespace="orders", workflow_id="x" * 4_000_000, identity="y" * 1_001)
     (line,) = lines("StartWorkflowExecution", request, error=invalid("WorkflowId length exceeds limit."))
     assert (len(line["workflow_id"]), len(line["identity"])) == (1_000, 1_000)
 
 
-def test_schedules_and_both_parts_of_a_call_are_named() -> None:
+def test_schedules_and_all_operations_of_a_call_are_logged() -> None:
     (line,) = lines("PatchSchedule", PatchScheduleRequest(namespace="orders", schedule_id="nightly"))
     assert line["schedule_id"] == "nightly"
     both = ExecuteMultiOperationRequest(namespace="orders")
@@ -77,11 +77,11 @@ def test_schedules_and_both_parts_of_a_call_are_named() -> None:
 
 
 @pytest.mark.parametrize("rpc", ["CountWorkflowExecutions", "PollWorkflowTaskQueue", "RespondActivityTaskCompleted"])
-def test_calls_that_read_and_those_of_workers_leave_none(rpc: str) -> None:
+def test_calls_that_read_and_calls_of_workers_are_not_logged(rpc: str) -> None:
     assert lines(rpc, CountWorkflowExecutionsRequest(namespace="orders")) == []
 
 
-def test_answers_by_id_leave_one_and_others_if_they_are_refused() -> None:
+def test_completions_by_id_are_logged_and_others_only_if_rejected() -> None:
     by_id = RespondActivityTaskCompletedByIdRequest(namespace="orders", workflow_id="order-17", activity_id="charge")
     (line,) = lines("RespondActivityTaskCompletedById", by_id)
     assert (line["user"], line["workflow_id"], line["activity_id"]) == (USER, "order-17", "charge")
@@ -89,7 +89,7 @@ def test_answers_by_id_leave_one_and_others_if_they_are_refused() -> None:
     assert (line["user"], line["outcome"]) == (USER, "INVALID_ARGUMENT")
 
 
-def test_clients_read_the_user_as_the_principal_of_an_event() -> None:
+def test_the_user_is_the_principal_of_an_event() -> None:
     time = datetime(2026, 1, 1, tzinfo=UTC)
     event = ev.WorkflowExecutionSignaled(event_id=2, event_time=time, signal_name="go", identity="me", principal=USER)
     made = Historian("orders", lambda _: "").one(event)

@@ -1,4 +1,4 @@
-"""Whose turn it is in a task queue."""
+"""The order of dispatch in a task queue."""
 
 import math
 from collections import Counter
@@ -38,12 +38,12 @@ async def allowed() -> None:
     pass
 
 
-def test_without_priorities_the_first_comes_first() -> None:
+def test_without_priorities_items_are_first_in_first_out() -> None:
     items = [Item(number) for number in range(50)]
     assert emptied(backlog(*items)) == items
 
 
-def test_a_more_urgent_level_comes_first_and_no_priority_means_the_middle() -> None:
+def test_more_urgent_levels_go_first_and_the_default_is_the_middle_level() -> None:
     items = [Item(number, Rank.of(key, "", 0)) for number, key in enumerate([5, 0, 1, 3, 2, 9, 4, 1])]
     assert [item.number for item in emptied(backlog(*items))] == [2, 7, 4, 1, 3, 6, 0, 5]
     assert Rank.of(9, "", 0).level == LEVELS
@@ -67,7 +67,7 @@ def test_shares_follow_weights(seed: int) -> None:
         assert found[key] == pytest.approx(400 * weight / 8, abs=2)
 
 
-def test_a_key_that_comes_late_gets_its_share_from_now_on_not_what_it_has_missed() -> None:
+def test_a_late_fairness_key_gets_its_share_only_from_its_arrival() -> None:
     waiting = backlog(*(Item(number, Rank(fairness_key="a")) for number in range(20)))
     for _ in range(10):
         waiting.pop()
@@ -78,7 +78,7 @@ def test_a_key_that_comes_late_gets_its_share_from_now_on_not_what_it_has_missed
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_whatever_is_put_in_and_removed_each_item_comes_out_once(seed: int) -> None:
+def test_each_item_is_returned_once_with_random_operations(seed: int) -> None:
     random = Random(seed)
     waiting, model = Backlog[Item](), set[Item]()
     for number in range(500):
@@ -100,7 +100,7 @@ def test_whatever_is_put_in_and_removed_each_item_comes_out_once(seed: int) -> N
     assert waiting.oldest is None
 
 
-def test_many_keys_and_removals_leave_nothing_behind() -> None:
+def test_removed_items_and_keys_free_their_memory() -> None:
     waiting = backlog(Item(-1, Rank(level=1, fairness_key="stays")))
     with bounded_memory(256 * 1024):  # all keys and items together take 2 MiB
         for number in range(5_000):
@@ -115,7 +115,7 @@ def test_many_keys_and_removals_leave_nothing_behind() -> None:
 @pytest.mark.parametrize(
     ("per_second", "within_ten"), [(1, 10), (2, 21), (0.5, 5), (10, 109), (0, 0), (-1, 0), (math.nan, 0)]
 )
-def test_a_throttle_lets_so_many_through(per_second: float, within_ten: int) -> None:
+def test_a_throttle_limits_items_per_second(per_second: float, within_ten: int) -> None:
     throttle, time, passed = Throttle(per_second), 0.0, 0
     while (seconds := throttle.wait(time)) < math.inf and (time := time + seconds) < 10 - 1e-9:
         throttle.count(time)
@@ -123,7 +123,7 @@ def test_a_throttle_lets_so_many_through(per_second: float, within_ten: int) -> 
     assert passed == within_ten
 
 
-async def test_a_queue_hands_out_no_faster_than_its_pollers_say() -> None:
+async def test_a_queue_respects_the_rate_limit_of_its_pollers() -> None:
     queues = TaskQueues()
     for number in range(3):
         queues.settle(str(number), {Offer("run", number): QUEUE})
@@ -134,7 +134,7 @@ async def test_a_queue_hands_out_no_faster_than_its_pollers_say() -> None:
     assert await queues.poll(QUEUE, "worker", 5, allowed) == Offer("run", 2), "a poll without a limit lifts it"
 
 
-async def test_who_is_urgent_overtakes_in_a_queue() -> None:
+async def test_an_urgent_offer_overtakes_in_a_queue() -> None:
     queues = TaskQueues()
     late, urgent = Offer("late", rank=Rank(level=5)), Offer("urgent", rank=Rank(level=1))
     queues.settle("late", {late: QUEUE})

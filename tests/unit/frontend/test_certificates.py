@@ -1,4 +1,4 @@
-"""The frontend's own certificate: when it and its authority are replaced, and who trusts it."""
+"""The generated certificate of the frontend: its rotation, and the clients that trust it."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ def authorities(made: dict[str, bytes]) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(bundle(made).encode())
 
 
-def test_a_certificate_is_made_for_the_names_and_signed_by_the_authority() -> None:
+def test_a_certificate_has_the_names_and_is_signed_by_the_authority() -> None:
     made = renewed({}, NAMES, BEGIN)
     certificate = read(made, "tls.crt")
     certificate.verify_directly_issued_by(read(made, "ca.crt"))
@@ -66,7 +66,7 @@ def test_a_certificate_is_replaced_a_month_before_its_end_by_the_same_authority(
     ],
     ids=str,
 )
-def test_what_is_missing_or_damaged_is_replaced(damage: dict[str, bytes | None]) -> None:
+def test_missing_or_damaged_parts_are_replaced(damage: dict[str, bytes | None]) -> None:
     made = renewed({}, NAMES, BEGIN)
     damaged = {key: value for key, value in {**made, **damage}.items() if value is not None}
     again = renewed(damaged, NAMES, BEGIN)
@@ -75,12 +75,12 @@ def test_what_is_missing_or_damaged_is_replaced(damage: dict[str, bytes | None])
     assert (again["ca.crt"] == made["ca.crt"]) == (not any(key.startswith("ca.") for key in damage))
 
 
-def test_further_names_need_another_certificate() -> None:
+def test_additional_names_cause_a_new_certificate() -> None:
     made = renewed({}, NAMES, BEGIN)
     assert renewed(made, (*NAMES, "flows.example.com"), BEGIN)["tls.crt"] != made["tls.crt"]
 
 
-def test_over_thirty_years_every_client_with_a_bundle_of_the_last_year_trusts_the_certificate() -> None:
+def test_bundles_of_the_last_year_trust_the_certificate_for_thirty_years() -> None:
     made: dict[str, bytes] = {}
     bundles: list[tuple[datetime, list[x509.Certificate]]] = []
     signers = set()
@@ -101,7 +101,7 @@ def test_over_thirty_years_every_client_with_a_bundle_of_the_last_year_trusts_th
     assert len(signers) == 4
 
 
-def test_grpc_is_given_another_configuration_once_and_only_after_a_change() -> None:
+def test_grpc_gets_a_new_configuration_once_after_a_change() -> None:
     made = renewed({}, NAMES, BEGIN)
     first = Material(made["tls.key"], made["tls.crt"], None)
     served = Served(first)
@@ -163,7 +163,7 @@ async def test_two_operators_agree_on_one_certificate() -> None:
     assert len(store.writes) == 1
 
 
-async def test_each_namespace_has_the_bundle_and_is_written_only_where_it_differs() -> None:
+async def test_the_bundle_is_written_only_to_namespaces_where_it_differs() -> None:
     store = Store()
     for name in ("a", "b", "own-1", "perdure-system"):
         store.put(f"/api/v1/namespaces/{name}", {"metadata": {"name": name}})
@@ -195,7 +195,7 @@ async def listening(credentials: grpc.ServerCredentials) -> AsyncIterator[str]:
 
 
 async def reached(address: str, trusted: str, *, key: bytes | None = None, chain: bytes | None = None) -> bool:
-    """Whether a new connection comes about."""
+    """Whether a new connection succeeds."""
     credentials = grpc.ssl_channel_credentials(trusted.encode(), key, chain)
     async with grpc.aio.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         try:
@@ -218,7 +218,7 @@ async def test_a_new_certificate_is_served_without_a_restart() -> None:
         assert not await reached(address, bundle(first))
 
 
-async def test_clients_show_a_certificate_where_an_authority_is_named(tmp_path: Path) -> None:
+async def test_client_certificates_are_required_if_a_client_ca_is_set(tmp_path: Path) -> None:
     server, authority = trustme.CA(), trustme.CA()
     pair, mine = server.issue_cert("127.0.0.1"), authority.issue_cert("worker")
     pair.private_key_pem.write_to_path(tmp_path / "tls.key")
@@ -240,7 +240,7 @@ async def test_clients_show_a_certificate_where_an_authority_is_named(tmp_path: 
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-async def test_tokens_are_not_sent_in_the_clear_by_accident(address: str) -> None:
+async def test_authentication_without_tls_is_rejected(address: str) -> None:
     frontend = Frontend(Settings())
     with pytest.raises(ValueError, match="PERDURE_TEMPORAL_TLS=None"):
         async with serve(frontend, address):

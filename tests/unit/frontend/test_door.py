@@ -1,4 +1,4 @@
-"""What callers get, and cost, before they are known: by a real gRPC server in this process."""
+"""Calls before authentication: responses and costs, with a real gRPC server in this process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -116,7 +116,7 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
 
 @asynccontextmanager
 async def calling(frontend: Frontend, *options: tuple[str, int]) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection of its own."""
+    """A separate connection."""
     async with grpc.aio.insecure_channel(
         frontend.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0), *options]
     ) as channel:
@@ -136,7 +136,7 @@ def count(channel: grpc.aio.Channel, text: str, body: bytes = COUNT) -> Any:
 
 
 def unsent_count(channel: grpc.aio.Channel, text: str) -> Any:
-    """A call whose message never comes."""
+    """A call whose message never arrives."""
     return channel.stream_unary(f"{SERVICE}/CountWorkflowExecutions")(metadata=bearer(text), timeout=60)
 
 
@@ -151,7 +151,7 @@ async def test_a_caller_with_a_valid_token_is_served() -> None:
         assert frontend.handled == 1
 
 
-async def test_a_message_that_is_too_large_is_refused_in_the_words_that_sdks_recognize() -> None:
+async def test_a_too_large_message_is_rejected_with_the_error_that_sdks_recognize() -> None:
     body = CountWorkflowExecutionsRequest(namespace="orders", query="x" * 5_000_000).SerializeToString()
     async with serving() as frontend, calling(frontend) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -161,9 +161,9 @@ async def test_a_message_that_is_too_large_is_refused_in_the_words_that_sdks_rec
         assert not frontend.handled
 
 
-async def test_a_stranger_is_refused_before_the_message_is_read() -> None:
+async def test_an_unauthenticated_caller_is_rejected_before_the_message_is_read() -> None:
     async with serving() as frontend, calling(frontend) as channel:
-        # A message that never comes: who waits for it would not answer.
+        # A message that never arrives: a server that waits for it would not respond.
         call = channel.stream_unary(f"{SERVICE}/CountWorkflowExecutions")(metadata=bearer("s3cret"), timeout=60)
         assert await code_of(call) is grpc.StatusCode.UNAUTHENTICATED
         assert await code_of(count(channel, "s3cret", b"\xff")) is grpc.StatusCode.UNAUTHENTICATED
@@ -171,7 +171,7 @@ async def test_a_stranger_is_refused_before_the_message_is_read() -> None:
         assert not frontend.handled
 
 
-async def test_a_long_message_is_decoded_only_for_a_caller_who_may_send_it() -> None:
+async def test_a_long_message_is_decoded_only_for_an_authorized_caller() -> None:
     body = COUNT + b"\x12\x01\xff"  # a query that is not UTF-8
     async with serving() as frontend, calling(frontend) as channel:
         assert await code_of(count(channel, token(), body)) is grpc.StatusCode.INVALID_ARGUMENT
@@ -183,7 +183,7 @@ async def test_a_long_message_is_decoded_only_for_a_caller_who_may_send_it() -> 
         assert not frontend.handled
 
 
-async def test_calls_without_messages_of_one_namespace_leave_room_for_others() -> None:
+async def test_calls_without_messages_of_one_namespace_do_not_block_others() -> None:
     """Its ServiceAccounts count together: 600 calls are more than their share of places, and memory for 600 is more than all."""
     async with serving() as frontend, calling(frontend) as one, calling(frontend) as two, calling(frontend) as other:
         accounts = [f"system:serviceaccount:hostile:{name}" for name in ("one", "two")]
@@ -203,7 +203,7 @@ async def test_calls_without_messages_of_one_namespace_leave_room_for_others() -
             each.cancel()
 
 
-async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
+async def test_a_caller_with_too_many_concurrent_calls_gets_a_retryable_error() -> None:
     async with serving(long_polls=Places("long polls", each=2, total=8)) as frontend, calling(frontend) as channel:
         polls = [asyncio.ensure_future(poll(channel)) for _ in range(2)]
         for _ in polls:
@@ -220,7 +220,7 @@ async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
     [("valid", grpc.StatusCode.UNAUTHENTICATED), ("allowed", grpc.StatusCode.PERMISSION_DENIED)],
     ids=["its token", "its right"],
 )
-async def test_a_caller_that_lost_what_it_needs_while_it_waited_gets_no_answer(
+async def test_a_caller_whose_permission_is_revoked_during_a_call_gets_no_response(
     lost: str, code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving() as frontend, calling(frontend) as channel:
@@ -234,7 +234,7 @@ async def test_a_caller_that_lost_what_it_needs_while_it_waited_gets_no_answer(
         assert await code_of(waits) is code
 
 
-async def test_responses_that_nobody_reads_take_the_memory_of_their_namespace_only() -> None:
+async def test_unread_responses_use_only_the_memory_of_their_namespace() -> None:
     """17 responses of 1.2 MB, in three copies, leave no room for another message in half of 128 MiB."""
     body, mine = StartWorkflowExecutionRequest(namespace="orders").SerializeToString(), token(sub="hostile")
     async with (
@@ -259,7 +259,7 @@ async def test_responses_that_nobody_reads_take_the_memory_of_their_namespace_on
         assert await waiting is grpc.StatusCode.OK
 
 
-async def test_a_message_with_too_many_parts_is_refused() -> None:
+async def test_a_message_with_too_many_parts_is_rejected() -> None:
     request = StartWorkflowExecutionRequest(namespace="orders", input=Payloads(payloads=[Payload()] * 50_001))
     async with serving() as frontend, calling(frontend) as channel:
         start = channel.unary_unary(f"{SERVICE}/StartWorkflowExecution")
@@ -275,7 +275,7 @@ def test_the_memory_of_a_message_includes_its_parts(count: int) -> None:
     assert 64 * count <= size_of(request, raw) - len(raw) <= MAX_READ
 
 
-async def test_calls_that_are_open_when_the_operator_stops_can_be_tried_again() -> None:
+async def test_calls_open_when_the_operator_stops_are_retryable() -> None:
     async with serving() as frontend, calling(frontend) as channel:
         waiting = asyncio.ensure_future(poll(channel))
         await frontend.waiting.acquire()
@@ -285,7 +285,7 @@ async def test_calls_that_are_open_when_the_operator_stops_can_be_tried_again() 
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_caller_that_goes_ends_its_call() -> None:
+async def test_a_disconnected_caller_ends_its_call() -> None:
     async with serving() as frontend, calling(frontend) as channel:
         call = poll(channel)
         await frontend.waiting.acquire()
@@ -294,14 +294,14 @@ async def test_a_caller_that_goes_ends_its_call() -> None:
         assert await code_of(count(channel, token())) is grpc.StatusCode.OK
 
 
-async def test_an_identity_that_is_too_long_is_refused() -> None:
+async def test_a_too_long_identity_is_rejected() -> None:
     body = PollWorkflowTaskQueueRequest(namespace="orders", identity="x" * 1_001).SerializeToString()
     async with serving() as frontend, calling(frontend) as channel:
         call = channel.unary_unary(f"{SERVICE}/PollWorkflowTaskQueue")(body, metadata=bearer(token()), timeout=60)
         assert await code_of(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_connection_of_a_stranger_with_many_calls_is_closed() -> None:
+async def test_a_connection_with_many_unauthenticated_calls_is_closed() -> None:
     async with serving(refusal_seconds=3_600) as frontend, calling(frontend) as channel, calling(frontend) as other:
         assert await code_of(count(other, token())) is grpc.StatusCode.OK
         codes = await asyncio.gather(*(code_of(count(channel, "s3cret")) for _ in range(40)))
@@ -311,7 +311,7 @@ async def test_a_connection_of_a_stranger_with_many_calls_is_closed() -> None:
         assert other.get_state() is grpc.ChannelConnectivity.READY
 
 
-async def test_a_connection_on_which_a_valid_token_was_shown_stays_open() -> None:
+async def test_a_connection_with_a_valid_token_stays_open() -> None:
     async with serving() as frontend, calling(frontend) as channel:
         assert await code_of(count(channel, token())) is grpc.StatusCode.OK
         codes = await asyncio.gather(*(code_of(count(channel, "s3cret")) for _ in range(40)))
@@ -321,7 +321,7 @@ async def test_a_connection_on_which_a_valid_token_was_shown_stays_open() -> Non
         assert await code_of(count(channel, token())) is grpc.StatusCode.OK
 
 
-async def test_a_connection_that_shows_no_valid_token_in_time_is_closed() -> None:
+async def test_a_connection_without_a_valid_token_in_time_is_closed() -> None:
     async with serving() as frontend:
         reader, writer = await asyncio.open_connection(*frontend.address.split(":"))
         writer.write(_PREFACE + _EMPTY_SETTINGS)
@@ -336,8 +336,8 @@ async def test_a_connection_that_shows_no_valid_token_in_time_is_closed() -> Non
         writer.close()
 
 
-async def test_the_connections_of_a_process_that_cannot_serve_for_long_are_closed() -> None:
-    """Their callers reach another one by the Service, which knows that this one is not ready."""
+async def test_an_operator_that_cannot_serve_for_long_closes_its_connections() -> None:
+    """Their callers reconnect to another operator through the Service, because this one is not ready."""
     async with serving() as frontend, calling(frontend) as channel:
         waiting = asyncio.create_task(code_of(poll(channel)))
         await frontend.waiting.acquire()
@@ -350,7 +350,7 @@ async def test_the_connections_of_a_process_that_cannot_serve_for_long_are_close
         assert await waiting is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_process_that_could_not_serve_yet_closes_no_connections() -> None:
+async def test_an_operator_that_has_not_served_yet_keeps_its_connections() -> None:
     async with serving() as frontend, calling(frontend) as channel:
         frontend.able = False
         assert await code_of(count(channel, token())) is grpc.StatusCode.OK
@@ -369,11 +369,11 @@ async def test_a_process_that_could_not_serve_yet_closes_no_connections() -> Non
         ("unix:", Peer("unix:", 0)),
     ],
 )
-def test_peers_are_read_as_grpc_writes_them(text: str, want: Peer) -> None:
+def test_peer_addresses_are_parsed_from_the_grpc_format(text: str, want: Peer) -> None:
     assert peer_of(text) == want
 
 
-async def test_an_rpc_that_is_not_served_says_why() -> None:
+async def test_an_unsupported_rpc_has_a_reason() -> None:
     async with serving() as frontend, calling(frontend) as channel:
         with pytest.raises(grpc.aio.AioRpcError, match="A task queue has no partitions") as error:
             await channel.unary_unary(f"{SERVICE}/ListTaskQueuePartitions")(b"", timeout=60)

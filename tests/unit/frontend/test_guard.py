@@ -1,4 +1,4 @@
-"""Who may do what, and where: the namespace that is checked is the one that is meant."""
+"""Authentication and authorization: permissions are checked in the namespace of the request."""
 
 import asyncio
 import base64
@@ -45,31 +45,33 @@ def both(outer: str, start: str, update: str) -> ExecuteMultiOperationRequest:
 
 
 @pytest.mark.parametrize(("start", "update"), [("other", "orders"), ("orders", "other"), ("other", "other")])
-def test_operations_inside_a_request_reach_no_other_namespace(start: str, update: str) -> None:
+def test_operations_in_a_request_cannot_target_another_namespace(start: str, update: str) -> None:
     with pytest.raises(RpcError, match="Operation namespace did not match request's namespace"):
         check_inside("ExecuteMultiOperation", "orders", both("orders", start, update))
 
 
-def test_operations_that_name_no_namespace_are_about_that_of_the_request() -> None:
+def test_operations_without_a_namespace_inherit_that_of_the_request() -> None:
     request = both("orders", "", "orders")
     check_inside("ExecuteMultiOperation", "orders", request)
     assert request.operations[0].start_workflow.namespace == "orders"
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "A", "x" * 64])
-def test_what_cannot_be_a_namespace_is_refused_before_anything_is_done(name: str) -> None:
+def test_an_invalid_namespace_is_rejected(name: str) -> None:
     with pytest.raises(RpcError, match="Namespace"):
         namespace_of("CountWorkflowExecutions", CountWorkflowExecutionsRequest(namespace=name))
 
 
-def test_the_namespace_that_is_checked_is_the_one_that_is_told_of() -> None:
+def test_the_checked_namespace_is_that_of_the_request() -> None:
     assert namespace_of("DescribeNamespace", DescribeNamespaceRequest(id="bb")) == "bb"
     assert namespace_of("DescribeNamespace", DescribeNamespaceRequest(namespace="aa", id="bb")) == "aa"
     assert namespace_of("ListSearchAttributes", ListSearchAttributesRequest()) == "default"
     assert namespace_of("ListNamespaces", ListNamespacesRequest()) is None
 
 
-async def test_who_is_refused_is_told_the_remedy_and_let_in_seconds_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_denied_caller_gets_the_remedy_and_is_admitted_seconds_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server, begin = ApiServer(), clock.now()
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     monkeypatch.setattr(of_guard, "now", lambda: begin)
@@ -92,7 +94,7 @@ async def test_who_is_refused_is_told_the_remedy_and_let_in_seconds_after_it(mon
     ]
 
 
-def test_each_right_to_write_has_a_counterpart_for_the_frontend_alone() -> None:
+def test_each_write_permission_has_a_frontend_only_counterpart() -> None:
     found = {(right.verb, right.resource): right.of_frontend for rpc in CLIENT_RPCS for right in needed(rpc)}
     with_counterpart = {key for key, other in found.items() if other is not None}
     assert with_counterpart == {
@@ -106,7 +108,7 @@ def test_each_right_to_write_has_a_counterpart_for_the_frontend_alone() -> None:
     assert all(other is None or other.subresource == "temporal" for other in found.values())
 
 
-async def test_a_client_may_have_a_right_for_the_frontend_alone() -> None:
+async def test_a_frontend_only_permission_suffices_for_a_client() -> None:
     server = ApiServer()
     server.only = frozenset({("create", "workflowruns/temporal")})
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
@@ -123,7 +125,7 @@ async def test_a_client_may_have_a_right_for_the_frontend_alone() -> None:
 
 @pytest.fixture
 def clock_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], datetime]:
-    """Set the clock to so many seconds after the beginning."""
+    """Set the clock to a number of seconds after the start."""
     begin = clock.now()
 
     def set_to(seconds: float) -> datetime:
@@ -167,7 +169,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
-async def test_the_api_server_is_not_asked_about_what_cannot_be_a_token(text: str) -> None:
+async def test_malformed_tokens_are_not_reviewed(text: str) -> None:
     server = ApiServer()
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     assert await code_of(guard, text) is grpc.StatusCode.UNAUTHENTICATED
@@ -196,7 +198,7 @@ async def test_an_invalid_token_is_not_reviewed_again_for_ten_seconds(clock_at: 
         assert len(server.reviewed) == reviews
 
 
-async def test_a_clock_that_is_set_back_prolongs_nothing(clock_at: Callable[[float], datetime]) -> None:
+async def test_a_backward_clock_step_does_not_extend_a_review(clock_at: Callable[[float], datetime]) -> None:
     server = ApiServer()
     server.allowed = True
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
@@ -213,14 +215,14 @@ async def test_a_clock_that_is_set_back_prolongs_nothing(clock_at: Callable[[flo
     await guard.authorize(user, "ListWorkflowExecutions", "shop")
 
 
-async def test_many_calls_with_the_same_new_token_cost_one_review() -> None:
+async def test_concurrent_calls_with_the_same_new_token_cause_one_review() -> None:
     server = ApiServer()
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     assert set(await asyncio.gather(*(code_of(guard, token()) for _ in range(100)))) == {grpc.StatusCode.OK}
     assert len(server.reviewed) == 1
 
 
-async def test_new_tokens_are_reviewed_at_a_rate_for_each_address_and_in_all(
+async def test_reviews_of_new_tokens_are_rate_limited_per_address_and_in_total(
     clock_at: Callable[[float], datetime],
 ) -> None:
     server = ApiServer()
@@ -233,14 +235,14 @@ async def test_new_tokens_are_reviewed_at_a_rate_for_each_address_and_in_all(
     for number in range(200, 700):
         await code_of(guard, token(number), f"10.1.0.{number}")
     assert len(server.reviewed) == 500
-    # The one that was valid is reviewed again all the same, and later others are too.
+    # The previously valid token is reviewed again anyway, and later also others.
     server.valid = True
     clock_at(31)
     assert await code_of(guard, token()) is grpc.StatusCode.OK
     assert await code_of(guard, token(1), "10.0.0.2") is grpc.StatusCode.OK
 
 
-async def test_rights_in_ever_new_namespaces_are_reviewed_at_a_rate_for_each_user(
+async def test_permission_reviews_are_rate_limited_per_user(
     clock_at: Callable[[float], datetime],
 ) -> None:
     server = ApiServer()
@@ -259,7 +261,7 @@ async def test_rights_in_ever_new_namespaces_are_reviewed_at_a_rate_for_each_use
     await guard.authorize(user, "CountWorkflowExecutions", "n0")
 
 
-async def test_a_token_for_another_audience_is_refused_with_the_remedy() -> None:
+async def test_a_token_for_another_audience_is_rejected_with_the_remedy() -> None:
     server = ApiServer()
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     for audience in ([], "https://kubernetes.default.svc", ["elsewhere"]):
@@ -268,17 +270,17 @@ async def test_a_token_for_another_audience_is_refused_with_the_remedy() -> None
     assert not server.reviewed
 
 
-async def test_the_api_server_is_asked_about_the_audience_and_has_to_confirm_it() -> None:
+async def test_a_token_review_must_confirm_the_audience() -> None:
     server = ApiServer()
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    server.audiences = []  # an authenticator that knows of none
+    server.audiences = []  # an authenticator without audiences
     assert await code_of(guard, token(1)) is grpc.StatusCode.UNAUTHENTICATED
     server.audiences = [AUDIENCE]
     assert await code_of(guard, token(2)) is grpc.StatusCode.OK
     assert server.asked_for == [[AUDIENCE], [AUDIENCE]]
 
 
-async def test_tokens_for_the_api_server_are_accepted_where_allowed() -> None:
+async def test_tokens_for_the_api_server_are_accepted_if_enabled() -> None:
     server = ApiServer()
     guard = Guard(server, AUDIENCE, cluster_tokens=True)  # type: ignore[arg-type]
     server.audiences = ["https://kubernetes.default.svc"]
@@ -287,7 +289,7 @@ async def test_tokens_for_the_api_server_are_accepted_where_allowed() -> None:
     assert server.asked_for == [None, [AUDIENCE]]
 
 
-def test_workers_register_versions_and_only_those_who_may_change_config_maps_route_to_them() -> None:
+def test_workers_can_register_versions_but_routing_requires_config_map_permission() -> None:
     of_worker = needed("PollWorkflowTaskQueue")
     assert [(right.verb, right.resource, right.subresource) for right in of_worker] == [
         ("update", "workflowruns", "tasks")

@@ -1,4 +1,4 @@
-"""Temporal's HTTP API: what its requests become, and who may call it."""
+"""Temporal's HTTP API: conversion of requests, and permissions."""
 
 import asyncio
 import base64
@@ -67,7 +67,7 @@ def read(text: str, *, short: bool = True) -> list[Payload]:
     return list(request.input.payloads)
 
 
-def test_payloads_are_written_by_their_values() -> None:
+def test_payloads_are_written_in_shorthand() -> None:
     null = {"metadata": {"encoding": "YmluYXJ5L251bGw="}}
     assert written(PLAIN, PROTOBUF, NULL) == [
         {"a": [1, 2.5, None]},
@@ -80,7 +80,7 @@ def test_payloads_are_written_by_their_values() -> None:
 @pytest.mark.parametrize(
     "other", [BINARY, TYPED, payload(b"{", encoding=b"json/plain")], ids=["bytes", "type", "no JSON"]
 )
-def test_a_payload_without_shorthand_is_written_whole(other: Payload) -> None:
+def test_a_payload_without_shorthand_is_written_completely(other: Payload) -> None:
     whole = {
         "metadata": {key: base64.b64encode(each).decode() for key, each in other.metadata.items()},
         "data": base64.b64encode(other.data).decode(),
@@ -89,11 +89,11 @@ def test_a_payload_without_shorthand_is_written_whole(other: Payload) -> None:
 
 
 @pytest.mark.parametrize("one", [PLAIN, PROTOBUF, NULL, BINARY, TYPED])
-def test_what_was_written_is_read(one: Payload) -> None:
+def test_written_payloads_can_be_read(one: Payload) -> None:
     assert read(json.dumps({"input": written(one)})) == [one]
 
 
-def test_values_are_payloads_unless_they_are_whole() -> None:
+def test_values_are_read_as_shorthand_unless_they_are_complete_payloads() -> None:
     nearly = '{"metadata":{"encoding":"?"},"data":"x"}'
     assert read(f'{{"input": [null, 12345678901234567890, {nearly}]}}') == [
         NULL,
@@ -113,12 +113,12 @@ def test_a_request_has_a_bounded_number_of_parts(text: str, short: bool) -> None
         read(text % ",".join(each.replace("%d", str(n)) for n in range(50_001)), short=short)
 
 
-def test_without_shorthand_values_are_refused() -> None:
+def test_values_are_rejected_without_shorthand() -> None:
     with pytest.raises(shorthand.MalformedError):
         read('{"input": ["x"]}', short=False)
 
 
-def test_a_query_names_fields_of_inner_messages_in_either_spelling() -> None:
+def test_query_parameters_set_nested_fields_in_either_spelling() -> None:
     query = MultiDict([("execution.runId", "r"), ("maximum_page_size", "10"), ("waitNewEvent", "true"), ("pretty", "")])
     request = GetWorkflowExecutionHistoryRequest()
     shorthand.fill(request, from_query(query, request.DESCRIPTOR))
@@ -134,7 +134,7 @@ def test_a_query_names_fields_of_inner_messages_in_either_spelling() -> None:
         ("waitNewEvent", "maybe", '"maybe" is neither true nor false'),
     ],
 )
-def test_a_parameter_that_is_no_field_is_refused(name: str, text: str, message: str) -> None:
+def test_an_unknown_parameter_is_rejected(name: str, text: str, message: str) -> None:
     with pytest.raises(shorthand.MalformedError) as refused:
         from_query(MultiDict([(name, text)]), GetWorkflowExecutionHistoryRequest.DESCRIPTOR)
     assert message in str(refused.value)
@@ -143,13 +143,13 @@ def test_a_parameter_that_is_no_field_is_refused(name: str, text: str, message: 
 @pytest.mark.parametrize(
     "names", [("startTime", "startTime.seconds"), ("startTime.seconds", "startTime"), ("startTime", "start_time")]
 )
-def test_a_field_has_one_value(names: tuple[str, str]) -> None:
+def test_a_repeated_parameter_of_a_singular_field_is_rejected(names: tuple[str, str]) -> None:
     query = MultiDict((name, "1") for name in names)
     with pytest.raises(shorthand.MalformedError, match="a value already"):
         from_query(query, ListScheduleMatchingTimesRequest.DESCRIPTOR)
 
 
-def test_every_rpc_with_a_path_is_offered_over_grpc_or_unsupported() -> None:
+def test_every_rpc_with_a_path_is_served_over_grpc_or_listed_as_unsupported() -> None:
     routes = list(Routes())
     assert len(routes) > 200
     offered = Frontend(Settings()).handlers()
@@ -168,7 +168,7 @@ def test_a_path_finds_its_route_and_fields() -> None:
 
 
 class Api:
-    """What two RPCs do, over HTTP for callers with tokens."""
+    """Two RPCs over HTTP, for callers with tokens."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -213,7 +213,7 @@ async def count(api: Api, session: aiohttp.ClientSession, text: str, **more: Any
         return response.status
 
 
-async def test_a_caller_needs_a_valid_token_and_the_rights_as_over_grpc() -> None:
+async def test_a_caller_requires_a_valid_token_and_the_same_permissions_as_over_grpc() -> None:
     async with serving() as (api, session):
         assert await count(api, session, token()) == 200
         assert await count(api, session, "s3cret") == 401
@@ -232,7 +232,7 @@ async def test_a_caller_needs_a_valid_token_and_the_rights_as_over_grpc() -> Non
         (token(), ("create", "workflowruns/temporal"), 202),
     ],
 )
-async def test_a_handler_is_called_by_those_who_may_start_workflows(
+async def test_calling_a_handler_requires_permission_to_start_workflows(
     text: str, right: tuple[str, str], status: int
 ) -> None:
     async with serving(allowed=False, only=right) as (api, session):
@@ -242,7 +242,7 @@ async def test_a_handler_is_called_by_those_who_may_start_workflows(
 
 
 @pytest.mark.parametrize(("allowed", "status"), [(False, 403), (True, 400)])
-async def test_a_long_body_is_converted_only_for_a_caller_who_may_send_it(allowed: bool, status: int) -> None:
+async def test_a_long_body_is_converted_only_for_an_authorized_caller(allowed: bool, status: int) -> None:
     body = b'{"input": [' + b"[]," * 10_000
     async with serving(allowed=allowed) as (api, session):
         url = f"{api.address}/api/v1/namespaces/orders/workflows/x"
@@ -250,11 +250,11 @@ async def test_a_long_body_is_converted_only_for_a_caller_who_may_send_it(allowe
             assert (response.status, api.handled) == (status, 0)
 
 
-async def test_a_stranger_is_refused_before_the_body_is_read() -> None:
+async def test_an_unauthenticated_caller_is_rejected_before_the_body_is_read() -> None:
     async with serving() as (api, _):
         host, _, port = api.address.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        # A body that never comes: who waits for it would not answer.
+        # A body that never arrives: a server that waits for it would not respond.
         writer.write(b"POST /api/v1/namespaces/orders/workflows/x HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n")
         assert b" 401 " in await reader.readline()
         writer.close()
@@ -269,7 +269,7 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
         assert await count(api, session, token()) == 200
 
 
-async def test_the_certificate_is_that_of_grpc_and_renewed_without_a_restart() -> None:
+async def test_the_grpc_certificate_is_served_and_renewed_without_a_restart() -> None:
     names = ("127.0.0.1",)
     first, second = renewed({}, names, now()), renewed({}, names, now())
     shown = Served(Material(first["tls.key"], first["tls.crt"], None))
@@ -287,7 +287,7 @@ async def test_the_certificate_is_that_of_grpc_and_renewed_without_a_restart() -
         assert [await trusts(api, first), await trusts(api, second)] == [False, True]
 
 
-async def test_clients_show_a_certificate_where_an_authority_is_named() -> None:
+async def test_client_certificates_are_required_if_a_client_ca_is_set() -> None:
     made = renewed({}, ("127.0.0.1",), now())
     shown = Served(Material(made["tls.key"], made["tls.crt"], made["ca.crt"]))
     async with serving(shown=shown) as (api, session):

@@ -95,7 +95,7 @@ def names(response: ListWorkflowExecutionsResponse) -> list[str]:
     return [each.execution.run_id.removeprefix("uid-") for each in response.executions]
 
 
-async def test_what_is_small_is_listed_without_a_read(stage: Stage) -> None:
+async def test_small_runs_are_listed_without_a_read(stage: Stage) -> None:
     stage.add(finished("a", 1, searchAttributes={"City": "Oslo"}, memo=MEMO))
     stage.add(finished("b", 2, searchAttributes={"City": "Rome"}))
     found = await stage.list("City = 'Oslo'")
@@ -105,7 +105,7 @@ async def test_what_is_small_is_listed_without_a_read(stage: Stage) -> None:
     assert stage.read == []
 
 
-async def test_what_is_large_is_read_when_a_filter_or_a_list_needs_it(stage: Stage) -> None:
+async def test_large_values_are_read_when_a_filter_or_list_needs_them(stage: Stage) -> None:
     large = "x" * 1_000
     stage.add(finished("small", 1, searchAttributes={"City": "Oslo"}))
     stage.add(finished("large", 3, searchAttributes={"City": "Oslo", "Notes": large}))
@@ -117,7 +117,7 @@ async def test_what_is_large_is_read_when_a_filter_or_a_list_needs_it(stage: Sta
     assert (await stage.count("City = 'Oslo' AND ExecutionStatus = 'Completed'")).count == 2
 
 
-async def test_a_filter_that_does_not_need_what_is_large_reads_only_what_is_on_the_page(stage: Stage) -> None:
+async def test_a_filter_without_large_values_reads_only_runs_of_the_page(stage: Stage) -> None:
     for number in range(5):
         stage.add(finished(f"run-{number}", number, searchAttributes={"Notes": "x" * 1_000}))
     found = await stage.list("WorkflowType = 'Order'", page_size=2)
@@ -128,7 +128,7 @@ async def test_a_filter_that_does_not_need_what_is_large_reads_only_what_is_on_t
     assert names(following) == ["run-2", "run-1", "run-0"]
 
 
-async def test_a_run_that_was_deleted_meanwhile_is_left_out(stage: Stage) -> None:
+async def test_a_run_deleted_during_the_list_is_omitted(stage: Stage) -> None:
     stage.add(finished("a", 1, searchAttributes={"Notes": "x" * 1_000}))
     stage.add(finished("b", 2))
     del stage.runs["a"]
@@ -138,7 +138,7 @@ async def test_a_run_that_was_deleted_meanwhile_is_left_out(stage: Stage) -> Non
 
 @pytest.mark.parametrize("time", [Timestamp(seconds=2**60), Timestamp(seconds=-(2**60)), Timestamp(nanos=-1)])
 @pytest.mark.parametrize("field", ["earliest_time", "latest_time"])
-async def test_times_of_older_filters_are_checked(stage: Stage, time: Timestamp, field: str) -> None:
+async def test_times_of_older_filters_are_validated(stage: Stage, time: Timestamp, field: str) -> None:
     asked = StartTimeFilter(**{field: time})
     with pytest.raises(RpcError, match=f"invalid {field}: must be a time between") as refused:
         await stage.listing.list_open_workflow_executions(
@@ -151,7 +151,7 @@ async def test_times_of_older_filters_are_checked(stage: Stage, time: Timestamp,
         )
 
 
-async def test_older_filters_find_runs_by_the_time_of_their_start(stage: Stage) -> None:
+async def test_older_filters_match_the_start_time(stage: Stage) -> None:
     stage.add(finished("a", 1))
     stage.add(finished("b", 2))
     asked = StartTimeFilter(earliest_time=Timestamp(seconds=1_767_225_602))

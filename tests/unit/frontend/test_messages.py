@@ -1,4 +1,4 @@
-"""Temporal's messages and ours, both ways."""
+"""Conversion between Temporal's messages and Perdure's, in both directions."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
@@ -19,13 +19,13 @@ from perdure.frontend.history_messages import Historian
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_failure_of_no_kind_comes_back_as_one() -> None:
+def test_a_failure_without_info_survives_conversion() -> None:
     """SDKs send their own errors so, and make another class of them than of application failures."""
     sent = ProtoFailure(message="workflow already started", source="TypeScriptSDK", cause=ProtoFailure(message="inner"))
     assert failure_messages.to_proto(failure_messages.to_json(sent)) == sent
 
 
-def test_a_failure_with_its_causes_comes_back_as_it_was() -> None:
+def test_a_failure_with_causes_survives_conversion() -> None:
     sent = ProtoFailure(message="outer", source="PythonSDK", stack_trace="a\nb")
     sent.activity_failure_info.activity_type.name = "charge"
     sent.activity_failure_info.activity_id = "1"
@@ -51,7 +51,7 @@ def test_every_event_has_its_name_and_attributes_in_temporals_history(event: typ
     assert to_enum(EventType, event.__name__) or event in {ev.WorkflowExecutionPaused, ev.WorkflowExecutionUnpaused}
 
 
-def test_an_event_tells_all_that_is_known() -> None:
+def test_an_event_has_all_known_attributes() -> None:
     historian = Historian("orders", {"next": "run-2"}.get)  # type: ignore[arg-type]
     start = WorkflowStart(
         workflow_type="Child",
@@ -71,7 +71,7 @@ def test_an_event_tells_all_that_is_known() -> None:
     assert closed.workflow_execution_continued_as_new_event_attributes.new_execution_run_id == "run-2"
 
 
-def test_a_page_of_a_history_fits_an_answer() -> None:
+def test_a_page_of_a_history_fits_into_a_response() -> None:
     large = [
         ev.WorkflowExecutionSignaled(event_id=number, event_time=NOW, signal_name="s", input="x" * 250_000)
         for number in range(1, 31)
@@ -87,13 +87,13 @@ def started(**said: Any) -> ev.WorkflowExecutionStarted:
     return ev.WorkflowExecutionStarted(event_id=1, event_time=NOW, workflow_type="W", **ids, **said)
 
 
-def test_what_was_not_set_stays_unset() -> None:
+def test_unset_fields_remain_unset() -> None:
     said = Historian("orders", lambda _: "").one(started(task_queue="q")).workflow_execution_started_event_attributes
     assert not said.HasField("workflow_run_timeout")
     assert said.original_execution_run_id == "r"
 
 
-def test_only_a_child_tells_its_parent_and_its_root() -> None:
+def test_only_a_child_has_parent_and_root() -> None:
     start = started(root_workflow_id="w", root_run_id="r")
     historian = Historian("orders", lambda _: "")
     alone = historian.one(start).workflow_execution_started_event_attributes
@@ -102,18 +102,18 @@ def test_only_a_child_tells_its_parent_and_its_root() -> None:
     assert not alone.parent_workflow_namespace
     parent = ParentReference(name="p", workflow_id="parent", run_id="pr", initiated_event_id=5)
     child = replace(start, parent=parent, root_workflow_id="top", root_run_id="tr")
-    told = historian.one(child).workflow_execution_started_event_attributes
-    assert (told.parent_workflow_namespace, told.parent_workflow_namespace_id) == ("orders", "orders")
-    assert told.parent_workflow_execution.workflow_id == "parent"
-    assert told.root_workflow_execution.workflow_id == "top"
+    reported = historian.one(child).workflow_execution_started_event_attributes
+    assert (reported.parent_workflow_namespace, reported.parent_workflow_namespace_id) == ("orders", "orders")
+    assert reported.parent_workflow_execution.workflow_id == "parent"
+    assert reported.root_workflow_execution.workflow_id == "top"
 
 
 @pytest.mark.parametrize("name", ["NonDeterministicError", "WorkflowWorkerUnhandledFailure", "UnhandledCommand"])
-def test_causes_have_one_name_on_both_sides(name: str) -> None:
+def test_names_of_causes_survive_conversion(name: str) -> None:
     assert from_enum(WorkflowTaskFailedCause, to_enum(WorkflowTaskFailedCause, name)) == name
 
 
-def test_a_token_of_another_namespace_or_none_at_all_is_refused() -> None:
+def test_a_token_of_another_namespace_or_an_invalid_one_is_rejected() -> None:
     token = task_tokens.WorkflowTaskToken(namespace="a", run_id="r", scheduled=2, started=3, attempt=1, epoch="e")
     packed = task_tokens.pack(token)
     assert task_tokens.unpack(packed, task_tokens.WorkflowTaskToken, "a") == token
@@ -127,7 +127,7 @@ def test_a_token_of_another_namespace_or_none_at_all_is_refused() -> None:
             task_tokens.unpack(raw, kind, namespace)
 
 
-def test_an_error_carries_its_detail() -> None:
+def test_an_error_has_its_details() -> None:
     status = already_started("taken", "run-1", "run-0").status()
     assert status.code == 6
     assert status.details[0].type_url.endswith("WorkflowExecutionAlreadyStartedFailure")

@@ -44,7 +44,9 @@ from perdure.frontend.nexus_content import from_payload, to_payload
         ({}, b"x", {"encoding": b"unknown/nexus-content"}),
     ],
 )
-def test_content_is_a_payload_and_back(headers: dict[str, str], content: bytes, metadata: dict[str, bytes]) -> None:
+def test_content_survives_conversion_to_a_payload(
+    headers: dict[str, str], content: bytes, metadata: dict[str, bytes]
+) -> None:
     lower = {name.lower(): value for name, value in headers.items()}
     payload = to_payload({**lower, "length": str(len(content)), "encoding": "identity"}, content)
     assert payload == Payload(metadata=metadata, data=content)
@@ -64,7 +66,7 @@ def test_content_is_a_payload_and_back(headers: dict[str, str], content: bytes, 
         Payload(metadata={"encoding": b"json/protobuf", "messageType": b"a\nb"}, data=b"x"),
     ],
 )
-def test_a_payload_that_content_cannot_describe_is_sent_whole(payload: Payload) -> None:
+def test_a_payload_without_a_content_type_is_sent_completely(payload: Payload) -> None:
     headers, content = from_payload(payload)
     assert headers == {"Type": "application/x-temporal-payload"}
     assert to_payload({"type": headers["Type"]}, content) == payload

@@ -1,4 +1,4 @@
-"""Payloads: what the API server gives back is what the SDK has sent, byte by byte."""
+"""Payloads survive storage in the API server byte by byte."""
 
 import json
 from typing import Any
@@ -36,8 +36,8 @@ def json_payload(value: Any) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=data.canonical(value))
 
 
-def as_the_api_server_gives_back(value: Any) -> Any:
-    """Go's JSON: numbers without a fraction come back as whole ones, keys in another order."""
+def stored_by_the_api_server(value: Any) -> Any:
+    """Go's JSON: numbers without a fraction become integers, and keys are reordered."""
 
     def number(text: str) -> Any:
         found = float(text)
@@ -47,8 +47,8 @@ def as_the_api_server_gives_back(value: Any) -> Any:
 
 
 @given(st.lists(anything | values.map(json_payload), max_size=3))
-def test_payloads_come_back_byte_by_byte(sent: list[Payload]) -> None:
-    kept = as_the_api_server_gives_back(data.to_json(sent))
+def test_payloads_survive_storage_byte_by_byte(sent: list[Payload]) -> None:
+    kept = stored_by_the_api_server(data.to_json(sent))
     assert data.from_json(kept) == sent
 
 
@@ -64,7 +64,7 @@ def test_payloads_come_back_byte_by_byte(sent: list[Payload]) -> None:
     ],
     ids=["large number", "as deep as may be", "deeper", "far deeper", "half a character", "no number"],
 )
-def test_what_is_shown_of_a_payload_can_be_written_into_a_status(said: bytes, shown: Any) -> None:
+def test_the_plain_form_of_a_payload_can_be_stored_in_a_status(said: bytes, shown: Any) -> None:
     kept = data.to_json([Payload(metadata={"encoding": b"json/plain"}, data=said)])
     found = plain(kept)
     assert found == (kept["payloads"][0] if shown is None else shown)
@@ -72,18 +72,18 @@ def test_what_is_shown_of_a_payload_can_be_written_into_a_status(said: bytes, sh
 
 
 @pytest.mark.parametrize("value", [{"orderId": 7}, "text", 3, [1, 2], True, {"payloads": 1}])
-def test_plain_json_is_kept_as_it_is(value: Any) -> None:
+def test_plain_json_is_unchanged(value: Any) -> None:
     assert data.to_json([json_payload(value)]) == value
 
 
 @pytest.mark.parametrize("value", [None, 1.5, 2**60, {"payloads": [1]}, [1.0]])
-def test_what_would_not_come_back_is_wrapped(value: Any) -> None:
+def test_json_that_would_not_survive_storage_is_wrapped(value: Any) -> None:
     kept = data.to_json([json_payload(value)])
     assert set(kept) == {"payloads"}
     assert plain(kept) == value
 
 
-def test_payloads_stay_in_the_status_while_it_has_room_and_tiny_ones_always() -> None:
+def test_payloads_are_stored_in_the_status_while_they_fit() -> None:
     room = Room(ROOM - 3_000)
 
     def stays(size: int) -> bool:
@@ -93,7 +93,7 @@ def test_payloads_stay_in_the_status_while_it_has_room_and_tiny_ones_always() ->
     assert [stays(size) for size in (2_000, 2_000, 900, 400, 400)] == [True, False, True, True, True]
 
 
-def test_what_kubectl_gives_is_one_payload() -> None:
+def test_a_plain_value_is_one_payload() -> None:
     (payload,) = data.from_json({"orderId": 7})
     assert (payload.metadata["encoding"], payload.data) == (b"json/plain", b'{"orderId":7}')
     assert data.from_json(None) == []
@@ -105,15 +105,15 @@ def test_what_kubectl_gives_is_one_payload() -> None:
 )
 def test_search_attributes_keep_their_types(kind: str, value: Any) -> None:
     payload = Payload(metadata={"encoding": b"json/plain", "type": kind.encode()}, data=json.dumps(value).encode())
-    kept = as_the_api_server_gives_back(data.attributes_to_json({"A": payload}, {"A": kind}, "orders"))
+    kept = stored_by_the_api_server(data.attributes_to_json({"A": payload}, {"A": kind}, "orders"))
     back = data.attribute(kept["A"])
     assert back.metadata["type"].decode() == kind
     assert json.loads(back.data) == value
 
 
-def test_the_type_that_was_sent_is_shown_except_in_lists() -> None:
+def test_describe_shows_the_sent_type_and_lists_the_registered_one() -> None:
     sent = Payload(metadata={"encoding": b"json/plain", "type": b"Keyword"}, data=b'"words"')
-    kept = as_the_api_server_gives_back(data.attributes_to_json({"A": sent}, {"A": "Text"}, "orders"))
+    kept = stored_by_the_api_server(data.attributes_to_json({"A": sent}, {"A": "Text"}, "orders"))
     shown, listed = data.attributes(kept), data.attributes(kept, registered=True)
     assert shown is not None
     assert listed is not None
@@ -123,14 +123,14 @@ def test_the_type_that_was_sent_is_shown_except_in_lists() -> None:
     assert data.attributes_to_json({"A": unknown}, {"A": "Keyword"}, "orders") == {"A": "words"}
 
 
-def test_the_time_that_a_schedule_has_started_a_run_for_is_a_time() -> None:
+def test_the_scheduled_start_time_is_a_datetime_attribute() -> None:
     found = data.attributes({"TemporalScheduledStartTime": "2026-11-23T00:00:00Z", "TemporalScheduledById": "nightly"})
     assert found is not None
     kinds = {name: payload.metadata["type"] for name, payload in found.indexed_fields.items()}
     assert kinds == {"TemporalScheduledStartTime": b"Datetime", "TemporalScheduledById": b"Keyword"}
 
 
-def test_an_attribute_of_nothing_is_removed() -> None:
+def test_an_empty_attribute_is_removed() -> None:
     for gone in (Payload(metadata={"encoding": b"binary/null"}), Payload(data=b"[]"), Payload()):
         assert data.attributes_to_json({"A": gone}, {"A": "Int"}, "orders", keep_removed=True) == {"A": None}
         assert data.attributes_to_json({"A": gone}, {"A": "Int"}, "orders") == {}

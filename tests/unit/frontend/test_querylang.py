@@ -21,7 +21,7 @@ RUN: dict[str, Any] = {
 }
 
 
-def takes(query: str) -> bool:
+def matches(query: str) -> bool:
     return parse(query).test(lambda name: RUN[name])
 
 
@@ -47,13 +47,13 @@ def takes(query: str) -> bool:
         "ExecutionStatus = 'Running' GROUP BY ExecutionStatus",
     ],
 )
-def test_queries_that_take_the_run(query: str) -> None:
-    assert takes(query)
+def test_matching_queries(query: str) -> None:
+    assert matches(query)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3_999, 4_000])
 def test_conditions_can_be_negated_many_times(times: int) -> None:
-    assert takes("NOT " * times + "Number = 5") is (times % 2 == 0)
+    assert matches("NOT " * times + "Number = 5") is (times % 2 == 0)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_conditions_can_be_negated_many_times(times: int) -> None:
         "WorkflowType = 'Trip' OR (Number = 5 AND Done = true)",
     ],
 )
-def test_queries_that_do_not(query: str) -> None:
-    assert not takes(query)
+def test_queries_that_do_not_match(query: str) -> None:
+    assert not matches(query)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_queries_that_do_not(query: str) -> None:
         ("(" * 60 + "Number = 1" + ")" * 60, "too deep"),
     ],
 )
-def test_what_cannot_be_understood_is_told(query: str, message: str) -> None:
+def test_an_invalid_query_is_an_error(query: str, message: str) -> None:
     with pytest.raises(InvalidQueryError, match=message):
         parse(query)
 
@@ -106,17 +106,17 @@ def test_what_cannot_be_understood_is_told(query: str, message: str) -> None:
         "NOT (CloseTime = '2026-01-01T00:00:00Z' OR Number = 6)",
     ],
 )
-def test_a_field_that_a_run_does_not_have_is_neither_equal_nor_unequal(query: str) -> None:
-    assert not takes(query)
+def test_a_missing_field_is_neither_equal_nor_unequal(query: str) -> None:
+    assert not matches(query)
 
 
-def test_the_other_side_decides_where_a_field_is_absent() -> None:
-    assert takes("NOT (CloseTime = '2026-01-01T00:00:00Z' AND Number = 6)")
-    assert takes("CloseTime = '2026-01-01T00:00:00Z' OR Number = 5")
+def test_the_other_operand_decides_if_a_field_is_missing() -> None:
+    assert matches("NOT (CloseTime = '2026-01-01T00:00:00Z' AND Number = 6)")
+    assert matches("CloseTime = '2026-01-01T00:00:00Z' OR Number = 5")
 
 
 @pytest.mark.parametrize("query", ["Labels != 'red'", "Labels NOT IN ('red')", "NOT Labels = 'red'"])
-def test_a_list_that_a_run_does_not_have_is_an_empty_one(query: str) -> None:
+def test_a_missing_list_is_empty(query: str) -> None:
     absent = parse(query, lists={"Labels"})
     assert absent.test({"Labels": None}.__getitem__)
     assert absent.test({"Labels": ["blue"]}.__getitem__)
@@ -124,9 +124,9 @@ def test_a_list_that_a_run_does_not_have_is_an_empty_one(query: str) -> None:
     assert not parse("Labels = 'red'", lists={"Labels"}).test({"Labels": None}.__getitem__)
 
 
-def test_a_time_that_is_none_is_told() -> None:
+def test_an_invalid_time_is_an_error() -> None:
     with pytest.raises(InvalidQueryError, match="RFC 3339"):
-        takes("StartTime > 'yesterday'")
+        matches("StartTime > 'yesterday'")
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_a_time_that_is_none_is_told() -> None:
         ("5", 5e-9),
     ],
 )
-def test_durations_are_read_as_by_temporals_server(text: str, seconds: float) -> None:
+def test_durations_are_parsed_as_by_temporal(text: str, seconds: float) -> None:
     assert nanoseconds(text) == round(seconds * 1e9)
 
 
 @pytest.mark.parametrize("text", ["", "h", "1 h", "one hour", "1h30", "1" * 200])
-def test_what_is_no_duration_is_none(text: str) -> None:
+def test_an_invalid_duration_is_none(text: str) -> None:
     assert nanoseconds(text) is None
 
 
@@ -168,14 +168,14 @@ def test_values_of_one_field_are_compared_together(query: str) -> None:
     assert found.effort.total == len(TAGS) + 1
 
 
-def test_a_filter_that_compares_too_many_values_of_a_run_is_refused() -> None:
+def test_a_filter_that_compares_too_many_values_of_a_run_is_rejected() -> None:
     found = parse(" AND ".join(["Tags STARTS_WITH '1'"] * 500))
     assert found.test({"Tags": ["1"]}.__getitem__)
     with pytest.raises(InvalidQueryError, match="100,000 values of one run"):
         found.test({"Tags": TAGS}.__getitem__)
 
 
-async def test_a_filter_that_compares_too_many_values_is_refused() -> None:
+async def test_a_filter_that_compares_too_many_values_is_rejected() -> None:
     found = parse("Tags STARTS_WITH 'x'")
     found.effort.total = 50_000_000 - 2 * 331
     for _ in range(2):
@@ -204,7 +204,7 @@ TIME = datetime(2026, 3, 1, tzinfo=UTC)
         (TIME, "2026-03-01T01:00:00+01:00", "2026-03-01T00:00:01Z"),
     ],
 )
-def test_values_of_different_types_are_equal_if_they_are_written_alike(value: Any, equal: Any, other: Any) -> None:
+def test_values_of_different_types_are_equal_if_their_text_is_equal(value: Any, equal: Any, other: Any) -> None:
     assert AnyOf([other, equal]).takes(value)
     assert not AnyOf([other]).takes(value)
     assert not AnyOf([]).takes(value)

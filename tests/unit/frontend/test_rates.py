@@ -23,7 +23,7 @@ def limit(rate: float | None) -> RateLimit:
 
 
 def passed(limits: RateLimits, rank: Rank, seconds: float) -> int:
-    """How many of one rank pass within some seconds."""
+    """The number of items of one rank that pass within some seconds."""
     time, number = 0.0, 0
     while (wait := limits.wait(time, rank)) < math.inf and (time := time + wait) < seconds - 1e-9:
         limits.count(time, rank)
@@ -31,7 +31,7 @@ def passed(limits: RateLimits, rank: Rank, seconds: float) -> int:
     return number
 
 
-def test_the_limit_that_is_set_counts_before_that_of_workers() -> None:
+def test_a_configured_limit_overrides_that_of_workers() -> None:
     limits = RateLimits()
     assert limits.per_second is None
     limits.request_rate(1)
@@ -58,7 +58,7 @@ def test_a_rate_of_zero_pauses_a_queue() -> None:
     assert passed(RateLimits(QueueSettings(fairness_keys_rate_limit_default=limit(0))), ANY, 10) == 0
 
 
-def test_thousands_of_keys_that_have_had_their_share_are_forgotten() -> None:
+def test_idle_fairness_keys_are_forgotten() -> None:
     limits = RateLimits(QueueSettings(fairness_keys_rate_limit_default=limit(1)))
     peaks = []
     tracemalloc.start()
@@ -72,7 +72,7 @@ def test_thousands_of_keys_that_have_had_their_share_are_forgotten() -> None:
     assert peaks[1] < 1.5 * peaks[0], f"memory grows with every key: {peaks}"
 
 
-def test_weights_that_are_set_order_what_waits_already() -> None:
+def test_configured_weights_reorder_waiting_items() -> None:
     waiting: Backlog[Offer] = Backlog()
     for number in range(6):
         waiting.put(Offer(f"a{number}", rank=Rank(fairness_key="a")), NOW)
@@ -84,10 +84,10 @@ def test_weights_that_are_set_order_what_waits_already() -> None:
 
 
 async def allowed() -> None:
-    """Every poller may take what there is."""
+    """Every poller has permission."""
 
 
-async def test_new_settings_reach_a_poller_that_waits() -> None:
+async def test_new_settings_reach_a_waiting_poller() -> None:
     queues = TaskQueues()
     queues.configure("default", {"orders": {"activity": QueueSettings(queue_rate_limit=limit(0))}})
     queues.settle("run", {Offer("run"): QUEUE})
@@ -117,7 +117,7 @@ async def test_workers_of_all_versions_share_one_limit() -> None:
         ({}, [str(number) for number in range(1_001)], "got 1001, maximum 1000"),
     ],
 )
-def test_weights_that_cannot_be_set(weights: dict[str, float], removed: list[str], message: str) -> None:
+def test_invalid_weights_are_rejected(weights: dict[str, float], removed: list[str], message: str) -> None:
     with pytest.raises(RpcError, match=message):
         model.check_weights(weights, removed)
 

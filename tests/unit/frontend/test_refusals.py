@@ -1,4 +1,4 @@
-"""What clients cannot ask for is refused by the name of the field."""
+"""Unsupported requests of clients are rejected with the field."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from perdure.frontend.service.update_with_start import _start_refused
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
 
-def test_49_an_invalid_cron_schedule_of_a_start_is_refused() -> None:
+def test_49_an_invalid_cron_schedule_of_a_start_is_rejected() -> None:
     request = StartWorkflowExecutionRequest(workflow_id="a", cron_schedule="often")
     request.workflow_type.name = request.task_queue.name = "a"
     with pytest.raises(RpcError, match=r"invalid CronSchedule\."):
@@ -54,7 +54,7 @@ def test_an_update_with_start_cannot_be_delayed(delay: dict[str, int]) -> None:
     assert _start_refused(request) == "WorkflowStartDelay is not supported."
 
 
-async def test_a_signal_with_start_cannot_be_refused_because_the_workflow_is_open() -> None:
+async def test_signal_with_start_rejects_the_conflict_policy_fail() -> None:
     fail = WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL
     request = SignalWithStartWorkflowExecutionRequest(signal_name="go", workflow_id_conflict_policy=fail)
     core = Core()
@@ -101,12 +101,12 @@ def test_a_command_about_another_namespace_fails_the_workflow_task(kind: str, ca
         ("start_to_close_timeout", {}),
     ],
 )
-def test_options_that_an_activity_cannot_have(path: str, options: dict[str, Any]) -> None:
+def test_invalid_activity_options_are_rejected(path: str, options: dict[str, Any]) -> None:
     with pytest.raises(RpcError, match=path.partition(".")[0]):
         changed_options(NOW, ActivityOptions(**options), [path])
 
 
-def test_only_what_the_mask_names_is_changed() -> None:
+def test_only_fields_in_the_mask_are_changed() -> None:
     asked = ActivityOptions(task_queue={"name": "other"}, retry_policy={"maximum_attempts": 2})
     asked.start_to_close_timeout.FromSeconds(5)
     asked.retry_policy.initial_interval.FromSeconds(9)
@@ -116,7 +116,7 @@ def test_only_what_the_mask_names_is_changed() -> None:
     assert (changed.retry_policy.maximum_attempts, changed.retry_policy.initial_interval.seconds) == (7, 9)
 
 
-def test_a_reset_in_a_batch_says_where_to() -> None:
+def test_a_reset_in_a_batch_requires_a_valid_target() -> None:
     request = StartBatchOperationRequest(
         reset_operation=BatchOperationReset(options=ResetOptions(workflow_task_id=8)), reason="mended"
     )
@@ -131,7 +131,7 @@ def test_a_reset_in_a_batch_says_where_to() -> None:
             _request(StartBatchOperationRequest(reset_operation=asked), "reset_operation")
 
 
-async def test_a_reset_to_an_event_that_no_history_has_is_refused() -> None:
+async def test_a_reset_to_a_too_large_event_id_is_rejected() -> None:
     request = ResetWorkflowExecutionRequest(workflow_task_finish_event_id=2**62)
     with pytest.raises(RpcError, match="WorkflowTaskFinishEventId"):
         await Resets(Core()).reset_workflow_execution(request, CallContext(None))

@@ -1,4 +1,4 @@
-"""Schedules: what a Temporal client says comes back as Temporal's server would describe it."""
+"""Schedules of Temporal clients are described as by Temporal's server."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -85,13 +85,13 @@ calendars = st.builds(
 
 
 @given(st.lists(calendars, max_size=1), st.lists(calendars, max_size=1))
-def test_structured_calendars_come_back_as_they_were_sent(given_: list[Any], excluded: list[Any]) -> None:
+def test_structured_calendars_survive_conversion(given_: list[Any], excluded: list[Any]) -> None:
     sent = ScheduleSpec(structured_calendar=given_, exclude_structured_calendar=excluded)
     obj = made_of(Schedule(spec=sent, action=asked().action))
     assert from_times(schedule_messages.spec_of(obj)) == sent
 
 
-def test_all_that_a_client_says_comes_back() -> None:
+def test_all_fields_of_a_client_survive_conversion() -> None:
     said = asked(interval=[IntervalSpec(interval=seconds(3600), phase=seconds(60))], timezone_name="Europe/Berlin")
     said.spec.start_time.FromDatetime(NOW)
     said.spec.end_time.FromDatetime(NOW + timedelta(days=9))
@@ -118,7 +118,7 @@ def test_all_that_a_client_says_comes_back() -> None:
     assert schedule_messages.described(made_of(said)) == said
 
 
-def test_cron_lines_are_described_as_the_calendars_that_they_mean_and_kept_as_they_are() -> None:
+def test_cron_lines_are_stored_unchanged_and_described_as_calendars() -> None:
     obj = made_of(asked(cron_string=["0 12 * * MON-WED", "@every 90m/5m"]))
     described = schedule_messages.described(obj)
     [calendar] = described.spec.structured_calendar
@@ -133,7 +133,7 @@ def test_cron_lines_are_described_as_the_calendars_that_they_mean_and_kept_as_th
 
 
 def test_without_a_workflow_id_runs_are_named_after_the_schedule() -> None:
-    """The Web UI sends none by default."""
+    """The Web UI sends no workflow ID by default."""
     said = asked(cron_string=["@daily"])
     said.action.start_workflow.workflow_id = ""
     obj = made_of(said)
@@ -141,7 +141,7 @@ def test_without_a_workflow_id_runs_are_named_after_the_schedule() -> None:
     assert schedule_messages.described(obj).action.start_workflow.workflow_id == obj["metadata"]["name"]
 
 
-def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
+def test_an_update_keeps_fields_without_a_temporal_equivalent() -> None:
     obj = made_of(asked(cron_string=["@daily"]))
     obj["spec"] |= {"successfulRunsHistoryLimit": 7, "retryPolicy": {"name": "patient"}}
     obj["spec"]["workflowRunTemplate"] = {
@@ -158,7 +158,7 @@ def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
     assert template["spec"]["workflow"] == {"type": "Other", "taskQueue": "reports"}
 
 
-def test_structured_calendars_come_before_those_in_words() -> None:
+def test_structured_calendars_precede_string_calendars() -> None:
     structured = [
         StructuredCalendarSpec(**{name: [Range(start=1, end=1, step=1)] for name in FIELDS if name != "year"})
     ]
@@ -169,7 +169,7 @@ def test_structured_calendars_come_before_those_in_words() -> None:
         assert [each.hour[0].start for each in calendars_] == [1, 5]
 
 
-def test_calendars_in_words_mean_what_temporal_means() -> None:
+def test_string_calendars_have_temporals_meaning() -> None:
     times = to_times(ScheduleSpec(calendar=[CalendarSpec(hour="3,5-7/2", day_of_week="Fri-Mon")]))
     [written] = times["calendars"]
     assert written["minute"] == "0"
@@ -192,14 +192,14 @@ def test_calendars_in_words_mean_what_temporal_means() -> None:
         (lambda s: s.action.start_workflow.retry_policy.MergeFrom(RetryPolicy(maximum_attempts=-1)), "MaximumAttempts"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_its_name(change: Any, field: str) -> None:
+def test_an_unsupported_field_is_rejected_by_name(change: Any, field: str) -> None:
     said = asked()
     change(said)
     with pytest.raises(ValueError, match=field.replace("[", r"\[").replace("]", r"\]")):
         made_of(said)
 
 
-def test_1_the_window_has_temporals_default_and_least() -> None:
+def test_1_the_catchup_window_has_temporals_default_and_minimum() -> None:
     made = made_of(asked())
     assert made["spec"]["catchupWindow"] == "365d"
     assert schedule_messages.described(made).policies.catchup_window == seconds(365 * 86_400)
@@ -208,17 +208,17 @@ def test_1_the_window_has_temporals_default_and_least() -> None:
     assert made_of(short)["spec"]["catchupWindow"] == "10s"
 
 
-def test_6_parts_of_seconds_of_an_interval_do_not_count() -> None:
+def test_6_fractions_of_seconds_of_an_interval_are_ignored() -> None:
     sent = ScheduleSpec(interval=[IntervalSpec(interval=Duration(seconds=1, nanos=500_000_000))])
     assert to_times(sent)["intervals"] == [{"every": "1s"}]
 
 
-def test_8_a_schedule_of_a_client_skips_and_repeats_as_temporal_does_when_clocks_are_set() -> None:
+def test_8_a_schedule_of_a_client_skips_and_repeats_times_as_temporal_at_clock_changes() -> None:
     assert made_of(asked())["spec"]["daylightSaving"] == {"skipped": "Skip", "repeated": "Both"}
 
 
 @pytest.mark.parametrize("empty", FIELDS)
-def test_9_an_empty_field_would_match_nothing_and_is_refused_but_for_the_year(empty: str) -> None:
+def test_9_an_empty_field_other_than_the_year_is_rejected(empty: str) -> None:
     full = {field: [Range(start=allowed.low)] for field, allowed in FIELDS.items() if field != empty}
     spec = ScheduleSpec(structured_calendar=[StructuredCalendarSpec(**full)])  # type: ignore[arg-type]
     if empty == "year":
@@ -228,14 +228,14 @@ def test_9_an_empty_field_would_match_nothing_and_is_refused_but_for_the_year(em
         to_times(spec)
 
 
-def test_a_pause_in_the_status_is_a_pause_and_its_reason_is_the_note() -> None:
+def test_a_pause_in_the_status_is_shown_with_its_reason_as_the_note() -> None:
     obj = made_of(asked())
     obj["status"] = {"paused": {"by": "Failure", "reason": "run `x` is Failed", "time": "2026-11-21T13:30:00Z"}}
     assert schedule_messages.described(obj).state.paused
     assert schedule_messages.described(obj).state.notes == "run `x` is Failed"
 
 
-def test_actions_that_are_left_are_told_by_the_status_that_knows_the_spec() -> None:
+def test_remaining_actions_are_read_from_a_current_status() -> None:
     said = asked(interval=[IntervalSpec(interval=seconds(60))])
     said.state.limited_actions, said.state.remaining_actions = True, 5
     obj = made_of(said)
@@ -246,7 +246,7 @@ def test_actions_that_are_left_are_told_by_the_status_that_knows_the_spec() -> N
     assert schedule_messages.described(obj).state.remaining_actions == 5
 
 
-def test_remaining_actions_are_shown_though_their_number_is_not_limited() -> None:
+def test_remaining_actions_are_shown_without_limited_actions() -> None:
     said = asked(interval=[IntervalSpec(interval=seconds(60))])
     said.state.remaining_actions = 30
     obj = made_of(said)
@@ -257,14 +257,14 @@ def test_remaining_actions_are_shown_though_their_number_is_not_limited() -> Non
     assert schedule_messages.described(changed).state == said.state
 
 
-def test_a_maximum_interval_is_shown_though_it_is_the_default_one() -> None:
+def test_an_explicit_default_maximum_interval_is_shown() -> None:
     said = asked()
     policy = RetryPolicy(maximum_attempts=1, maximum_interval=seconds(100))
     said.action.start_workflow.retry_policy.CopyFrom(policy)
     assert schedule_messages.described(made_of(said)).action.start_workflow.retry_policy == policy
 
 
-def test_recent_actions_tell_workflow_ids() -> None:
+def test_recent_actions_have_workflow_ids() -> None:
     obj = made_of(asked())
     obj["status"] = {
         "counts": {"actions": 1},
@@ -284,7 +284,7 @@ def test_recent_actions_tell_workflow_ids() -> None:
     assert schedule_messages.entry(obj, next_times(obj, 5)).info.workflow_type.name == "Report"
 
 
-def test_a_run_that_is_about_to_be_made_is_not_told_of_yet() -> None:
+def test_a_run_that_does_not_exist_yet_is_not_listed() -> None:
     obj = made_of(asked())
     time = "2026-11-21T13:30:00Z"
     runs = [
@@ -297,9 +297,9 @@ def test_a_run_that_is_about_to_be_made_is_not_told_of_yet() -> None:
         "recentActions": [{"scheduledTime": time, "actualTime": time, **run} for run in runs],
         "runningWorkflows": [{"workflowRun": "made"}, {"workflowRun": "to-be-made"}],
     }
-    told = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), [])
-    assert [each.start_workflow_result.run_id for each in told.recent_actions] == ["r-1", "", "r-3"]
-    assert [each.run_id for each in told.running_workflows] == ["r-3"]
+    reported = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), [])
+    assert [each.start_workflow_result.run_id for each in reported.recent_actions] == ["r-1", "", "r-3"]
+    assert [each.run_id for each in reported.running_workflows] == ["r-3"]
     assert len(obj["status"]["runningWorkflows"]) == 2
 
 
@@ -315,20 +315,20 @@ def test_20_ten_recent_and_ten_future_actions_are_described_and_five_of_each_lis
         for minute in range(12)
     ]
     obj["status"] = {"counts": {"actions": 12}, "recentActions": done}
-    for told, count in (
+    for reported, count in (
         (schedule_messages.info(obj, next_times(obj, 10)), 10),
         (schedule_messages.entry(obj, next_times(obj, 5)).info, 5),
     ):
-        recent = [action.schedule_time.ToDatetime().minute for action in told.recent_actions]
+        recent = [action.schedule_time.ToDatetime().minute for action in reported.recent_actions]
         assert recent == list(range(12 - count, 12))
-        future = [time.ToDatetime().minute for time in told.future_action_times]
+        future = [time.ToDatetime().minute for time in reported.future_action_times]
         assert future == list(range(1, count + 1))
 
 
 @pytest.mark.parametrize("request_id", ["", "asked"])
 @pytest.mark.parametrize("attempt", [1, 3])
 @pytest.mark.parametrize("base", ["report", None])
-def test_the_workflow_id_of_a_run_follows_from_its_name(request_id: str, attempt: int, base: str | None) -> None:
+def test_the_workflow_id_of_a_run_is_derived_from_its_name(request_id: str, attempt: int, base: str | None) -> None:
     obj = made_of(asked())
     if base is None:
         del obj["spec"]["workflowRunTemplate"]["spec"]["workflowId"]
@@ -339,7 +339,7 @@ def test_the_workflow_id_of_a_run_follows_from_its_name(request_id: str, attempt
     assert found == workflow_id_of(run.name, "nightly", base)
 
 
-def test_a_run_of_code_is_told_what_the_client_said() -> None:
+def test_a_code_run_gets_the_fields_of_the_client() -> None:
     said = asked()
     said.action.start_workflow.memo.fields["note"].CopyFrom(
         Payload(metadata={"encoding": b"json/plain"}, data=b'"why"')
@@ -347,19 +347,19 @@ def test_a_run_of_code_is_told_what_the_client_said() -> None:
     start = Start(nominal=NOW, actual=NOW)
     run = Running(name=start.run_name("nightly"), start=start, started=NOW)
     made = scheduled_run(made_of(said), run, ScheduleState(cursor=NOW, handled_after=NOW, result={"n": 1}))
-    told = made["metadata"]["annotations"][labels.START_ANNOTATION]
-    assert told == '{"identity":"temporal-scheduler-shop-nightly","memo":{"note":"why"}}', "as on Temporal's server"
+    reported = made["metadata"]["annotations"][labels.START_ANNOTATION]
+    assert reported == '{"identity":"temporal-scheduler-shop-nightly","memo":{"note":"why"}}', "as on Temporal's server"
 
 
 @pytest.mark.parametrize("schedule_id", ["Nightly", "a/b", "ünïcode", "x" * 300, "nightly"])
-def test_any_text_is_an_id(schedule_id: str) -> None:
+def test_a_schedule_id_can_be_any_text(schedule_id: str) -> None:
     obj = made_of(asked(), schedule_id)
     assert id_of(obj) == schedule_id
     assert len(obj["metadata"]["name"]) <= 220
     assert (obj["metadata"]["name"] == schedule_id) == (schedule_id == "nightly")
 
 
-def test_filters_know_the_id_the_pause_and_search_attributes() -> None:
+def test_filters_support_id_pause_and_search_attributes() -> None:
     find = schedule_messages.lookup(made_of(asked(), search_attributes={"Team": "accounts"}))
     assert [find(name) for name in ("ScheduleId", "TemporalSchedulePaused", "Team", "Other")] == [
         "nightly",
@@ -369,7 +369,7 @@ def test_filters_know_the_id_the_pause_and_search_attributes() -> None:
     ]
 
 
-def test_times_are_told_with_jitter_and_never_before_they_are_due() -> None:
+def test_listed_times_include_jitter_and_are_never_early() -> None:
     obj = made_of(asked(interval=[IntervalSpec(interval=seconds(60))], jitter=seconds(30)))
     times = list(islice(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW, Work()), 20))
     assert times == sorted(times)
@@ -377,7 +377,7 @@ def test_times_are_told_with_jitter_and_never_before_they_are_due() -> None:
     assert len({time.second for time in times}) > 1
 
 
-def test_days_that_depend_on_the_month_come_back_as_text() -> None:
+def test_days_that_depend_on_the_month_are_described_as_strings() -> None:
     described = from_times(schedule_messages.spec_of(made_of(asked(cron_string=["0 6 L * *", "0 7 * * MON#1"]))))
     assert [each.day_of_month for each in described.calendar] == ["L", "*"]
     assert [each.day_of_week for each in described.calendar] == ["*", "MON#1"]
@@ -414,7 +414,7 @@ def test_all_searches_of_a_request_share_a_budget() -> None:
         list(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW, work))
 
 
-async def test_others_have_their_turn_between_searches() -> None:
+async def test_searches_yield_to_the_event_loop() -> None:
     searching = asyncio.create_task(searched(schedule_messages.upcoming(sparse(), NOW, Work()), 10))
     turns = 0
     while not searching.done():

@@ -33,7 +33,7 @@ SMUGGLED = Payload(metadata={"encoding": b"json/plain"}, data=b'{"inline": {"act
 
 
 def filled(message: Any) -> Any:
-    """A message of which every field says something."""
+    """A message with every field set."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             getattr(message, field.name)["inline"].CopyFrom(SMUGGLED)
@@ -51,7 +51,7 @@ def filled(message: Any) -> Any:
 @pytest.mark.parametrize(
     "kind", [StartWorkflowExecutionRequest, SignalWithStartWorkflowExecutionRequest, NewWorkflowExecutionInfo]
 )
-def test_a_client_starts_what_exists_and_describes_no_pod(kind: Any, queue: str) -> None:
+def test_a_client_cannot_define_pods(kind: Any, queue: str) -> None:
     asked = filled(kind())
     asked.workflow_type.name, asked.task_queue.name = "report", queue
     spec, _ = requested_run(asked, {}, "orders")
@@ -60,7 +60,7 @@ def test_a_client_starts_what_exists_and_describes_no_pod(kind: Any, queue: str)
     assert spec["workflow"] == want
 
 
-def test_a_schedule_of_a_client_starts_what_exists_and_describes_no_pod() -> None:
+def test_a_schedule_of_a_client_cannot_define_pods() -> None:
     asked = Schedule()
     start = asked.action.start_workflow
     filled(start)
@@ -73,7 +73,7 @@ def test_a_schedule_of_a_client_starts_what_exists_and_describes_no_pod() -> Non
     assert set(template["spec"]) <= FIELDS
 
 
-def test_a_run_of_the_same_name_is_the_requests_only_if_it_says_so() -> None:
+def test_a_run_belongs_to_a_request_only_with_its_annotation() -> None:
     def run(workflow_id: str, request_id: str) -> dict[str, Any]:
         said = msgspec.json.encode(StartExtras(request_id=request_id)).decode()
         meta = {"name": run_name("order", "r-1"), "annotations": {labels.START_ANNOTATION: said}}
@@ -85,7 +85,7 @@ def test_a_run_of_the_same_name_is_the_requests_only_if_it_says_so() -> None:
     assert not is_made_for({"metadata": {"name": "x"}, "spec": {}}, run("order", "r-1"))
 
 
-def test_an_operation_of_the_same_name_is_a_batchs_only_if_it_says_so() -> None:
+def test_an_operation_belongs_to_a_batch_only_with_its_annotation() -> None:
     batch = Batch(job_id="night", type="Cancel", started=datetime(2026, 1, 1, tzinfo=UTC), total=1)
 
     def operation(said: Batch | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run of a Workflow answers to queries: its steps, what it is doing, and what the Web UI shows."""
+"""Query results of a run of a Workflow: its steps, its call stack, and its details for the Web UI."""
 
 import json
 from typing import Any
@@ -54,7 +54,7 @@ def test_details_link_to_the_console_if_it_has_an_address() -> None:
     assert not [line for line in details(flow) if "Graph and logs" in line]
 
 
-def test_steps_have_a_status_and_what_is_in_open_ones() -> None:
+def test_steps_have_a_status_and_open_ones_show_nested_steps() -> None:
     flow = approval()
     ask, race, file = asked(flow, STEPS)
     assert ask == {
@@ -75,7 +75,7 @@ def test_steps_have_a_status_and_what_is_in_open_ones() -> None:
     assert file["status"] == "Pending"
 
 
-def test_a_loop_counts_its_items_and_shows_those_that_are_open() -> None:
+def test_a_loop_counts_its_items_and_shows_open_ones() -> None:
     flow = Flow(APPROVAL, input={"people": [1, 2, 3, 4]}).completed(1, "ok", of="ask[0]")
     (ask, *_) = asked(flow, STEPS)
     assert (ask["items"], ask["closedItems"]) == (4, 1)
@@ -83,7 +83,7 @@ def test_a_loop_counts_its_items_and_shows_those_that_are_open() -> None:
     assert "    ▶ ask (activity ask) Running, 1 of 4 items done" in details(flow)
 
 
-def test_the_call_stack_names_what_the_run_waits_for() -> None:
+def test_the_call_stack_shows_what_the_run_waits_for() -> None:
     assert asked(approval(), STACK).splitlines() == [
         "at race.given/wait (waitForSignal decided)",
         "    signal decided until 2026-01-01T13:00:01Z",
@@ -92,7 +92,7 @@ def test_the_call_stack_names_what_the_run_waits_for() -> None:
     ]
 
 
-def test_the_call_stack_names_attempt_failure_and_pod_of_an_activity() -> None:
+def test_the_call_stack_shows_attempt_failure_and_pod_of_an_activity() -> None:
     flow = Flow().started(1).failed(2, declined("no `stock`\n<b>here</b>"))
     assert asked(flow, STACK).splitlines() == [
         "at reserve (activity reserve-stock)",
@@ -112,7 +112,7 @@ def test_the_call_stack_names_attempt_failure_and_pod_of_an_activity() -> None:
     assert "    attempt 2, running since 2026-01-01T12:00:04Z" in asked(flow.started(4), STACK).splitlines()
 
 
-def test_the_details_name_the_signals_that_are_waited_for() -> None:
+def test_the_details_show_awaited_signals() -> None:
     assert "Waits for signal `decided`" in details(approval())
     assert asked(approval(), METADATA)["definition"] == {
         "type": "order-flow",
@@ -127,14 +127,14 @@ def test_the_details_name_the_signals_that_are_waited_for() -> None:
     }
 
 
-def test_many_open_items_are_cut_short() -> None:
+def test_many_open_items_are_truncated() -> None:
     wide = APPROVAL.replace("maxConcurrency: 2", "maxConcurrency: 50")
     flow = Flow(wide, input={"people": list(range(50))})
     assert "      … 30 more" in details(flow)
     assert len(details(flow)) < 120
 
 
-def test_a_closed_run_has_steps_that_were_stopped_or_not_reached() -> None:
+def test_a_closed_run_has_stopped_and_unreached_steps() -> None:
     flow = approval().at(5, inp.TerminateRequested(request_id="1", reason="enough"))
     assert asked(flow, STACK, "Terminated") == "The run has closed: Terminated."
     shown = details(flow, "Terminated")

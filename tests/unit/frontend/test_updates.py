@@ -1,4 +1,4 @@
-"""Which updates a worker can accept and reject, and what becomes of those that wait."""
+"""Updates that a worker can accept and reject, and pending ones."""
 
 import asyncio
 from typing import Any
@@ -32,12 +32,12 @@ def request(update_id: str) -> Request:
     return made
 
 
-def test_an_update_that_was_asked_for_is_accepted() -> None:
+def test_a_requested_update_is_accepted() -> None:
     answered = CommandReader(3, {}, "ours", KNOWN).read([], [message("asked", Acceptance())])
     assert answered.accepted == ["asked"]
 
 
-def test_an_update_that_only_the_worker_still_knows_is_taken_from_its_answer() -> None:
+def test_an_update_known_only_to_the_worker_is_read_from_its_response() -> None:
     said = [
         message("lost", Acceptance(accepted_request=request("lost"))),
         message("unwanted", Rejection(rejected_request=request("unwanted"))),
@@ -61,13 +61,13 @@ def test_an_update_that_only_the_worker_still_knows_is_taken_from_its_answer() -
     ],
     ids=["unknown", "unnamed", "unnamed twice", "another's", "rejected", "taken", "twice", "both", "one message id"],
 )
-def test_an_update_that_nobody_asked_for_or_that_is_answered_twice_fails_the_workflow_task(said: list[Message]) -> None:
+def test_an_unknown_or_repeated_update_response_fails_the_workflow_task(said: list[Message]) -> None:
     with pytest.raises(BadCommandError) as caught:
         CommandReader(3, {}, "ours", KNOWN).read([], said)
     assert caught.value.cause == "BadUpdateWorkflowExecutionMessage"
 
 
-async def test_with_a_run_go_its_updates_and_queries() -> None:
+async def test_closing_a_run_aborts_its_updates_and_queries() -> None:
     updates, queries = Updates(), Queries()
     update, query = updates.admit("run", "u", request("u")), queries.add("run", WorkflowQuery())
     updates.abort("run")
@@ -80,7 +80,7 @@ async def test_with_a_run_go_its_updates_and_queries() -> None:
             await query.answer
 
 
-def test_an_update_that_no_worker_has_accepted_goes_with_the_last_call_that_waits_for_it() -> None:
+def test_an_unaccepted_update_is_removed_with_its_last_waiting_call() -> None:
     updates = Updates()
     update = updates.admit("run", "u", request("u"))
     with updates.awaited("run", update):
@@ -90,7 +90,7 @@ def test_an_update_that_no_worker_has_accepted_goes_with_the_last_call_that_wait
     assert updates.get("run", "u") is None
 
 
-def test_an_update_that_a_worker_has_accepted_stays() -> None:
+def test_an_accepted_update_is_kept() -> None:
     updates = Updates()
     update = updates.admit("run", "u", request("u"))
     with updates.awaited("run", update):

@@ -1,4 +1,4 @@
-"""What clients list of a run whose status somebody has edited into something impossible."""
+"""Lists of runs whose status was edited into an invalid one."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def find(visibility: Visibility, text: str = "") -> list[str]:
 
 
 @given(place=st.sampled_from(PLACES), junk=JUNK)
-def test_a_damaged_run_is_listed_and_keeps_no_other_from_it(place: tuple[str | int, ...], junk: Any) -> None:
+def test_a_damaged_run_is_listed_and_does_not_hide_others(place: tuple[str | int, ...], junk: Any) -> None:
     damaged = deepcopy(RUN)
     damaged["status"]["state"]["code"] = deepcopy(CODE)
     part: Any = damaged["status"]["state"]
@@ -93,7 +93,7 @@ def test_a_run_that_waits_for_its_workflow_id_is_not_listed_until_it_begins() ->
     assert find(index) == [begun["metadata"]["uid"]]
 
 
-def test_a_search_attribute_that_is_none_of_its_type_is_as_if_it_were_not_there() -> None:
+def test_a_search_attribute_of_another_type_is_ignored() -> None:
     odd = {
         "Price": {"type": "Double", "value": "abc"},
         "Cost": {"type": "Double", "value": {}},
@@ -107,13 +107,13 @@ def test_a_search_attribute_that_is_none_of_its_type_is_as_if_it_were_not_there(
 
 
 def test_a_run_without_a_memo_and_search_attributes_has_empty_ones() -> None:
-    """The Go SDK reads them without looking whether they are there, as Temporal always sends them."""
+    """The Go SDK reads them without a check, because Temporal always sends them."""
     info = record_of(RUN).info()
     assert info.HasField("memo")
     assert info.HasField("search_attributes")
 
 
-async def test_others_have_their_turn_between_runs_with_many_values() -> None:
+async def test_a_list_yields_to_the_event_loop_between_runs() -> None:
     visibility, tags = Visibility(), [f"{number:x}" for number in range(300)]
     for number in range(8):
         run = deepcopy(RUN)

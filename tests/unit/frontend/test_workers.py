@@ -1,4 +1,4 @@
-"""What is told of workers and task queues."""
+"""Descriptions of workers and task queues."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ QUEUE = QueueName("default", Kind.WORKFLOW, "orders")
 
 
 async def allowed() -> None:
-    """What a poll asks when it has something: the caller may still have it."""
+    """The permission check of a poll before it returns a task: always allowed."""
 
 
 def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:
@@ -30,7 +30,7 @@ def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:
     return made
 
 
-def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_listed_until_its_heartbeats_stop_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = KnownWorkers(TaskQueues())
     workers.record("default", [beat("a"), beat("b")])
     workers.record("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTTING_DOWN)])
@@ -53,7 +53,7 @@ def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monke
     assert [each.worker_instance_key for each in workers.all("default")] == ["c"]
 
 
-def test_of_very_many_workers_those_that_told_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_most_recent_workers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_workers, "MOST", 3)
     workers = KnownWorkers(TaskQueues())
     workers.record("default", [beat(key) for key in "abc"])
@@ -61,7 +61,7 @@ def test_of_very_many_workers_those_that_told_last_are_known(monkeypatch: pytest
     assert [each.worker_instance_key for each in workers.all("default")] == ["a", "c", "d"]
 
 
-async def test_who_only_polls_is_listed_by_its_polls() -> None:
+async def test_a_worker_without_heartbeats_is_listed_by_its_polls() -> None:
     queues = TaskQueues()
     workers = KnownWorkers(queues)
     assert await queues.poll(QUEUE, "silent", 0.01, allowed) is None
@@ -74,7 +74,7 @@ async def test_who_only_polls_is_listed_by_its_polls() -> None:
     assert workers.get("default", "") is None
 
 
-async def test_a_queue_tells_what_waits_and_how_fast_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_reports_backlog_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = clock.now()
     monkeypatch.setattr(of_queues, "now", lambda: begin)
     queues = TaskQueues()
@@ -91,7 +91,7 @@ async def test_a_queue_tells_what_waits_and_how_fast_it_moves(monkeypatch: pytes
     assert queues.statistics(QueueName("default", Kind.ACTIVITY, "orders")).waiting == 0
 
 
-async def test_what_is_offered_at_the_very_end_of_a_poll_is_not_lost() -> None:
+async def test_an_offer_at_the_end_of_a_poll_is_not_lost() -> None:
     for _ in range(100):
         queues = TaskQueues()
         polling = asyncio.create_task(queues.poll(QUEUE, "worker", 0.002, allowed))
@@ -101,7 +101,7 @@ async def test_what_is_offered_at_the_very_end_of_a_poll_is_not_lost() -> None:
         assert await polling == Offer("run", 1) or queues.statistics(QUEUE).waiting == 1
 
 
-async def test_what_was_given_to_a_poll_that_is_cancelled_is_for_the_next() -> None:
+async def test_an_offer_of_a_cancelled_poll_goes_to_the_next_one() -> None:
     queues = TaskQueues()
     polling = asyncio.create_task(queues.poll(QUEUE, "worker", 10, allowed))
     await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_what_was_given_to_a_poll_that_is_cancelled_is_for_the_next() -> N
     assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
 
 
-async def test_a_poller_that_was_refused_while_it_waited_gets_nothing_and_the_next_one_does() -> None:
+async def test_a_poller_whose_permission_is_revoked_gets_no_task() -> None:
     async def refused() -> None:
         raise unauthenticated("the token is no longer valid")
 
@@ -125,7 +125,7 @@ async def test_a_poller_that_was_refused_while_it_waited_gets_nothing_and_the_ne
     assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
 
 
-async def test_a_namespace_can_have_only_so_many_queues_and_pollers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queues_and_pollers_of_a_namespace_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_queues, "MOST_POLLED", 3)
     monkeypatch.setattr(of_queues, "MOST_POLLERS", 2)
     queues = TaskQueues()
@@ -142,7 +142,7 @@ async def test_a_namespace_can_have_only_so_many_queues_and_pollers(monkeypatch:
     await queues.poll(other, "worker", 0, allowed)
 
 
-async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unused_queues_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = TaskQueues()
     sticky = [QueueName("default", Kind.WORKFLOW, f"sticky-{number}") for number in range(999)]
     for name in sticky:
@@ -154,7 +154,7 @@ async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytes
     assert not [name for name in sticky if queues.versions(name)]
 
 
-def test_what_a_worker_tells_too_much_is_refused_and_of_all_together_so_much_is_kept(
+def test_worker_heartbeats_are_limited_in_size_each_and_in_total(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(of_workers, "MOST_BYTES", 25_000)
@@ -170,7 +170,7 @@ def test_what_a_worker_tells_too_much_is_refused_and_of_all_together_so_much_is_
     assert [each.worker_instance_key for each in workers.all("default")] == ["b", "c"]
 
 
-def test_a_page_holds_what_one_answer_can() -> None:
+def test_a_page_is_limited_by_the_size_of_a_response() -> None:
     sizes = [MAX_BYTES // 2, MAX_BYTES // 2, 1, 2 * MAX_BYTES, 1]
     pages, token = [], b"0"
     while token:
@@ -179,7 +179,7 @@ def test_a_page_holds_what_one_answer_can() -> None:
     assert pages == [sizes[:2], sizes[2:3], sizes[3:4], sizes[4:]]
 
 
-async def test_a_queue_is_deserted_as_soon_as_its_last_poll_is_cancelled_and_not_when_one_ends_by_itself() -> None:
+async def test_only_a_cancelled_last_poll_makes_a_queue_deserted() -> None:
     moved: list[Offer] = []
     queues = TaskQueues(moved.append)
     assert await queues.poll(QUEUE, "worker", 0.01, allowed) is None
@@ -196,7 +196,7 @@ async def test_a_queue_is_deserted_as_soon_as_its_last_poll_is_cancelled_and_not
     assert moved == [Offer("run")], "what the poll was given is for someone else"
 
 
-async def test_identities_of_pollers_take_a_limited_amount_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_identities_of_pollers_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_queues, "MOST_POLLER_BYTES", 20_000)
     queues, other = TaskQueues(), QueueName("another", Kind.WORKFLOW, "orders")
     names = [QueueName("default", Kind.WORKFLOW, f"queue-{number}") for number in range(3)]
@@ -208,7 +208,7 @@ async def test_identities_of_pollers_take_a_limited_amount_of_memory(monkeypatch
     assert list(queues.pollers(other)) == ["worker"]
 
 
-async def test_pollers_are_forgotten_when_others_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_pollers_are_removed_when_others_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     time = of_queues.now()
     monkeypatch.setattr(of_queues, "now", lambda: time)
     queues, other = TaskQueues(), QueueName("default", Kind.ACTIVITY, "others")

@@ -1,4 +1,4 @@
-"""What runs have decided once is decided again: histories recorded earlier replay, and scenarios still lead to them."""
+"""Decisions of runs are stable: recorded histories replay, and scenarios repeat them."""
 
 import copy
 from pathlib import Path
@@ -45,7 +45,7 @@ def compare(file: Path, runs: list[histories.Recorded], *, record: bool) -> None
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda file: f"{file.parents[1].name}/{file.stem}")
-def test_a_scenario_is_met_and_leads_to_the_history_that_it_led_to(scenario: Path, *, record: bool) -> None:
+def test_each_scenario_passes_and_repeats_its_recorded_history(scenario: Path, *, record: bool) -> None:
     world = histories.simulate(scenario)
     assert world.scenario.expect is not None
     assert Report(world).unmet(world.scenario.expect) == []
@@ -53,7 +53,7 @@ def test_a_scenario_is_met_and_leads_to_the_history_that_it_led_to(scenario: Pat
 
 
 @pytest.mark.parametrize("name", FLOW_RUNS)
-def test_the_page_on_flows_leads_to_the_histories_that_it_led_to(name: str, *, record: bool) -> None:
+def test_the_examples_of_the_flows_page_repeat_their_recorded_histories(name: str, *, record: bool) -> None:
     world = histories.play(flows(), {"workflow": name}, name)
     compare(GOLDEN / "simulated" / "flows" / f"{name}.json", histories.recorded(world), record=record)
 
@@ -65,14 +65,14 @@ def test_a_recorded_history_replays(file: Path) -> None:
         assert difference is None, f"{run.name}: {difference}"
 
 
-def test_every_history_is_of_something_that_is_still_there() -> None:
+def test_every_recorded_history_has_a_scenario() -> None:
     simulated = set((GOLDEN / "simulated").rglob("*.json"))
     wanted = {place(scenario) for scenario in SCENARIOS}
     wanted |= {GOLDEN / "simulated" / "flows" / f"{name}.json" for name in FLOW_RUNS}
     assert simulated == wanted
 
 
-def test_every_example_has_scenarios_that_expect_something() -> None:
+def test_every_example_has_scenarios_with_expectations() -> None:
     examples = {file.parent for file in EXAMPLES.glob("*/workflow.yaml")}
     assert {scenario.parents[1] for scenario in SCENARIOS if scenario.is_relative_to(EXAMPLES)} == examples
     for scenario in SCENARIOS:
@@ -110,12 +110,10 @@ def test_every_example_has_scenarios_that_expect_something() -> None:
     ],
     ids=["order of steps", "input", "input of a child", "length of a sleep", "a timeout"],
 )
-def test_a_definition_that_decides_otherwise_is_told_at_the_first_difference(
-    kept: str, change: object, want: list[str]
-) -> None:
+def test_a_changed_definition_is_reported_at_the_first_difference(kept: str, change: object, want: list[str]) -> None:
     run = histories.read(GOLDEN / "simulated" / f"{kept}.json")[0]
     changed = copy.deepcopy(run.definition)
     change(changed)  # type: ignore[operator]
-    told = run.difference(changed)
-    assert told is not None
-    assert [part for part in want if part not in told] == [], told
+    reported = run.difference(changed)
+    assert reported is not None
+    assert [part for part in want if part not in reported] == [], reported

@@ -1,4 +1,4 @@
-"""What kopf is told of lists and watches, by an API server on loopback."""
+"""Lists and watches as kopf receives them, from an API server on loopback."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Server:
 
 @dataclass
 class Finished:
-    """Takes runs of these names out of lists, and these versions out of watches."""
+    """Removes runs of these names from lists, and these versions from watches."""
 
     names: set[str] = field(default_factory=set)
     taken: list[str] = field(default_factory=list)
@@ -91,19 +91,19 @@ class Kopf:
         self._server = server
 
     async def watch(self, *, initial: bool = True, until: int = 1_000) -> list[tuple[str, str]]:
-        """Types and names of what is told, until the stream ends or has told so many."""
+        """Types and names of events, until the stream ends or has sent a number of them."""
         query = "watch=true&timeoutSeconds=240" + ("&sendInitialEvents=true" if initial else "&resourceVersion=0")
         response = await self._feed.request("get", f"{self._server}{RUNS}?{query}")
-        told: list[tuple[str, str]] = []
+        reported: list[tuple[str, str]] = []
         async with response, aclosing(response.content.iter_chunked(1024)) as chunks:
             async for chunk in chunks:
                 assert chunk.endswith(b"\n")
                 seen = json.loads(chunk)
                 obj = seen["object"]
-                told.append((seen["type"], (obj.get("metadata") or {}).get("name", str(obj.get("code", "")))))
-                if len(told) == until:
+                reported.append((seen["type"], (obj.get("metadata") or {}).get("name", str(obj.get("code", "")))))
+                if len(reported) == until:
                     break
-        return told
+        return reported
 
 
 @dataclass
@@ -131,11 +131,11 @@ async def stage() -> AsyncIterator[Stage]:
     await runner.cleanup()
 
 
-async def test_a_kind_is_listed_page_by_page_and_watched_from_there(stage: Stage) -> None:
+async def test_a_kind_is_listed_in_pages_and_watched_from_its_version(stage: Stage) -> None:
     stage.server.pages = [lambda: page(7, run("a", 1), run("b", 2), following="x"), lambda: page(7, run("c", 3))]
     stage.server.streams = [[event("MODIFIED", run("a", 8)), event("DELETED", run("b", 9))]]
-    told = await stage.kopf.watch()
-    assert told == [
+    reported = await stage.kopf.watch()
+    assert reported == [
         ("ADDED", "a"),
         ("ADDED", "b"),
         ("ADDED", "c"),
@@ -148,14 +148,14 @@ async def test_a_kind_is_listed_page_by_page_and_watched_from_there(stage: Stage
     assert watch == {"watch": "true", "timeoutSeconds": "240", "resourceVersion": "7"}
 
 
-async def test_kopf_is_not_told_of_namespaces_that_are_not_served(stage: Stage) -> None:
+async def test_kopf_gets_no_events_of_namespaces_that_are_not_served(stage: Stage) -> None:
     stage.client.lists.serves = ServedNamespaces(excluded=("team-*",)).__contains__
     elsewhere = [run(name, version).replace('"default"', '"team-a"') for name, version in (("x", 2), ("y", 9))]
     stage.server.pages = [lambda: page(7, run("a", 1), elsewhere[0])]
     stage.server.streams = [[event("ADDED", run("b", 8)), event("ADDED", elsewhere[1])], []]
     assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", ""), ("ADDED", "b")]
     assert await stage.kopf.watch(initial=False) == []
-    assert stage.server.asked[-1]["resourceVersion"] == "9"  # after what was left out, too
+    assert stage.server.asked[-1]["resourceVersion"] == "9"  # after omitted events, too
 
 
 async def test_a_watch_that_ended_continues_after_the_last_event_without_a_list(stage: Stage) -> None:
@@ -166,7 +166,7 @@ async def test_a_watch_that_ended_continues_after_the_last_event_without_a_list(
     assert stage.server.asked[-1]["resourceVersion"] == "8"
 
 
-async def test_an_event_that_was_not_taken_comes_again(stage: Stage) -> None:
+async def test_an_event_that_was_not_processed_is_delivered_again(stage: Stage) -> None:
     stage.server.pages = [lambda: page(7)]
     stage.server.streams = [[event("ADDED", run("a", 8))], [event("ADDED", run("a", 8))]]
     assert await stage.kopf.watch(until=2) == [("BOOKMARK", ""), ("ADDED", "a")]
@@ -174,7 +174,7 @@ async def test_an_event_that_was_not_taken_comes_again(stage: Stage) -> None:
     assert stage.server.asked[-1]["resourceVersion"] == "7"
 
 
-async def test_a_list_that_broke_off_is_made_again_from_its_beginning(stage: Stage) -> None:
+async def test_an_interrupted_list_is_restarted(stage: Stage) -> None:
     stage.server.pages = [lambda: page(7, run("a", 1), following="x"), lambda: page(8, run("a", 1), run("b", 2))]
     stage.server.streams = [[]]
     assert await stage.kopf.watch(until=1) == [("ADDED", "a")]
@@ -189,7 +189,7 @@ async def test_finished_runs_do_not_reach_kopf(stage: Stage) -> None:
     assert stage.taken.taken == ["old"]
 
 
-async def test_what_the_process_has_written_itself_does_not_reach_kopf_but_its_deletion_does(stage: Stage) -> None:
+async def test_own_writes_do_not_reach_kopf_except_deletions(stage: Stage) -> None:
     stage.taken.written = {"8", "10"}
     stage.server.pages = [lambda: page(7, run("a", 1))]
     stage.server.streams = [
@@ -201,7 +201,7 @@ async def test_what_the_process_has_written_itself_does_not_reach_kopf_but_its_d
     assert stage.server.asked[-1]["resourceVersion"] == "10"
 
 
-async def test_what_was_listed_before_is_not_listed_again_until_that_is_too_old(stage: Stage) -> None:
+async def test_a_watch_resumes_without_a_list_until_its_version_is_too_old(stage: Stage) -> None:
     stage.taken.version = "5"
     stage.server.streams = [[event("ERROR", '{"code":410,"reason":"Expired","message":"too old"}')], []]
     assert await stage.kopf.watch() == [("BOOKMARK", ""), ("ERROR", "410")]
@@ -210,7 +210,7 @@ async def test_what_was_listed_before_is_not_listed_again_until_that_is_too_old(
     assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", "")]
 
 
-async def test_what_cannot_be_decoded_is_skipped_and_reported_and_nothing_else_is(stage: Stage) -> None:
+async def test_only_undecodable_objects_are_skipped_and_reported(stage: Stage) -> None:
     stage.server.pages = [
         lambda: page(7, run("a", 1), run("deep", 2, DEEP), run("b", 3), following="x"),
         lambda: page(7),
@@ -230,7 +230,7 @@ async def test_what_cannot_be_decoded_is_skipped_and_reported_and_nothing_else_i
     assert "too deep" in stage.skipped[0].problem
 
 
-async def test_a_server_that_refuses_is_asked_again_and_shown_by_the_probe(
+async def test_a_rejected_list_is_retried_and_reported_by_the_probe(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     troubles: list[str | None] = []
@@ -263,7 +263,7 @@ async def test_a_server_that_refuses_is_asked_again_and_shown_by_the_probe(
         ("[" * 300 + "1" + "]" * 300, None),
     ],
 )
-async def test_kopf_reads_what_everything_else_reads(stage: Stage, written: str, read: Any) -> None:
+async def test_kopf_gets_objects_as_the_client_reads_them(stage: Stage, written: str, read: Any) -> None:
     stage.server.pages = [lambda: page(7, run("a", 1, written))]
     stage.server.streams = [[event("MODIFIED", run("a", 8, written))]]
     response = await stage.feed.request("get", f"http://server{RUNS}?watch=true&sendInitialEvents=true")

@@ -1,4 +1,4 @@
-"""What kopf does to other tasks of the process at its end."""
+"""The effect of the end of kopf on other tasks of the process."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ async def called(channel: grpc.aio.Channel) -> bytes:
     return response
 
 
-async def test_a_grpc_server_goes_on_serving_after_the_end_of_kopf() -> None:
+async def test_a_grpc_server_continues_after_kopf_has_ended() -> None:
     """Each call makes gRPC wait for the next one in a task that is younger than kopf."""
     kopf_ends = asyncio.Event()
     root = asyncio.create_task(kopf_ends.wait())

@@ -1,4 +1,4 @@
-"""What the environment says to the operator."""
+"""Options of the operator in environment variables."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert options.activity_identity == "perdure-activity"
 
 
-def test_what_is_set_is_taken() -> None:
+def test_environment_variables_set_the_options() -> None:
     options = OperatorOptions.from_environment(
         {
             "PERDURE_WATCH_NAMESPACES": "shop,bank",
@@ -52,14 +52,14 @@ def test_what_is_set_is_taken() -> None:
     )
 
 
-def test_operators_that_serve_sdks_together_need_an_address_for_each_other() -> None:
+def test_a_fleet_with_a_frontend_requires_peer_addresses() -> None:
     with pytest.raises(
         ValueError, match="PERDURE_FLEET with PERDURE_TEMPORAL_ADDRESS requires PERDURE_PEER_ADDRESS and POD_IP"
     ):
         OperatorOptions.from_environment({"PERDURE_FLEET": "perdure", "PERDURE_TEMPORAL_ADDRESS": "0.0.0.0:7233"})
 
 
-def test_what_is_set_to_nothing_is_not_set() -> None:
+def test_empty_variables_count_as_unset() -> None:
     names = ("WATCH_NAMESPACES", "EXCLUDE_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
     empty = {f"PERDURE_{name}": "" for name in names}
     assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(instance="p")
@@ -73,16 +73,16 @@ def test_what_is_set_to_nothing_is_not_set() -> None:
         (" ", ()),
         (",", ()),
     ],
-    ids=["one", "with spaces, as people write lists", "a space", "a comma"],
+    ids=["one", "with spaces", "a space", "a comma"],
 )
-def test_namespaces_are_a_list_with_commas(text: str, want: tuple[str, ...]) -> None:
+def test_namespaces_are_separated_by_commas(text: str, want: tuple[str, ...]) -> None:
     assert OperatorOptions.from_environment({"PERDURE_WATCH_NAMESPACES": text}).namespaces == want
 
 
-def test_outside_a_pod_events_come_from_this_machine() -> None:
+def test_outside_of_a_pod_the_instance_is_the_host_name() -> None:
     assert OperatorOptions.from_environment({}).instance
 
 
-def test_a_port_that_is_no_number_is_refused() -> None:
+def test_a_port_that_is_not_a_number_is_rejected() -> None:
     with pytest.raises(ValueError, match="http"):
         OperatorOptions.from_environment({"PERDURE_HTTP_PORT": "http"})

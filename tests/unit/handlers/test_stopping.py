@@ -1,4 +1,4 @@
-"""What clients see of an operator that stops."""
+"""Connections and readiness of a stopping operator."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def why_unready(port: int) -> str:
         return error.read().decode()
 
 
-def test_an_operator_that_stops_refuses_connections_and_is_not_ready_before_it_ends(tmp_path: Path) -> None:
+def test_a_stopping_operator_rejects_connections_and_is_not_ready(tmp_path: Path) -> None:
     temporal, health, log = free_port(), free_port(), tmp_path / "operator.log"
     (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(port=free_port()))  # of an API server that does not answer
     environment = {

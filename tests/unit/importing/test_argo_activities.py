@@ -26,12 +26,12 @@ def test_words_after_the_first_expression_are_arguments(tmp_path: Path) -> None:
     assert (made["container"]["command"], made["container"]["args"]) == (["echo"], ["${input.v}", "x"])
 
 
-def test_a_literal_of_a_shell_is_no_expression(tmp_path: Path) -> None:
+def test_a_shell_variable_is_not_an_expression(tmp_path: Path) -> None:
     made = one(tmp_path, '- {name: main, container: {image: a, command: [sh, -c], args: ["echo ${HOME}"]}}')
     assert made["container"]["args"] == ["echo $${HOME}"]
 
 
-def test_a_script_is_a_script(tmp_path: Path) -> None:
+def test_a_script_template_becomes_a_script(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         '- {name: main, script: {image: a, command: [bash, -e], source: "echo $(date) ${X} {{workflow.name}}"}}',
@@ -44,12 +44,12 @@ def test_a_script_is_a_script(tmp_path: Path) -> None:
     }
 
 
-def test_a_shell_gets_the_file_of_the_script_and_no_option(tmp_path: Path) -> None:
+def test_a_shell_gets_the_script_as_a_file_without_an_option(tmp_path: Path) -> None:
     made = one(tmp_path, '- {name: main, script: {image: a, command: [sh, -c], source: "date"}}')
     assert made["script"]["command"] == ["sh"]
 
 
-def test_a_script_in_a_pod_is_a_program_that_kubernetes_does_not_expand(tmp_path: Path) -> None:
+def test_variables_in_a_script_of_a_pod_are_escaped(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         """- name: main
@@ -60,7 +60,7 @@ def test_a_script_in_a_pod_is_a_program_that_kubernetes_does_not_expand(tmp_path
     assert (container["command"], container["args"]) == (["bash", "-e"], ["-c", "echo $$(date) ${run.name}"])
 
 
-def test_a_memoized_template_is_an_activity_with_a_cache(tmp_path: Path) -> None:
+def test_a_memoized_template_becomes_an_activity_with_a_cache(tmp_path: Path) -> None:
     given = """- name: main
   memoize: {key: "v-{{workflow.parameters.v}}", maxAge: 90, cache: {configMap: {name: c}}}
   container: {image: a}"""
@@ -75,7 +75,7 @@ def test_a_memoized_template_without_an_age_is_cached_for_a_month(tmp_path: Path
     assert any("memoize.maxAge: a result is used for at most 30d" in each for each in made.sentences)
 
 
-def test_a_request_is_a_request(tmp_path: Path) -> None:
+def test_an_http_template_becomes_a_request(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         """- name: main
@@ -101,7 +101,7 @@ def test_a_request_is_a_request(tmp_path: Path) -> None:
     }
 
 
-def test_an_object_is_a_resource(tmp_path: Path) -> None:
+def test_a_resource_template_becomes_a_resource(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         """- name: main
@@ -137,7 +137,7 @@ def test_an_object_is_a_resource(tmp_path: Path) -> None:
     }
 
 
-def test_braces_of_other_programs_stay_in_an_object(tmp_path: Path) -> None:
+def test_braces_of_other_programs_are_kept_in_an_object(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         """- name: main
@@ -172,7 +172,66 @@ def test_containers_of_a_set_run_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_claims_are_workspaces(tmp_path: Path) -> None:
+SET = """- name: main
+  containerSet:
+    containers:
+    - {name: a, image: a, command: [a]}
+    - {name: b, image: b, command: [b], dependencies: [a]}
+    - {name: main, image: m, command: [m], dependencies: [a]%s}"""
+
+
+def test_containers_of_a_set_wait_for_their_dependencies(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow(SET % ", volumeMounts: [{name: x, mountPath: /x}]", "entrypoint: main"))
+    assert made.complete, made.sentences
+    spec = made.activity("main")["podTemplate"]["spec"]
+    assert spec["containers"] == [
+        {
+            "name": "main",
+            "needs": ["a"],
+            "image": "m",
+            "command": ["m"],
+            "volumeMounts": [{"name": "x", "mountPath": "/x"}],
+        },
+        {"name": "a", "needs": [], "image": "a", "command": ["a"]},
+        {"name": "b", "needs": ["a"], "image": "b", "command": ["b"]},
+    ]
+    assert "initContainers" not in spec
+    report = made.simulate({"main": [{"output": "done"}]})
+    assert report["phase"] == "Completed"
+
+
+def test_the_main_container_of_a_set_returns_the_outputs_even_if_it_is_not_the_last(tmp_path: Path) -> None:
+    text = """- name: main
+  containerSet:
+    containers:
+    - {name: main, image: m, command: [m]}
+    - {name: b, image: b, command: [b], dependencies: [main]}
+    - {name: c, image: c, command: [c], dependencies: [main]}
+  outputs: {parameters: [{name: x, valueFrom: {path: /x}}]}"""
+    made = argo(tmp_path, workflow(text, "entrypoint: main"))
+    assert made.complete, made.sentences
+    main, *others = made.activity("main")["podTemplate"]["spec"]["containers"]
+    assert (main["name"], main["command"]) == ("main", ["sh", "-c"])
+    assert [each["needs"] for each in others] == [["main"], ["main"]]
+
+
+def test_containers_of_a_set_without_dependencies_need_no_command(tmp_path: Path) -> None:
+    text = "- name: main\n  containerSet: {containers: [{name: a, image: a}, {name: b, image: b}]}"
+    made = argo(tmp_path, workflow(text, "entrypoint: main"))
+    assert made.complete, made.sentences
+    spec = made.activity("main")["podTemplate"]["spec"]
+    assert spec["containers"] == [{"name": "b", "needs": [], "image": "b"}, {"name": "a", "needs": [], "image": "a"}]
+
+
+def test_parallel_containers_whose_command_is_not_known_run_one_after_the_other(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow(SET.replace(", command: [b]", "") % "", "entrypoint: main"))
+    assert made.complete, made.sentences
+    assert any("set the `command` of `b`" in sentence for sentence in made.sentences)
+    spec = made.activity("main")["podTemplate"]["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["a", "b"]
+
+
+def test_claims_become_workspaces(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow(
@@ -212,7 +271,7 @@ volumeClaimTemplates:
         ),
     ],
 )
-def test_retries_become_a_policy(tmp_path: Path, strategy: str, expected: dict[str, Any]) -> None:
+def test_a_retry_strategy_becomes_a_retry_policy(tmp_path: Path, strategy: str, expected: dict[str, Any]) -> None:
     made = one(tmp_path, f"- {{name: main, retryStrategy: {{{strategy}}}, container: {{image: a, command: [x]}}}}")
     assert made["retryPolicy"]["exponential"] == expected
 
@@ -222,7 +281,7 @@ def test_without_a_retry_strategy_there_is_one_attempt(tmp_path: Path) -> None:
     assert made["retryPolicy"] == {"exponential": {"maximumAttempts": 1}}
 
 
-def test_a_condition_on_exit_codes_names_those_that_are_not_retried(tmp_path: Path) -> None:
+def test_a_condition_on_exit_codes_becomes_non_retryable_failure_types(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         """- name: main
@@ -248,7 +307,7 @@ def test_a_deadline_limits_an_attempt(tmp_path: Path, deadline: str, expected: s
     assert made["startToCloseTimeout"] == expected
 
 
-def test_fields_of_pods_make_a_pod_template(tmp_path: Path) -> None:
+def test_pod_fields_become_a_pod_template(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         """- name: main
@@ -314,7 +373,7 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
         ("- {name: main, steps: [[{name: a, templateRef: {name: far, template: b}}]]}", "steps[0][0].templateRef"),
     ],
 )
-def test_what_has_no_counterpart_is_reported_by_its_path(tmp_path: Path, template: str, path: str) -> None:
+def test_fields_without_a_counterpart_are_reported_by_path(tmp_path: Path, template: str, path: str) -> None:
     made = argo(tmp_path, workflow(template))
     assert not made.complete
     assert [each for each in made.sentences if each.startswith("Not imported: Workflow/made: ") and path in each]

@@ -33,7 +33,7 @@ def test_an_artifact_is_passed_from_step_to_step(tmp_path: Path) -> None:
     assert made.simulate()["phase"] == "Completed"
 
 
-def test_sources_of_a_template_stay_in_its_activity(tmp_path: Path) -> None:
+def test_artifact_sources_of_a_template_become_inputs_of_its_activity(tmp_path: Path) -> None:
     template = """- name: main
   inputs:
     artifacts:
@@ -64,7 +64,7 @@ def test_arguments_can_be_texts_urls_and_objects(tmp_path: Path) -> None:
     assert made.step("use")["activity"]["input"] == {"artifact-message": {"data": "hello"}}
 
 
-def test_a_block_takes_and_returns_artifacts(tmp_path: Path) -> None:
+def test_a_block_has_artifact_inputs_and_outputs(tmp_path: Path) -> None:
     templates = """
 - name: main
   dag:
@@ -96,7 +96,7 @@ def test_a_block_takes_and_returns_artifacts(tmp_path: Path) -> None:
     assert made.simulate()["phase"] == "Completed"
 
 
-def test_global_artifacts_are_variables(tmp_path: Path) -> None:
+def test_global_artifacts_become_variables(tmp_path: Path) -> None:
     templates = PASSING.replace("path: /tmp/hello.txt}", "path: /tmp/hello.txt, globalName: shared}")
     templates = templates.replace("{{steps.make.outputs.artifacts.hello-art}}", "{{workflow.outputs.artifacts.shared}}")
     made = argo(tmp_path, workflow(templates, "entrypoint: main"))
@@ -105,7 +105,7 @@ def test_global_artifacts_are_variables(tmp_path: Path) -> None:
     assert made.simulate()["phase"] == "Completed"
 
 
-def test_arguments_of_the_workflow_are_its_input(tmp_path: Path) -> None:
+def test_arguments_of_the_workflow_become_its_input(tmp_path: Path) -> None:
     template = "- {name: main, inputs: {artifacts: [{name: message, path: /tmp/message}]}, container: {image: a, command: [ls]}}"
     spec = "entrypoint: main\narguments: {artifacts: [{name: message, raw: {data: hello}}]}"
     made = argo(tmp_path, workflow(template, spec))
@@ -146,8 +146,26 @@ def test_buckets_with_the_api_of_s3_are_the_artifact_store(tmp_path: Path) -> No
     assert made.complete, made.sentences
     assert made.activity("main")["artifacts"] == {
         "inputs": [{"name": "in", "path": "/in", "key": "data.tgz", "archive": "Tar"}],
-        "outputs": [{"name": "out", "path": "/tmp/x"}],
+        "outputs": [{"name": "out", "path": "/tmp/x", "key": "k"}],
     }
+
+
+def test_keys_connect_artifacts_that_are_not_passed(tmp_path: Path) -> None:
+    templates = """- name: main
+  dag:
+    tasks: [{name: make, template: make}, {name: use, template: use, depends: make}]
+- name: make
+  container: {image: a, command: [make]}
+  outputs: {artifacts: [{name: file, path: /mnt/file, s3: {key: "{{workflow.name}}/my-file"}}]}
+- name: use
+  container: {image: a, command: [cat, /tmp/file]}
+  inputs: {artifacts: [{name: file, path: /tmp/file, s3: {key: "{{workflow.name}}/my-file"}}]}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    (output,) = made.activity("make")["artifacts"]["outputs"]
+    (given,) = made.activity("use")["artifacts"]["inputs"]
+    assert output["key"] == given["key"] == "${run.name}/my-file"
+    assert made.simulate()["phase"] == "Completed"
 
 
 def test_hooks_use_the_artifacts_of_their_step(tmp_path: Path) -> None:
@@ -163,7 +181,7 @@ def test_hooks_use_the_artifacts_of_their_step(tmp_path: Path) -> None:
     assert made.simulate()["phase"] == "Completed"
 
 
-def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
+def test_fields_without_a_counterpart_are_reported(tmp_path: Path) -> None:
     template = """- name: main
   inputs:
     artifacts:
@@ -176,14 +194,14 @@ def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
   container: {image: a, command: [ls]}"""
     made = argo(tmp_path, workflow(template, "entrypoint: main"))
     assert not made.complete
-    told = "\n".join(made.sentences)
-    assert "inputs.artifacts[0].azure: is not imported; download it in the container" in told
-    assert "inputs.artifacts[1].s3.key: is a folder; pack it into one object" in told
-    assert "outputs.artifacts[0].path: must be a folder" in told
-    assert "outputs.artifacts[1].azure: has no counterpart; artifacts go to an S3-compatible bucket" in told
+    reported = "\n".join(made.sentences)
+    assert "inputs.artifacts[0].azure: is not imported; download it in the container" in reported
+    assert "inputs.artifacts[1].s3.key: is a folder; pack it into one object" in reported
+    assert "outputs.artifacts[0].path: must be a folder" in reported
+    assert "outputs.artifacts[1].azure: has no counterpart; artifacts go to an S3-compatible bucket" in reported
 
 
-def test_an_artifact_that_nobody_passes_is_reported(tmp_path: Path) -> None:
+def test_an_artifact_that_is_never_passed_is_reported(tmp_path: Path) -> None:
     templates = PASSING.replace(
         'arguments: {artifacts: [{name: message, from: "{{steps.make.outputs.artifacts.hello-art}}"}]}', ""
     )

@@ -153,7 +153,7 @@ DAG = """
 """
 
 
-def test_a_task_runs_after_the_failure_that_it_depends_on(tmp_path: Path) -> None:
+def test_a_task_can_depend_on_a_failure(tmp_path: Path) -> None:
     made = argo(tmp_path, workflow(DAG))
     assert made.complete, made.sentences
     good = made.simulate()
@@ -185,7 +185,7 @@ def test_an_omitted_task_omits_those_that_need_it(tmp_path: Path) -> None:
     assert [ran(report, name) for name in "abcd"] == [["Completed"], [], [], ["Completed"]]
 
 
-def test_dependencies_may_be_declared_before_their_tasks(tmp_path: Path) -> None:
+def test_dependencies_can_be_declared_before_their_tasks(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow("""
@@ -254,7 +254,7 @@ HOOKS = """
 
 
 @pytest.mark.parametrize(("code", "phase", "status"), [(0, "Completed", "Succeeded"), (1, "Failed", "Failed")])
-def test_exit_handlers_run_whatever_happens(tmp_path: Path, code: int, phase: str, status: str) -> None:
+def test_exit_handlers_always_run(tmp_path: Path, code: int, phase: str, status: str) -> None:
     made = argo(tmp_path, workflow(HOOKS, "entrypoint: main\nonExit: report"))
     assert made.complete, made.sentences
     report = made.simulate({"work": [{"exitCode": code} if code else {}]})

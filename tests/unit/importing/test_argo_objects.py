@@ -24,7 +24,7 @@ data: {size: "3", text: from the map}
 """
 
 
-def test_a_template_is_a_workflow_with_a_schema(tmp_path: Path) -> None:
+def test_a_workflow_template_becomes_a_workflow_with_a_schema(tmp_path: Path) -> None:
     made = argo(tmp_path, TEMPLATE)
     assert made.complete, made.sentences
     (manifest,) = made.manifests
@@ -42,7 +42,7 @@ def test_a_template_is_a_workflow_with_a_schema(tmp_path: Path) -> None:
     }
 
 
-def test_a_workflow_that_names_a_template_is_a_run_of_it(tmp_path: Path) -> None:
+def test_a_workflow_with_a_template_reference_becomes_a_run(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         """
@@ -76,7 +76,7 @@ def test_templates_of_other_files_are_copied(tmp_path: Path) -> None:
     assert run["steps"] == [{"name": "a", "activity": {"name": "main", "input": {"text": "x", "to": "z"}}}]
 
 
-def test_a_cron_workflow_is_a_workflow_and_a_schedule(tmp_path: Path) -> None:
+def test_a_cron_workflow_becomes_a_workflow_and_a_schedule(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         """
@@ -102,7 +102,7 @@ spec:
     assert schedule["spec"]["workflowRunTemplate"]["spec"] == {"workflow": {"name": "nightly"}}
 
 
-def test_metadata_of_a_workflow_is_that_of_its_run(tmp_path: Path) -> None:
+def test_metadata_of_a_workflow_becomes_that_of_its_run(tmp_path: Path) -> None:
     spec = """entrypoint: main
 arguments: {parameters: [{name: team, value: shop}]}
 workflowMetadata:
@@ -143,7 +143,7 @@ spec:
     assert made.step("main")["activity"]["input"] == {"text": "${input.text}", "end": "!"}
 
 
-def test_locks_of_a_workflow_are_limits(tmp_path: Path) -> None:
+def test_locks_of_a_workflow_become_limits(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow(
@@ -173,7 +173,7 @@ arguments: {parameters: [{name: text, valueFrom: {configMapKeyRef: {name: settin
     assert not argo(tmp_path, text).complete
 
 
-def test_options_of_a_run_come_over(tmp_path: Path) -> None:
+def test_options_of_a_run_are_imported(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow(
@@ -200,7 +200,7 @@ def test_comments_name_the_origin(tmp_path: Path) -> None:
     assert "# template b" not in text
 
 
-def test_locks_of_a_template_with_a_container_are_limits_of_its_activity(tmp_path: Path) -> None:
+def test_locks_of_a_container_template_become_limits_of_its_activity(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow(
@@ -234,7 +234,7 @@ def test_locks_of_a_template_with_a_container_are_limits_of_its_activity(tmp_pat
     assert made.simulate()["phase"] == "Completed"
 
 
-def test_locks_of_a_template_with_steps_are_limits_of_a_child(tmp_path: Path) -> None:
+def test_locks_of_a_steps_template_become_limits_of_a_child(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow(

@@ -32,7 +32,7 @@ def pod_of(activity: Json) -> Json:
     return spec
 
 
-def test_computed_fields_of_a_pod_are_a_patch(tmp_path: Path) -> None:
+def test_computed_fields_of_a_pod_become_a_patch(tmp_path: Path) -> None:
     made = one(
         tmp_path,
         """- name: main
@@ -87,7 +87,7 @@ def test_a_computed_field_of_a_container_needs_no_pod_template(tmp_path: Path, w
         "containers: [{name: main, resources: {limits: {memory: '{{workflow.parameters.size}}', cpu: '1'}}}]",
     ],
 )
-def test_a_patch_with_tags_is_a_patch(tmp_path: Path, patch: str) -> None:
+def test_a_pod_spec_patch_with_tags_becomes_a_patch(tmp_path: Path, patch: str) -> None:
     made = one(tmp_path, f"- name: main\n  podSpecPatch: |\n    {patch}\n  container: {{image: a}}")
     (container,) = made["podTemplate"]["spec"]["containers"]
     assert container["resources"] == {"limits": {"cpu": "1"}}
@@ -170,7 +170,7 @@ def test_files_from_git_go_to_a_volume_that_contains_their_path(tmp_path: Path) 
     assert {"name": "git-code", "emptyDir": {}} in spec["volumes"]
 
 
-def test_credentials_for_git_stay_in_their_secret(tmp_path: Path) -> None:
+def test_credentials_for_git_are_read_from_their_secret(tmp_path: Path) -> None:
     secret = ", usernameSecret: {name: hub, key: user}, passwordSecret: {name: hub, key: password}"
     spec = one(tmp_path, CLONE % ("/code", "https://shop.test/x.git", "", secret), VOLUMES)["podTemplate"]["spec"]
     assert spec["initContainers"][0]["env"] == [

@@ -26,7 +26,7 @@ SPEC = "entrypoint: main\nserviceAccountName: web\nvolumes: [{name: data, emptyD
 READY = {"server": [{"output": {"ip": "10.0.0.7", "name": "server-x"}}]}
 
 
-def test_a_daemon_is_a_pod_whose_address_later_steps_use(tmp_path: Path) -> None:
+def test_a_daemon_becomes_a_pod_whose_address_later_steps_use(tmp_path: Path) -> None:
     made = argo(tmp_path, workflow(TEMPLATES, SPEC))
     assert made.complete, made.sentences
     created = made.activity("server")["resource"]
@@ -84,7 +84,7 @@ def test_a_daemon_is_deleted_after_the_last_task_of_a_dag(tmp_path: Path) -> Non
     assert inputs(report)[-1] == {"name": "server-x"}
 
 
-def test_what_a_daemon_cannot_use_is_reported(tmp_path: Path) -> None:
+def test_unsupported_fields_of_a_daemon_are_reported(tmp_path: Path) -> None:
     templates = TEMPLATES.replace(
         "inputs: {parameters: [{name: port}]}", "inputs: {artifacts: [{name: a, path: /a, raw: {data: x}}]}", 1
     )
@@ -92,12 +92,12 @@ def test_what_a_daemon_cannot_use_is_reported(tmp_path: Path) -> None:
         tmp_path,
         workflow(templates.replace(' arguments: {parameters: [{name: port, value: "80"}]}', " withItems: [1]")),
     )
-    told = "\n".join(made.sentences)
-    assert "inputs.artifacts: has no counterpart; a Pod that runs on its own has no artifacts" in told
-    assert "daemons do not run in loops" in told
+    reported = "\n".join(made.sentences)
+    assert "inputs.artifacts: has no counterpart; a Pod that runs on its own has no artifacts" in reported
+    assert "daemons do not run in loops" in reported
 
 
 def test_a_daemon_cannot_mount_a_workspace(tmp_path: Path) -> None:
     spec = "entrypoint: main\nvolumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]"
     made = argo(tmp_path, workflow(TEMPLATES, spec))
-    assert any("a Pod that runs on its own cannot mount a workspace" in each for each in made.sentences)
+    assert any("a daemon Pod cannot mount a workspace" in each for each in made.sentences)

@@ -1,4 +1,4 @@
-"""Conditions and expressions of Argo: what they become, and that it means the same."""
+"""Conditions and expressions of Argo are translated with the same meaning."""
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_an_expression_keeps_its_value(text: str, value: object, expected: objec
         "a b",
     ],
 )
-def test_what_has_no_counterpart_is_refused(text: str) -> None:
+def test_expressions_without_a_counterpart_are_rejected(text: str) -> None:
     with pytest.raises(UntranslatableError):
         expression(text, resolve)
 
@@ -107,5 +107,5 @@ def test_a_text_with_tags_becomes_a_text_with_expressions() -> None:
     assert made == "${input.a} of $${HOME}, ${input['b-c']}"
 
 
-def test_braces_of_other_programs_stay() -> None:
+def test_braces_of_other_programs_are_kept() -> None:
     assert template("{{.Name}}", resolve, lambda content: content.startswith("inputs")) == "{{.Name}}"

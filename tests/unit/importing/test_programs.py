@@ -24,19 +24,19 @@ def run_all(folder: Path, program: str, returns: Returns) -> tuple[int, str, str
     return done.returncode, done.stdout, message.read_text() if message.exists() else ""
 
 
-def test_what_is_printed_is_the_result(tmp_path: Path) -> None:
+def test_the_printed_text_is_the_result(tmp_path: Path) -> None:
     assert run(tmp_path, "echo heads", [], prints=True) == (0, "heads\n", "heads")
 
 
-def test_a_failure_keeps_its_exit_code_and_prints_what_there_was(tmp_path: Path) -> None:
+def test_a_failure_keeps_its_exit_code_and_output(tmp_path: Path) -> None:
     assert run(tmp_path, "echo so far; exit 3", [], prints=True) == (3, "so far\n", "")
 
 
-def test_one_file_is_the_result(tmp_path: Path) -> None:
+def test_the_content_of_a_single_file_is_the_result(tmp_path: Path) -> None:
     assert run(tmp_path, "echo 5 > n", [Output("n", "n")], prints=False) == (0, "", "5")
 
 
-def test_a_default_stands_for_a_missing_file(tmp_path: Path) -> None:
+def test_a_default_replaces_a_missing_file(tmp_path: Path) -> None:
     assert run(tmp_path, "true", [Output("n", "n", "it's 5")], prints=False) == (0, "", "it's 5")
 
 
@@ -49,7 +49,7 @@ def test_a_missing_file_fails_the_activity(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["plain", 'a "quote"', "back\\slash", "two\nlines", "a\ttab", "", "umlaut ü", "$(id) `id`"]
 )
-def test_several_values_are_an_object(tmp_path: Path, text: str) -> None:
+def test_several_values_become_an_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "source").write_text(text)
     outputs = [Output("text", "a file"), Output("list", "list", is_json=True)]
     program = "cp source 'a file'; echo '[1, 2]' > list; echo done"
@@ -72,12 +72,12 @@ def test_a_missing_file_to_copy_fails_the_activity(tmp_path: Path) -> None:
     assert code != 0
 
 
-def test_kubernetes_expands_nothing() -> None:
+def test_variables_are_not_expanded_by_kubernetes() -> None:
     assert not_expanded("$(date) $$ $HOME ${X}") == "$$(date) $$$ $HOME ${X}"
 
 
 @pytest.mark.parametrize(
     ("interpreter", "option"), [("bash", "-c"), ("/usr/bin/python3.12", "-c"), ("node", "-e"), ("pwsh", None)]
 )
-def test_interpreters_take_programs(interpreter: str, option: str | None) -> None:
+def test_the_program_is_passed_to_the_interpreter(interpreter: str, option: str | None) -> None:
     assert option_of(interpreter) == option

@@ -67,14 +67,14 @@ def test_a_run_contains_its_pipeline_and_tasks(tmp_path: Path) -> None:
     assert inputs(report) == [{"second": "1", "first": "3"}, {"second": "5", "first": 4}]
 
 
-def test_the_old_form_of_references_to_parameters_is_the_same(tmp_path: Path) -> None:
+def test_the_old_form_of_parameter_references_is_supported(tmp_path: Path) -> None:
     old = TASK.replace("$(params.", "$(inputs.params.")
     assert "$(inputs.params.first)" in old
     made = tekton(tmp_path, old, PIPELINE, RUN)
     assert made.spec == tekton(tmp_path, TASK, PIPELINE, RUN).spec
 
 
-def test_a_pipeline_without_a_run_is_a_workflow(tmp_path: Path) -> None:
+def test_a_pipeline_without_a_run_becomes_a_workflow(tmp_path: Path) -> None:
     made = tekton(tmp_path, PIPELINE, TASK)
     assert made.complete, made.sentences
     (workflow,) = made.manifests
@@ -83,14 +83,14 @@ def test_a_pipeline_without_a_run_is_a_workflow(tmp_path: Path) -> None:
     assert workflow["spec"]["input"]["schema"]["required"] == ["start"]
 
 
-def test_a_task_is_a_workflow_with_one_step(tmp_path: Path) -> None:
+def test_a_task_becomes_a_workflow_with_one_step(tmp_path: Path) -> None:
     made = tekton(tmp_path, TASK)
     assert made.complete, made.sentences
     report = made.simulate({"add": [{"output": 3}]}, input={"first": "2"})
     assert (report["phase"], inputs(report)) == ("Completed", [{"second": "1", "first": "2"}])
 
 
-def test_steps_are_containers_that_run_in_order_and_share_folders(tmp_path: Path) -> None:
+def test_steps_become_containers_that_run_in_order_and_share_folders(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         task_run(
@@ -172,7 +172,7 @@ tasks:
 
 
 @pytest.mark.parametrize(("code", "phase", "status"), [(0, "Completed", "Succeeded"), (1, "Failed", "Failed")])
-def test_final_tasks_run_whatever_happens(tmp_path: Path, code: int, phase: str, status: str) -> None:
+def test_final_tasks_always_run(tmp_path: Path, code: int, phase: str, status: str) -> None:
     made = tekton(
         tmp_path,
         pipeline_run("""
@@ -193,6 +193,99 @@ finally:
     expected = "None" if code else status
     assert inputs(report)[1]["all"] == status
     assert inputs(report)[1]["status"] in {status, expected}
+
+
+def test_the_status_of_all_tasks_says_that_some_were_skipped(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        pipeline_run("""
+params: [{name: go, default: "no"}]
+tasks:
+- {name: work, taskSpec: {steps: [{image: a, script: x}]}}
+- {name: more-work, when: [{input: $(params.go), operator: in, values: ["yes"]}], taskSpec: {steps: [{image: a, script: x}]}}
+finally:
+- name: report
+  params: [{name: all, value: $(tasks.status)}]
+  taskSpec: {params: [{name: all}], steps: [{image: a, command: [echo, $(params.all)]}]}
+"""),
+    )
+    assert made.complete, made.sentences
+    given = {"work": [{"exitCode": 1}]}
+    for script, go, expected in (({}, "no", "Completed"), ({}, "yes", "Succeeded"), (given, "no", "Failed")):
+        report = made.simulate(script, input={"go": go})
+        assert inputs(report)[-1]["all"] == expected
+
+
+def test_only_results_that_the_tasks_of_a_matrix_have_written_count(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        pipeline_run("""
+tasks:
+- name: build
+  matrix: {params: [{name: os, value: [linux, mac]}]}
+  taskSpec: {params: [{name: os}], results: [{name: first}, {name: second}], steps: [{image: a, command: [x, $(params.os)]}]}
+- name: gather
+  runAfter: [build]
+  params:
+  - {name: all, value: $(tasks.build.matrix.length)}
+  - {name: first, value: $(tasks.build.matrix.first.length)}
+  - {name: second, value: $(tasks.build.matrix.second.length)}
+  taskSpec: {params: [{name: all}, {name: first}, {name: second}], steps: [{image: a, command: [x, "$(params.first)"]}]}
+"""),
+    )
+    assert made.complete, made.sentences
+    report = made.simulate(
+        {
+            "build": [
+                {"output": {"first": "1", "second": "2"}},
+                {"output": {"first": "3", "second": ""}, "whenInput": {"os": "mac"}},
+            ]
+        }
+    )
+    assert inputs(report)[-1] == {"all": 2, "first": 2, "second": 1}
+
+
+def test_a_workspace_that_a_step_lists_is_mounted_only_there(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        task_run(
+            """
+workspaces: [{name: creds}, {name: data}]
+steps:
+- {name: first, image: a, script: ls, workspaces: [{name: creds, mountpath: /creds}]}
+- {name: second, image: a, script: ls}
+sidecars:
+- {name: aside, image: a, script: ls, workspaces: [{name: creds}]}
+- {name: other, image: a, script: ls}""",
+            "{workspaces: [{name: creds, secret: {secretName: s}}, {name: data, emptyDir: {}}]}",
+        ),
+    )
+    assert made.complete, made.sentences
+    spec = made.spec["activities"][0]["podTemplate"]["spec"]
+    mounts = {
+        each["name"]: {mount["mountPath"] for mount in each.get("volumeMounts", ())}
+        for each in (*spec["initContainers"], *spec["containers"])
+    }
+    assert mounts == {
+        "step-first": {"/creds", "/workspace/data"},
+        "step-second": {"/workspace/data"},
+        "aside": {"/workspace/creds", "/workspace/data"},
+        "other": {"/workspace/data"},
+    }
+
+
+def test_a_parameter_can_say_that_an_error_is_ignored(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        task_run(
+            """
+params: [{name: mode, default: continue}]
+steps: [{name: only, image: a, onError: $(params.mode), script: exit 1}]"""
+        ),
+    )
+    assert made.complete, made.sentences
+    (step,) = made.spec["activities"][0]["podTemplate"]["spec"]["containers"]
+    assert "exitCode" in step["args"][0]
 
 
 def test_a_matrix_runs_every_combination(tmp_path: Path) -> None:
@@ -218,7 +311,7 @@ tasks:
     assert inputs(report)[4] == {"all": ["ok"] * 4, "count": 4}
 
 
-def test_what_a_matrix_includes_adds_to_the_combinations_that_it_fits(tmp_path: Path) -> None:
+def test_included_parameters_of_a_matrix_extend_matching_combinations(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         pipeline_run("""
@@ -236,7 +329,7 @@ tasks:
     assert items == [{"os": "linux"}, {"os": "mac", "flag": "-x"}, {"os": "bsd", "flag": "-b"}]
 
 
-def test_arrays_become_words_and_pods_come_over(tmp_path: Path) -> None:
+def test_arrays_become_arguments_and_pod_templates_are_imported(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         """
@@ -276,7 +369,7 @@ spec:
         ),
     ],
 )
-def test_what_has_no_counterpart_is_reported_by_its_path(tmp_path: Path, run: str, path: str) -> None:
+def test_fields_without_a_counterpart_are_reported_by_path(tmp_path: Path, run: str, path: str) -> None:
     made = tekton(tmp_path, run)
     assert not made.complete
     assert [each for each in made.sentences if each.startswith("Not imported: ") and path in each], made.sentences
@@ -295,7 +388,7 @@ def test_streams_are_redirected(tmp_path: Path) -> None:
     assert container["args"] == ['"$@" > /data/out 2> /data/err', "perdure", "date"]
 
 
-def test_parameters_that_a_matrix_sets_for_some_have_their_default(tmp_path: Path) -> None:
+def test_parameters_set_by_a_matrix_for_some_combinations_have_their_default(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         pipeline_run("""
@@ -320,7 +413,7 @@ tasks:
     ]
 
 
-def test_embedded_tasks_see_the_workspaces_and_objects_of_their_run(tmp_path: Path) -> None:
+def test_embedded_tasks_can_use_workspaces_and_objects_of_their_run(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         """
@@ -348,7 +441,7 @@ spec:
     assert inputs(report) == [{"repo": {"commit": "b", "url": "c"}, "words": ["w", "a"]}]
 
 
-def test_claims_are_workspaces_that_all_steps_mount(tmp_path: Path) -> None:
+def test_claims_become_workspaces_that_all_steps_mount(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,
         """

@@ -29,11 +29,11 @@ TEXTS = [
 @pytest.mark.parametrize(
     "text", [*TEXTS, "two\nlines\n", "two\n\nlines", "  indented\nlines", "trailing \nspace", "'#': x"]
 )
-def test_texts_stay_texts_for_kubectl(text: str) -> None:
+def test_strings_remain_strings_for_kubectl(text: str) -> None:
     assert yaml.load(write([{"a": {text or "empty": text}, "b": [text]}]), Loader=Loader)["b"] == [text]
 
 
-def test_comments_stand_before_what_they_are_about() -> None:
+def test_comments_precede_what_they_describe() -> None:
     manifest = {
         "#": "first\n\nsecond",
         "list": [{"#": "about: it", "a": 1}, {"a": 2}],

@@ -1,4 +1,4 @@
-"""The client, against a small HTTP server on loopback that stands for the API server."""
+"""The client, with a small HTTP server on loopback in place of the API server."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ WEB = path(CORE, "default", "pods", "web")
 
 @dataclass
 class Server:
-    """Answers what a test tells it to, and keeps what it was asked."""
+    """Answers as a test defines, and records the requests."""
 
     answer: Callable[[web.BaseRequest], web.StreamResponse] = lambda _: web.json_response({})
     asked: list[web.BaseRequest] = field(default_factory=list)
@@ -106,7 +106,7 @@ def test_the_path_of_a_resource(parts: tuple[Any, ...], want: str) -> None:
 # Requests
 
 
-async def test_a_request_says_who_asks_and_what_it_understands(server: Server, client: Client) -> None:
+async def test_a_request_has_user_agent_token_and_accept_headers(server: Server, client: Client) -> None:
     server.answer = lambda _: web.json_response({"metadata": {"name": "web"}})
     assert await client.get(WEB) == {"metadata": {"name": "web"}}
     (request,) = server.asked
@@ -116,7 +116,7 @@ async def test_a_request_says_who_asks_and_what_it_understands(server: Server, c
     assert request.headers["User-Agent"] == "perdure-test/1"
 
 
-async def test_objects_are_created_and_replaced_as_they_are(server: Server, client: Client) -> None:
+async def test_objects_are_sent_unchanged(server: Server, client: Client) -> None:
     body = {"metadata": {"name": "ü"}, "spec": {"n": 1.0, "none": None}}
     await client.create(PODS, body)
     await client.replace(WEB, body)
@@ -124,7 +124,7 @@ async def test_objects_are_created_and_replaced_as_they_are(server: Server, clie
     assert server.bodies == [body, body]
 
 
-async def test_patches_name_their_kind_and_want_only_metadata_back(server: Server, client: Client) -> None:
+async def test_patches_have_their_content_type_and_request_only_metadata(server: Server, client: Client) -> None:
     operations = [{"op": "add", "path": "/status/-", "value": None}]
     await client.patch(WEB, operations)
     await client.merge(WEB, {"metadata": {"finalizers": None}})
@@ -139,21 +139,21 @@ async def test_patches_name_their_kind_and_want_only_metadata_back(server: Serve
     assert server.bodies == [operations, {"metadata": {"finalizers": None}}]
 
 
-async def test_a_log_is_read_as_text_whatever_bytes_are_in_it(server: Server, client: Client) -> None:
+async def test_a_log_with_invalid_utf_8_is_read_as_text(server: Server, client: Client) -> None:
     server.answer = lambda _: web.Response(body=b"one\n\xfftwo")
     assert await client.text(f"{WEB}/log", container="main", tailLines="2") == "one\n\ufffdtwo"
     assert dict(server.asked[0].query) == {"container": "main", "tailLines": "2"}
     assert server.asked[0].headers["Authorization"] == "Bearer t"
 
 
-async def test_a_log_that_is_not_there_is_an_error(server: Server, client: Client) -> None:
+async def test_a_missing_log_is_an_error(server: Server, client: Client) -> None:
     server.refuse(404, "NotFound")
     with pytest.raises(NotFoundError):
         await client.text(f"{WEB}/log")
 
 
 @pytest.mark.parametrize("ending", ["", "/"], ids=["without a slash at its end", "with a slash at its end"])
-async def test_an_api_server_may_stand_behind_a_path(server: Server, ending: str) -> None:
+async def test_the_address_of_the_api_server_can_have_a_path(server: Server, ending: str) -> None:
     access = Access(server=f"{server.address}/k8s/clusters/c-1{ending}")
     async with Client.open(access, user_agent="u") as opened:
         await opened.get(WEB)
@@ -182,13 +182,13 @@ async def test_a_token_is_read_from_its_file_for_each_request(server: Server, tm
     ]
 
 
-async def test_without_a_token_none_is_shown(server: Server) -> None:
+async def test_no_authorization_header_is_sent_without_a_token(server: Server) -> None:
     async with Client.open(Access(server=server.address), user_agent="u") as opened:
         await opened.get(WEB)
     assert "Authorization" not in server.asked[0].headers
 
 
-async def test_a_token_file_that_is_gone_is_a_passing_trouble(server: Server, tmp_path: Path) -> None:
+async def test_a_missing_token_file_is_transient(server: Server, tmp_path: Path) -> None:
     access = Access(server=server.address, token_file=tmp_path / "token")
     async with Client.open(access, user_agent="u") as opened:
         with pytest.raises(TRANSIENT):
@@ -214,7 +214,7 @@ async def test_a_token_file_that_is_gone_is_a_passing_trouble(server: Server, tm
         (503, "ServiceUnavailable", ApiError),
     ],
 )
-async def test_a_refusal_has_a_class_and_the_api_servers_words(
+async def test_an_error_response_has_a_class_and_the_message_of_the_api_server(
     server: Server, client: Client, code: int, reason: str, want: type[ApiError]
 ) -> None:
     server.refuse(code, reason, 'pods "web" …')
@@ -234,7 +234,7 @@ async def test_a_refusal_has_a_class_and_the_api_servers_words(
         (500, "", "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)"),
     ],
 )
-async def test_what_is_too_large_has_a_class_of_its_own_whoever_says_so(
+async def test_every_response_for_a_too_large_request_is_a_too_large_error(
     server: Server, client: Client, code: int, reason: str, message: str
 ) -> None:
     server.refuse(code, reason, message)
@@ -242,7 +242,7 @@ async def test_what_is_too_large_has_a_class_of_its_own_whoever_says_so(
         await client.get(WEB)
 
 
-def test_to_exist_already_is_no_conflict_and_no_refusal_is_a_passing_trouble() -> None:
+def test_already_exists_is_not_a_conflict_and_api_errors_are_not_transient() -> None:
     assert not issubclass(AlreadyExistsError, ConflictError)
     assert not issubclass(ConflictError, AlreadyExistsError)
     assert not issubclass(ApiError, TRANSIENT)
@@ -251,9 +251,9 @@ def test_to_exist_already_is_no_conflict_and_no_refusal_is_a_passing_trouble() -
 @pytest.mark.parametrize(
     ("raw", "want"),
     [(b"upstream is away", "upstream is away"), (b"", ""), (b"[1]", "[1]"), (b"x" * 10_000, "x" * 500), (b"{}", "{}")],
-    ids=["a proxy's words", "nothing", "other JSON", "a long page", "an empty object"],
+    ids=["text of a proxy", "nothing", "other JSON", "a long page", "an empty object"],
 )
-async def test_a_refusal_that_is_not_kubernetes_is_told_as_it_is(
+async def test_an_error_response_that_is_not_from_kubernetes_keeps_its_text(
     server: Server, client: Client, raw: bytes, want: str
 ) -> None:
     server.answer = lambda _: web.Response(status=502, body=raw)
@@ -272,9 +272,9 @@ async def test_a_refusal_that_is_not_kubernetes_is_told_as_it_is(
         ({"uid": "u-1"}, {"propagationPolicy": "Background", "preconditions": {"uid": "u-1"}}),
         ({"grace_seconds": 0}, {"propagationPolicy": "Background", "gracePeriodSeconds": 0}),
     ],
-    ids=["whatever is there", "only that one", "at once"],
+    ids=["without preconditions", "with a UID", "immediately"],
 )
-async def test_a_delete_says_what_may_be_deleted_and_how(
+async def test_a_delete_has_preconditions_and_propagation_policy(
     server: Server, client: Client, options: dict[str, Any], want: dict[str, Any]
 ) -> None:
     await client.delete(WEB, **options)
@@ -282,16 +282,14 @@ async def test_a_delete_says_what_may_be_deleted_and_how(
     assert server.bodies == [want]
 
 
-@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")], ids=["gone", "another one by now"])
-async def test_deleting_what_is_not_there_any_more_is_fine(
-    server: Server, client: Client, code: int, reason: str
-) -> None:
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")], ids=["deleted", "recreated"])
+async def test_deleting_a_missing_object_succeeds(server: Server, client: Client, code: int, reason: str) -> None:
     server.refuse(code, reason)
     await client.delete(WEB, uid="u-1")
     assert len(server.asked) == 1
 
 
-async def test_a_delete_that_is_forbidden_is_not_fine(server: Server, client: Client) -> None:
+async def test_a_forbidden_delete_is_an_error(server: Server, client: Client) -> None:
     server.refuse(403, "Forbidden")
     with pytest.raises(ApiError):
         await client.delete(WEB)
@@ -300,7 +298,7 @@ async def test_a_delete_that_is_forbidden_is_not_fine(server: Server, client: Cl
 # Lists
 
 
-async def test_a_list_is_read_page_by_page_with_its_selectors(server: Server, client: Client) -> None:
+async def test_a_list_is_read_in_pages_with_its_selectors(server: Server, client: Client) -> None:
     one, two, three = ({"metadata": {"name": name}} for name in ("one", "two", "three"))
     pages = {"": ([one, two], "a+/="), "a+/=": ([three], "b"), "b": ([], "")}
 
@@ -317,7 +315,7 @@ async def test_a_list_is_read_page_by_page_with_its_selectors(server: Server, cl
     ]
 
 
-async def test_a_list_that_breaks_off_is_an_error_not_half_a_list(server: Server, client: Client) -> None:
+async def test_an_interrupted_list_is_an_error(server: Server, client: Client) -> None:
     def page(request: web.BaseRequest) -> web.Response:
         if "continue" in request.query:
             return web.json_response({"reason": "Expired", "message": "too old"}, status=410)
@@ -328,12 +326,12 @@ async def test_a_list_that_breaks_off_is_an_error_not_half_a_list(server: Server
         await client.lists.all(PODS)
 
 
-async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
+async def test_a_too_large_page_is_requested_again_with_fewer_objects(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.kube.object_lists._PAGE_BYTES", 100_000)
     objects = [{"metadata": {"name": str(number)}, "blob": "x" * 30_000} for number in range(10)]
-    objects[4]["blob"] = "x" * 300_000  # larger than a page may be: it comes by itself
+    objects[4]["blob"] = "x" * 300_000  # larger than a page may be: it has its own page
 
     def page(request: web.BaseRequest) -> web.Response:
         begin = int(request.query.get("continue", "0"))
@@ -346,9 +344,7 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
     assert {request.query["limit"] for request in server.asked} == {"100", "25", "6", "1", "2"}
 
 
-async def test_an_object_of_a_list_that_cannot_be_decoded_is_skipped_and_reported(
-    server: Server, client: Client
-) -> None:
+async def test_an_undecodable_object_of_a_list_is_skipped_and_reported(server: Server, client: Client) -> None:
     deep = '{"metadata": {"namespace": "shop", "name": "deep", "uid": "u", "resourceVersion": "1"}, "spec": $}'
     deep = deep.replace("$", '{"items": [' * 5_000 + "]}" * 5_000)
     body = (
@@ -365,7 +361,7 @@ async def test_an_object_of_a_list_that_cannot_be_decoded_is_skipped_and_reporte
     assert [stored] == [each async for page in client.lists.versions(PODS) for each in page]
 
 
-async def test_lists_leave_out_the_namespaces_that_are_not_served(server: Server, client: Client) -> None:
+async def test_lists_omit_namespaces_that_are_not_served(server: Server, client: Client) -> None:
     def pod(namespace: str) -> dict[str, Any]:
         return {"metadata": {"namespace": namespace, "name": "web", "uid": namespace, "resourceVersion": "7"}}
 
@@ -381,7 +377,7 @@ async def test_lists_leave_out_the_namespaces_that_are_not_served(server: Server
     assert skipped == []
 
 
-async def test_an_object_that_cannot_be_decoded_is_an_error_of_its_own(server: Server, client: Client) -> None:
+async def test_an_undecodable_object_is_an_unreadable_error(server: Server, client: Client) -> None:
     server.answer = lambda _: web.Response(body=b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
     with pytest.raises(UnreadableError, match="nested too deeply"):
         await client.get(WEB)
@@ -397,10 +393,10 @@ async def test_versions_are_read_without_the_objects(server: Server, client: Cli
     assert await client.stored(WEB) == stored
 
 
-# Trouble on the way
+# Connection errors
 
 
-async def test_a_server_that_is_not_there_is_a_passing_trouble() -> None:
+async def test_an_unreachable_server_is_transient() -> None:
     async with Server().serve() as gone:
         pass
     async with Client.open(Access(server=gone.address), user_agent="u") as opened:
@@ -408,7 +404,7 @@ async def test_a_server_that_is_not_there_is_a_passing_trouble() -> None:
             await opened.get(WEB)
 
 
-async def test_an_answer_that_breaks_off_is_a_passing_trouble(server: Server, client: Client) -> None:
+async def test_an_interrupted_response_is_transient(server: Server, client: Client) -> None:
     def broken(request: web.BaseRequest) -> web.Response:
         assert request.transport is not None
         request.transport.close()
@@ -422,13 +418,13 @@ async def test_an_answer_that_breaks_off_is_a_passing_trouble(server: Server, cl
 @pytest.mark.parametrize(
     "raw", [b"<html>log in</html>", b'{"metadata": {', b""], ids=["a page", "half of it", "nothing"]
 )
-async def test_an_answer_that_is_not_json_is_a_passing_trouble(server: Server, client: Client, raw: bytes) -> None:
+async def test_a_response_that_is_not_json_is_transient(server: Server, client: Client, raw: bytes) -> None:
     server.answer = lambda _: web.Response(body=raw)
     with pytest.raises(TRANSIENT, match="not JSON"):
         await client.get(WEB)
 
 
-async def test_a_server_that_does_not_answer_is_a_timeout(server: Server) -> None:
+async def test_a_server_that_does_not_respond_is_a_timeout(server: Server) -> None:
     server.answers.clear()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.05)) as session:
         with pytest.raises(TimeoutError) as caught:
@@ -438,7 +434,7 @@ async def test_a_server_that_does_not_answer_is_a_timeout(server: Server) -> Non
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12, 8), reason="aiohttp does so for older versions only")
-def test_a_client_that_is_closed_in_the_middle_of_a_request_leaves_no_connection(tmp_path: Path) -> None:
+def test_closing_a_client_during_a_request_closes_its_connection(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -457,7 +453,7 @@ def test_a_client_that_is_closed_in_the_middle_of_a_request_leaves_no_connection
         with socket.create_server(("127.0.0.1", 0)) as listening:
 
             def hold() -> socket.socket:
-                """Take the request, and say nothing: no answer, and no farewell."""
+                """Accept the request, and neither respond nor close the connection."""
                 connection = context.wrap_socket(listening.accept()[0], server_side=True)
                 connection.recv(65536)
                 loop.call_soon_threadsafe(asked.set)
@@ -469,16 +465,16 @@ def test_a_client_that_is_closed_in_the_middle_of_a_request_leaves_no_connection
             return await held
 
     with asyncio.run(both()):
-        gc.collect()  # what is left open is an error then
+        gc.collect()  # an open connection is an error then
 
 
-async def test_no_request_waits_without_end(server: Server) -> None:
+async def test_every_request_has_a_timeout(server: Server) -> None:
     async with Client.open(Access(server=server.address), user_agent="u") as opened:
         assert opened.connection.session.timeout.total
         assert opened.connection.session.timeout.sock_connect
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../secrets/x", "a%2fb", "a?b"])
-def test_a_name_that_no_object_can_have_leads_nowhere(name: str) -> None:
+def test_an_invalid_object_name_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="is not the name of an object"):
         path(CORE, "default", "pods", name)

@@ -1,4 +1,4 @@
-"""Notes of Kubernetes Events, as the API server takes them: with an API server on loopback that counts as it does."""
+"""Notes of Kubernetes Events within the limits of the API server, with one on loopback that has the same limits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ async def recording(backlog: int = 10, *, routine: bool = False) -> AsyncIterato
         ("half \ud83d of a pair", "half ? of a pair"),
     ],
 )
-async def test_a_note_is_cut_to_what_the_api_server_takes(note: str, kept: str) -> None:
+async def test_a_note_is_truncated_to_the_limit_of_the_api_server(note: str, kept: str) -> None:
     async with recording() as (recorder, posted):
         working = asyncio.create_task(recorder.run())
         recorder.record(ABOUT, kind="Warning", reason=EventReason.FAILED, note=note, action="Tell")
@@ -59,7 +59,7 @@ async def test_a_note_is_cut_to_what_the_api_server_takes(note: str, kept: str) 
         working.cancel()
 
 
-async def test_what_is_dropped_is_told_once_and_counted() -> None:
+async def test_dropped_events_are_logged_once_and_counted() -> None:
     async with recording(backlog=2) as (recorder, posted):
         with capture_logs() as logs:
             for number in range(5):
@@ -70,7 +70,7 @@ async def test_what_is_dropped_is_told_once_and_counted() -> None:
         assert [log["events"] for log in logs] == [3]
 
 
-async def test_a_namespace_with_too_many_events_delays_and_drops_none_of_another_one() -> None:
+async def test_events_of_a_busy_namespace_neither_delay_nor_displace_others() -> None:
     async with recording(backlog=3) as (recorder, posted):
         with capture_logs() as logs:
             for number in range(9):
@@ -85,7 +85,7 @@ async def test_a_namespace_with_too_many_events_delays_and_drops_none_of_another
 
 
 @pytest.mark.parametrize(("routine", "first"), [(False, "it failed"), (True, "it started")])
-async def test_events_that_need_no_action_are_recorded_only_on_request(*, routine: bool, first: str) -> None:
+async def test_routine_events_are_recorded_only_if_enabled(*, routine: bool, first: str) -> None:
     async with recording(routine=routine) as (recorder, posted):
         working = asyncio.create_task(recorder.run())
         recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note="it started", action="Start")

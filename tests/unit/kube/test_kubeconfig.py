@@ -32,7 +32,7 @@ def read(folder: Path, *configs: dict[str, Any], **given: Any) -> Access:
     return load(Overrides(environment=environment, **given))
 
 
-def test_the_current_context_of_the_first_file_counts(tmp_path: Path) -> None:
+def test_the_current_context_of_the_first_file_is_used(tmp_path: Path) -> None:
     access = read(tmp_path, config("a", token="t"), config("b"))
     assert (access.server, access.namespace, access.bearer()) == ("https://a:6443", "ns-a", "t")
     assert read(tmp_path, config("a"), config("b"), context="b").server == "https://b:6443"
@@ -59,7 +59,7 @@ def test_a_token_file_is_read_for_each_request(tmp_path: Path) -> None:
     assert access.bearer() == "two"
 
 
-def test_options_replace_what_the_file_says(tmp_path: Path) -> None:
+def test_options_override_the_file(tmp_path: Path) -> None:
     access = read(
         tmp_path,
         config("a", token="t"),
@@ -102,7 +102,7 @@ def test_a_credential_plugin_gets_the_cluster_and_returns_a_token(tmp_path: Path
 @pytest.mark.parametrize(
     ("program", "message"), [("exit(3)", "failed: .* exit status 3"), ("print('no')", "printed no credentials")]
 )
-def test_a_credential_plugin_that_fails_is_named(tmp_path: Path, program: str, message: str) -> None:
+def test_a_failing_credential_plugin_is_named(tmp_path: Path, program: str, message: str) -> None:
     with pytest.raises(NoAccessError, match=message):
         read(tmp_path, config("a", exec=plugin(tmp_path, program)))
 
@@ -122,7 +122,7 @@ def test_a_missing_plugin_shows_its_hint(tmp_path: Path) -> None:
         ({"kubeconfig": "/no/such/file"}, "the kubeconfig /no/such/file does not exist"),
     ],
 )
-def test_what_does_not_exist_is_named(tmp_path: Path, given: dict[str, str], message: str) -> None:
+def test_a_missing_context_cluster_or_user_is_named(tmp_path: Path, given: dict[str, str], message: str) -> None:
     with pytest.raises(NoAccessError, match=message):
         read(tmp_path, config("a"), **given)
 
@@ -133,7 +133,7 @@ def test_without_a_kubeconfig_there_is_no_access() -> None:
 
 
 @pytest.mark.parametrize("content", ["- a", "{", "clusters: [{cluster: {}}]", "users: [{name: a, user: 1}]"])
-def test_an_invalid_kubeconfig_is_refused(tmp_path: Path, content: str) -> None:
+def test_an_invalid_kubeconfig_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "config").write_text(content)
     with pytest.raises(InvalidKubeconfigError, match="config"):
         load(Overrides(kubeconfig=str(tmp_path / "config")))

@@ -52,7 +52,7 @@ def serving(answer: Callable[[Handler], None], tls: ssl.SSLContext | None = None
         http.server_close()
 
 
-async def test_a_connection_is_used_again_and_replaced_when_the_server_has_closed_it() -> None:
+async def test_a_connection_is_reused_and_replaced_after_the_server_closes_it() -> None:
     peers = []
 
     def answer(handler: Handler) -> None:
@@ -66,7 +66,7 @@ async def test_a_connection_is_used_again_and_replaced_when_the_server_has_close
     assert peers[0] == peers[1] != peers[2]
 
 
-async def test_headers_say_who_the_user_is() -> None:
+async def test_requests_have_token_and_impersonation_headers() -> None:
     access = {"token": "t", "headers": (("Impersonate-User", "ada"), ("Impersonate-Group", "g"))}
     with serving(lambda handler: handler.reply(dict(handler.headers))) as url:
         async with LightClient.open(Access(server=url, **access), user_agent="test") as client:
@@ -74,7 +74,7 @@ async def test_headers_say_who_the_user_is() -> None:
     assert (sent["Authorization"], sent["Impersonate-User"], sent["User-Agent"]) == ("Bearer t", "ada", "test")
 
 
-async def test_a_list_is_read_page_by_page() -> None:
+async def test_a_list_is_read_in_pages() -> None:
     def answer(handler: Handler) -> None:
         last = "continue=next" in handler.path
         meta = {"resourceVersion": "1", **({} if last else {"continue": "next"})}
@@ -88,7 +88,7 @@ async def test_a_list_is_read_page_by_page() -> None:
             ]
 
 
-async def test_a_table_is_read_page_by_page_without_the_objects() -> None:
+async def test_a_table_is_read_in_pages_without_the_objects() -> None:
     asked: list[tuple[str, str]] = []
 
     def answer(handler: Handler) -> None:
@@ -122,7 +122,7 @@ async def test_a_list_in_place_of_a_table_is_an_error() -> None:
                 [row async for row in client.rows("/runs", metadata=False)]
 
 
-async def test_a_refusal_is_an_error_of_its_kind() -> None:
+async def test_an_error_response_is_an_error_of_its_class() -> None:
     with serving(lambda handler: handler.reply({"reason": "NotFound", "message": "no such run"}, 404)) as url:
         async with LightClient.open(Access(server=url), user_agent="test") as client:
             with pytest.raises(NotFoundError, match="no such run"):
@@ -130,7 +130,7 @@ async def test_a_refusal_is_an_error_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b""])
-async def test_an_answer_that_is_not_json_is_transient(body: bytes) -> None:
+async def test_a_response_that_is_not_json_is_transient(body: bytes) -> None:
     with serving(lambda handler: handler.reply(body)) as url:
         async with LightClient.open(Access(server=url), user_agent="test") as client:
             with pytest.raises(TRANSIENT):
@@ -177,7 +177,7 @@ async def test_tls_checks_the_name_of_the_server() -> None:
                 await client.get("/a")
 
 
-async def test_a_client_certificate_is_shown() -> None:
+async def test_a_client_certificate_is_presented() -> None:
     authority = trustme.CA()
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(served)

@@ -1,4 +1,4 @@
-"""Applied to the old value, a patch gives exactly the new one."""
+"""A patch applied to the old value results in exactly the new one."""
 
 import copy
 import json
@@ -12,7 +12,7 @@ from perdure.kube.patch import Operation, json_patch
 
 
 def apply(document: Any, operations: list[Operation]) -> Any:
-    """RFC 6902, as far as patches of ours use it; what the RFC calls an error is one."""
+    """The parts of RFC 6902 that the patches use; errors of the RFC are errors."""
     document = copy.deepcopy(document)
     for operation in operations:
         if not operation["path"]:
@@ -44,7 +44,7 @@ def apply(document: Any, operations: list[Operation]) -> Any:
 
 
 def written(value: Any) -> str:
-    """JSON: it tells 1, 1.0 and true apart, which Python holds equal."""
+    """JSON, which distinguishes 1, 1.0 and true, unlike Python."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -61,7 +61,7 @@ documents = st.recursive(
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> tuple[Any, Any]:
-    """A value, and what it may have become: most of it is as it was."""
+    """A value, and a changed version of it that is mostly equal."""
     old = draw(documents)
 
     def change(value: Any) -> Any:
@@ -87,7 +87,7 @@ def neighbours(draw: st.DrawFn) -> tuple[Any, Any]:
 
 
 @given(neighbours())
-def test_applying_the_patch_gives_exactly_the_new_value(pair: tuple[Any, Any]) -> None:
+def test_applying_the_patch_results_in_the_new_value(pair: tuple[Any, Any]) -> None:
     old, new = pair
     before = written(old), written(new)
     operations = json_patch(old, new)
@@ -97,7 +97,7 @@ def test_applying_the_patch_gives_exactly_the_new_value(pair: tuple[Any, Any]) -
 
 
 @given(documents, documents)
-def test_that_holds_also_for_values_that_have_nothing_in_common(old: Any, new: Any) -> None:
+def test_a_patch_between_unrelated_values_results_in_the_new_value(old: Any, new: Any) -> None:
     assert written(apply({"root": old}, json_patch({"root": old}, {"root": new}))) == written({"root": new})
 
 
@@ -154,20 +154,20 @@ def test_appending_to_a_list_is_one_operation_for_each_new_item(old: list[Any], 
         "the whole document",
     ],
 )
-def test_what_is_sent(old: Any, new: Any, want: list[Operation]) -> None:
+def test_the_patch_has_the_expected_operations(old: Any, new: Any, want: list[Operation]) -> None:
     got = json_patch(old, new)
     assert written(got) == written(want)
     assert written(apply(old, got)) == written(new)
 
 
-def test_the_place_of_the_patch_goes_before_every_path() -> None:
+def test_every_path_has_the_prefix() -> None:
     assert json_patch({"a": [1]}, {"a": [1, 2], "b": 3}, "/status") == [
         {"op": "add", "path": "/status/a/-", "value": 2},
         {"op": "add", "path": "/status/b", "value": 3},
     ]
 
 
-def test_a_long_list_that_loses_its_head_is_not_sent_again() -> None:
+def test_removing_the_head_of_a_long_list_does_not_resend_the_rest() -> None:
     old = [{"eventId": n, "input": "x" * 200} for n in range(250)]
     operations = json_patch({"events": old}, {"events": [*old[200:], {"eventId": 250}]})
     assert operations == [{"op": "remove", "path": "/events/0"}] * 200 + [
@@ -193,7 +193,7 @@ MANY = 10_001
     ],
     ids=["an object of which everything changes", "a list that grows", "one change in each of many objects"],
 )
-def test_what_would_take_too_many_operations_is_replaced_as_a_whole(old: Any, new: Any, want: list[str]) -> None:
+def test_a_value_that_needs_too_many_operations_is_replaced(old: Any, new: Any, want: list[str]) -> None:
     operations = json_patch(old, new)
     assert [operation["path"] for operation in operations] == want
     assert apply(old, operations) == new

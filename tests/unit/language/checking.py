@@ -1,4 +1,4 @@
-"""Definitions that static checks are tried on, and what the checks say of them."""
+"""Definitions for tests of static checks, and their findings."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def checked(text: str = "", **spec: Any) -> Checked:
     return check(WorkflowSpec.parse({**defaults, **given, **spec}))
 
 
-def told(text: str = "", **spec: Any) -> list[str]:
+def findings_of(text: str = "", **spec: Any) -> list[str]:
     """Severity, place and sentence of each finding, but for activities that no step runs."""
     return [
         f"{finding.severity.value} {finding}"
@@ -47,8 +47,8 @@ def told(text: str = "", **spec: Any) -> list[str]:
 
 
 def of_value(expression: str, **spec: Any) -> list[str]:
-    """What is said of an expression in a `set`, with the input of the schema above."""
+    """The findings for an expression in a `set`, with the input of the schema above."""
     text = SCHEMA + "steps:\n- {name: do, activity: {name: work}}\n- {name: s, set: {v: x}}\n"
     given = yaml.safe_load(text)
     given["steps"][1]["set"]["v"] = expression
-    return told(**{**given, **spec})
+    return findings_of(**{**given, **spec})

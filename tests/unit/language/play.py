@@ -1,4 +1,4 @@
-"""Plays a program against its interpreter alone: a test says what happens, and looks at the commands.
+"""Plays a program with its interpreter alone: a test sends events, and checks the commands.
 
 Between any two decisions the memory goes through JSON with its keys sorted, as it comes back from the API server after a restart.
 """
@@ -52,7 +52,7 @@ class Play:
         return load_memory(self._memory)
 
     def happens(self, kind: type[ev.Event], **fields: Any) -> list[cmd.Command]:
-        """Let something happen; what the program asks for because of it."""
+        """Send an event, and return the resulting commands of the program."""
         event = kind(event_id=self.next_id, event_time=self.now, **fields)
         self.next_id += 1
         asked: list[cmd.Command] = []
@@ -72,7 +72,7 @@ class Play:
         self.now += timedelta(seconds=seconds)
         return self
 
-    # What happens
+    # Events
 
     def completes(self, path: str, result: Any = None) -> list[cmd.Command]:
         return self.happens(
@@ -116,7 +116,7 @@ class Play:
             common = {"started_event_id": 2, "run_id": "r", **common}
         return self.happens(kind, **common)
 
-    # What was asked for
+    # Commands
 
     def all(self, kind: type[Command]) -> list[Command]:
         return [command for command in self.commands if isinstance(command, kind)]

@@ -1,4 +1,4 @@
-"""The WorkflowLimits that activities take: what is found in a definition, and their keys."""
+"""The WorkflowLimits that activities take: findings in a definition, and their keys."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def found(*limits: dict[str, Any], **more: Any) -> list[str]:
     return [f"{each.severity.value} {each}" for each in checked(activities=[work(*limits)], **more).findings]
 
 
-def test_limits_of_activities_that_fit_are_taken() -> None:
+def test_valid_limits_of_activities_are_accepted() -> None:
     assert found({"name": "a"}, {"name": "b", "key": "${input.customer}/${run.name}", "waitTimeout": "1h"}) == []
 
 
@@ -44,12 +44,12 @@ def test_a_key_reads_only_the_input_and_the_run(key: str, want: str) -> None:
     assert finding.startswith(want)
 
 
-def test_a_limit_that_the_run_holds_itself_is_doubtful() -> None:
+def test_a_limit_that_the_run_also_holds_causes_a_warning() -> None:
     (finding,) = found({"name": "b"}, {"name": "a"}, limits=[{"name": "a"}])
     assert finding.startswith("Warning spec.activities[0].limits[1].name: the run holds WorkflowLimit `a` already")
 
 
-def test_a_limit_that_no_file_has_is_found() -> None:
+def test_a_limit_missing_from_the_files_is_reported() -> None:
     each = checked(activities=[work({"name": "databse"})])
     (finding,) = between(each, Documents(limits=frozenset({"database"})))
     assert finding.path == "spec.activities[0].limits[0].name"
@@ -67,15 +67,15 @@ def test_keys_are_evaluated_in_the_order_of_the_names_of_the_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [({}, "limits[a].key: "), ({"n": "x" * 254}, "limits[a].key: has 254 characters, but must have at most 253")],
 )
-def test_a_key_without_a_value_fails_the_activity(given: Any, told: str) -> None:
+def test_a_key_without_a_value_fails_the_activity(given: Any, reported: str) -> None:
     with pytest.raises(StepError) as caught:
         keys(given, {"name": "a", "key": "${input.n}"})
     assert caught.value.failure.type == "ExpressionError"
     assert caught.value.failure.non_retryable
-    assert told in caught.value.failure.message
+    assert reported in caught.value.failure.message
 
 
 def test_an_activity_of_a_worker_takes_no_limits() -> None:
@@ -85,6 +85,6 @@ def test_an_activity_of_a_worker_takes_no_limits() -> None:
         )
 
 
-def test_an_activity_does_not_cancel_what_holds_its_limit() -> None:
+def test_an_activity_cannot_cancel_holders_of_its_limit() -> None:
     with pytest.raises(ValueError, match=r"limits\.0\.overflowPolicy"):
         Activity.parse(work({"name": "a", "overflowPolicy": "CancelRunning"}))

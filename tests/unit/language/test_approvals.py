@@ -48,7 +48,7 @@ def test_anything_else_is_a_rejection(given: Any) -> None:
     assert play.failure.details == {"approved": False, "comment": None, "by": "jane"}
 
 
-def test_a_rejection_says_why_and_by_whom_if_that_is_known() -> None:
+def test_a_rejection_has_the_reason_and_the_user_if_known() -> None:
     play = Play(APPROVAL, "v7")
     decide(play, {"approved": False, "comment": "not on a Friday"}, by="")
     assert play.failure.message == "step `ask`: an unknown user rejected it: not on a Friday"
@@ -74,7 +74,7 @@ def test_a_signal_that_is_carried_to_the_next_run_keeps_its_sender() -> None:
     assert [signal.principal for signal in command.signals] == ["jane"]
 
 
-def test_the_fields_of_the_output_are_known() -> None:
+def test_lint_knows_the_fields_of_the_output() -> None:
     steps = [
         {"name": "ask", "waitForSignal": {"name": "go", "approval": True, "timeout": "1h"}},
         {"name": "use", "set": {"x": "${steps.ask.output.user}"}},

@@ -1,4 +1,4 @@
-"""Artifacts in expressions: of steps, of loops, of steps that were skipped; and what lint finds out about them."""
+"""Artifacts in expressions: of steps, of loops, and of skipped steps; and findings of lint about them."""
 
 from typing import Any
 
@@ -19,6 +19,10 @@ activities:
   startToCloseTimeout: 1m
   container: {image: i}
   artifacts: {outputs: [{name: report, path: /out/report}, {name: log, path: /out/log, optional: true}]}
+- name: logged
+  startToCloseTimeout: 1m
+  container: {image: i, command: [run]}
+  artifacts: {archiveLogs: true}
 - name: use
   startToCloseTimeout: 1m
   container: {image: i}
@@ -76,7 +80,7 @@ output: "${{steps.make.artifacts.map(each, each.report.key)}}"
     assert done.result == ["first", "second"]
 
 
-def told(steps: str) -> list[str]:
+def findings_of(steps: str) -> list[str]:
     spec = WorkflowSpec.parse(yaml.safe_load(f"{MAKE}\nsteps:\n{steps}"))
     return [f"{each.severity.value} {each.path}: {each.message}" for each in check(spec).findings]
 
@@ -94,6 +98,8 @@ def told(steps: str) -> list[str]:
         ("activity: {name: make}", "steps.make.artifacts.report.hash", "Error there is no field `hash`"),
         ("activity: {name: make}", "steps.make.artifacts.log", "Warning `steps.make.artifacts.log` may be missing"),
         ("activity: {name: make}", "steps.make.artifacts.?log.orValue(null)", None),
+        ("activity: {name: make}", "steps.make.artifacts['log.gz'].key", "Error there is no field `log.gz`"),
+        ("activity: {name: logged}", "steps.make.artifacts[?'log.gz'].key.orValue('')", None),
         (
             "activity: {name: use, input: {report: {key: a}}}",
             "steps.make.artifacts.report",
@@ -111,7 +117,7 @@ def told(steps: str) -> list[str]:
 def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | None) -> None:
     fields = step if step.startswith("{") else f"{{{step}}}"
     steps = f'- {{name: make, {fields[1:]}\n- {{name: use, set: {{x: "${{{read}}}"}}}}'
-    found = [each for each in told(steps) if "is not used" not in each and "no step runs" not in each]
+    found = [each for each in findings_of(steps) if "is not used" not in each and "no step runs" not in each]
     if said is None:
         assert [each for each in found if "artifacts" in each] == []
     else:
@@ -145,12 +151,44 @@ def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | No
         ),
     ],
 )
-def test_what_is_wrong_with_artifacts_is_found(artifacts: Any, said: str) -> None:
+def test_invalid_artifacts_are_reported(artifacts: Any, said: str) -> None:
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}, "artifacts": artifacts}
     spec = WorkflowSpec.parse({"activities": [work], "steps": [{"name": "work", "activity": {"name": "work"}}]})
     assert any(
         f"spec.activities[0].artifacts.{said}" in f"{each.path}: {each.message}" for each in check(spec).findings
     )
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ({"container": {"image": "i"}}, "container.command: must be set to archive the log: use the entrypoint"),
+        (
+            {"podTemplate": {"spec": {"containers": [{"name": "a", "image": "i"}]}}},
+            "podTemplate.spec.containers[0].command: must be set to archive the log",
+        ),
+        (
+            {
+                "container": {
+                    "image": "i",
+                    "command": ["a"],
+                    "volumeMounts": [{"name": "v", "mountPath": "/perdure-log/"}],
+                }
+            },
+            "container.volumeMounts[0].mountPath: Perdure reserves a mount at `/perdure-log`",
+        ),
+        ({"container": {"image": "i", "command": ["a"]}}, None),
+        ({"script": {"image": "i", "source": "echo"}}, None),
+    ],
+)
+def test_a_container_that_archives_its_log_has_a_command(work: Any, said: str | None) -> None:
+    activity = {"name": "work", "startToCloseTimeout": "1m", "artifacts": {"archiveLogs": True}, **work}
+    spec = WorkflowSpec.parse({"activities": [activity], "steps": [{"name": "work", "activity": {"name": "work"}}]})
+    found = [f"{each.path}: {each.message}" for each in check(spec).findings]
+    if said is None:
+        assert found == []
+    else:
+        assert any(each.startswith(f"spec.activities[0].{said}") for each in found), found
 
 
 def test_the_value_of_from_keeps_its_type() -> None:

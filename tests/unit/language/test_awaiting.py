@@ -1,4 +1,4 @@
-"""Which signals a run waits for, until when, and which ones its workflow would never take. Times are seconds."""
+"""The signals that a run awaits, their timeouts, and signals that its workflow never awaits. Times are seconds."""
 
 import pytest
 import yaml
@@ -51,14 +51,12 @@ def test_each_wait_has_its_signal_its_step_and_its_next_timeout() -> None:
         ("- {name: b, set: {one: '${signals[input.name] + signals.vote}'}}", None),
     ],
 )
-def test_a_signal_is_known_where_a_step_waits_for_it_or_an_expression_reads_it(
-    more: str, want: set[str] | None
-) -> None:
+def test_known_signals_are_those_awaited_or_read(more: str, want: set[str] | None) -> None:
     definition = f"steps:\n- {{name: a, waitForSignal: {{name: approved}}}}\n{more}"
     assert known_signals(compile_program(WorkflowSpec.parse(yaml.safe_load(definition)))) == want
 
 
-def test_a_misspelled_signal_names_those_that_are_awaited() -> None:
+def test_a_misspelled_signal_is_reported_with_the_awaited_ones() -> None:
     program = Flow(DEFINITION, input={}).program
     assert unknown_signal(program, "approved") == ""
     assert unknown_signal(program, "aproved") == (

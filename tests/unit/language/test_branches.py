@@ -20,7 +20,7 @@ blocks: [{name: b, params: {schema: {properties: {n: {type: integer}}}}, steps: 
     assert "params.n" in play.failure.message
 
 
-def test_blocks_may_call_themselves_to_a_depth() -> None:
+def test_blocks_can_call_themselves_up_to_a_depth() -> None:
     text = """
 steps: [{name: c, call: {block: down, input: {n: 1, to: %d}}}]
 blocks:
@@ -37,7 +37,7 @@ blocks:
     assert [f.type for f in play.failure.chain()] == ["BlockDepthExceeded"]
 
 
-def test_a_switch_without_a_fitting_case_does_nothing() -> None:
+def test_a_switch_without_a_matching_case_does_nothing() -> None:
     assert (
         Play(f"steps: [{{name: s, switch: {{cases: [{{when: '${{false}}', call: {{block: echo}}}}]}}}}]\n{ECHO}").result
         is None
@@ -63,7 +63,7 @@ steps:
 """ + ECHO  # fmt: skip
 
 
-def test_all_branches_have_to_succeed() -> None:
+def test_wait_all_requires_all_branches_to_succeed() -> None:
     play = Play(RACE % "All")
     assert play.scheduled == {"race.x/inner": 1, "race.y/inner": 2, "race.z/inner": 3}
     for branch in "zxy":
@@ -71,7 +71,7 @@ def test_all_branches_have_to_succeed() -> None:
     assert play.result == {"x": "x", "y": "y", "z": "z"}
 
 
-def test_one_failure_fails_all() -> None:
+def test_one_failed_branch_fails_wait_all() -> None:
     play = Play(RACE % "All")
     play.fails("race.y/inner")
     assert play.cancelled == ["race.x/inner", "race.z/inner"]
@@ -87,7 +87,7 @@ def test_the_first_branch_wins_and_the_losers_are_cancelled() -> None:
     assert play.result == {"z": "won"}
 
 
-def test_some_branches_have_to_succeed() -> None:
+def test_wait_n_requires_n_branches_to_succeed() -> None:
     play = Play(RACE % "2")
     play.completes("race.x/inner", 1)
     play.completes("race.y/inner", 2)

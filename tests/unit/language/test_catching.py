@@ -32,7 +32,7 @@ def test_a_failure_without_a_catch_propagates() -> None:
     assert play.failure.chain()[-1].type == "Unheard"
 
 
-def test_a_failure_in_the_handler_goes_up_with_what_it_handled() -> None:
+def test_a_failure_of_the_handler_propagates_with_the_original_failure() -> None:
     play = Play("""
 steps: [{name: o, call: {block: b}, catch: [{errorTypes: [Declined], call: {block: last}}]}]
 blocks:
@@ -58,7 +58,7 @@ steps:
     assert play.scheduled == {"a:catch/inner": 1}
 
 
-def test_a_step_has_a_time_limit_whatever_it_does() -> None:
+def test_a_step_of_any_kind_can_have_a_timeout() -> None:
     play = Play(
         "steps: [{name: c, timeout: 10s, call: {block: echo}, catch: [{errorTypes: [Timeout], call: {block: late}}]}]\n"
         "blocks: [{name: echo, steps: [{name: inner, activity: {name: work}}]},"
@@ -70,14 +70,14 @@ def test_a_step_has_a_time_limit_whatever_it_does() -> None:
     assert play.result == "late"
 
 
-def test_a_step_that_ends_in_time_stops_its_clock() -> None:
+def test_a_step_that_ends_in_time_cancels_its_timer() -> None:
     play = Play(f"steps: [{do('a', timeout='10s')}]")
     play.completes("a")
     assert play.cancelled == ["a:timeout"]
     assert play.closed
 
 
-def test_a_dead_letter_is_noted() -> None:
+def test_a_dead_letter_is_recorded_as_a_marker() -> None:
     play = Play(f"steps: [{do('a', deadLetter='true', catch='[{call: {block: echo}}]')}]\n{ECHO}")
     asked = play.fails("a")
     marker = asked[0]
@@ -99,7 +99,7 @@ blocks:
 """
 
 
-def test_completed_steps_are_undone_last_in_first_out() -> None:
+def test_completed_steps_are_compensated_in_reverse_order() -> None:
     play = Play(SAGA)
     play.completes("a", {"id": 1})
     play.completes("b", 2)
@@ -113,7 +113,7 @@ def test_completed_steps_are_undone_last_in_first_out() -> None:
     assert play.failure.suppressed == ()
 
 
-def test_compensation_continues_after_a_failure_which_is_reported() -> None:
+def test_compensation_continues_after_a_reported_failure() -> None:
     play = Play(SAGA)
     play.completes("a", {"id": 1})
     play.completes("b", 2)
@@ -126,7 +126,7 @@ def test_compensation_continues_after_a_failure_which_is_reported() -> None:
     assert "no way back" in play.failure.message
 
 
-def test_a_cancelled_run_is_undone_too() -> None:
+def test_a_cancelled_run_is_compensated() -> None:
     play = Play(SAGA + "onCancel: {block: tidy, input: bye}\nfinally: {block: tidy, input: end, timeout: 5s}")
     play.completes("a", {"id": 1})
     play.cancel()
@@ -160,7 +160,7 @@ def test_a_handler_that_takes_too_long_is_stopped() -> None:
     assert play.failure.kind is FailureKind.TIMEOUT
 
 
-def test_finally_that_fails_fails_a_run_that_had_completed() -> None:
+def test_a_failed_finally_fails_a_successful_run() -> None:
     play = Play(
         "steps: [{name: s, set: {x: 1}}]\nfinally: {block: b}\n"
         "blocks: [{name: b, steps: [{name: f, fail: {type: T, message: m}}]}]"
@@ -168,7 +168,7 @@ def test_finally_that_fails_fails_a_run_that_had_completed() -> None:
     assert play.failure.type == "T"
 
 
-def test_a_run_that_completes_while_it_is_cancelled_has_completed() -> None:
+def test_a_run_can_complete_after_a_cancellation_request() -> None:
     play = Play("steps: [{name: a, activity: {name: work, cancellationType: WaitCancellationCompleted}}]")
     play.cancel()
     assert not play.closed
@@ -176,7 +176,7 @@ def test_a_run_that_completes_while_it_is_cancelled_has_completed() -> None:
     assert play.result == "done all the same"
 
 
-def test_a_completed_activity_of_a_cancelled_run_is_undone() -> None:
+def test_a_completed_activity_of_a_cancelled_run_is_compensated() -> None:
     play = Play(
         "steps: [{name: a, activity: {name: work, cancellationType: WaitCancellationCompleted},"
         " compensate: {activity: {name: undo}}},"
@@ -189,7 +189,7 @@ def test_a_completed_activity_of_a_cancelled_run_is_undone() -> None:
     assert isinstance(play.last, cmd.CancelWorkflowExecution)
 
 
-def test_handlers_and_compensations_see_how_the_run_ends() -> None:
+def test_handlers_and_compensations_see_the_outcome_of_the_run() -> None:
     text = (
         SEEN
         + "steps: [{name: a, activity: {name: work}, compensate: {call: {block: see}}}, {name: b, activity: {name: work}}]"

@@ -1,4 +1,4 @@
-"""What static checks say of definitions: a small mistake each, and beside it what must not be called one."""
+"""Findings of static checks: a small mistake each, and a similar definition that must not be reported."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from perdure.api.workflow import WorkflowSpec
 from perdure.language.checks import check, checked_program
 from perdure.language.compiler import compile_program
 from perdure.language.program import InvalidWorkflowError, Severity
-from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, STEPS, of_value, told
+from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, STEPS, findings_of, of_value
 
 # Types and names
 
@@ -66,8 +66,8 @@ def test_an_expression_that_can_succeed_is_not_reported(expression: str) -> None
     assert of_value(expression) == []
 
 
-def test_without_a_schema_nothing_is_known_of_the_input() -> None:
-    assert told(steps=[{"name": "s", "set": {"v": "${input.a.b + input.c}"}}]) == []
+def test_without_a_schema_any_use_of_the_input_is_accepted() -> None:
+    assert findings_of(steps=[{"name": "s", "set": {"v": "${input.a.b + input.c}"}}]) == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_without_a_schema_nothing_is_known_of_the_input() -> None:
     ],
 )
 def test_a_value_of_the_wrong_type_is_reported(step: dict[str, Any], want: str) -> None:
-    (finding,) = told(SCHEMA, steps=[{"name": "s", **step}])
+    (finding,) = findings_of(SCHEMA, steps=[{"name": "s", **step}])
     assert finding.startswith("Error spec.steps[0].")
     assert want in finding
 
@@ -90,30 +90,30 @@ def test_the_items_of_a_loop_have_the_type_in_the_schema() -> None:
     loop = {"name": "s", "forEach": {"items": "${input.rooms}", "as": "room"}}
     good = {**loop, "activity": {"name": "work", "input": "${room.n + index}"}}
     bad = {**loop, "activity": {"name": "work", "input": "${room.n + 'x'}"}}
-    assert told(SCHEMA, steps=[good]) == []
-    (finding,) = told(SCHEMA, steps=[bad])
+    assert findings_of(SCHEMA, steps=[good]) == []
+    (finding,) = findings_of(SCHEMA, steps=[bad])
     assert "`room.n + 'x'` always fails" in finding
 
 
 def test_a_name_out_of_scope_is_reported_with_the_place_where_it_is_defined() -> None:
     loop = {"name": "rooms", "forEach": {"items": [1], "as": "room"}, "activity": {"name": "work"}}
-    (finding,) = told(steps=[loop, {"name": "s", "set": {"v": "${room}"}}])
+    (finding,) = findings_of(steps=[loop, {"name": "s", "set": {"v": "${room}"}}])
     assert finding.endswith("(`room` is defined only in step `rooms`)")
     block = {"name": "b", "steps": [{"name": "x", "set": {"v": "${steps.do.output}"}}]}
-    (finding,) = told(steps=[*STEPS["steps"], {"name": "c", "call": {"block": "b"}}], blocks=[block])
+    (finding,) = findings_of(steps=[*STEPS["steps"], {"name": "c", "call": {"block": "b"}}], blocks=[block])
     assert "(it is in the main steps: pass what you need" in finding
 
 
 # Inputs and defaults
 
 
-def test_a_default_has_to_fit_its_schema_but_need_not_be_whole() -> None:
+def test_a_default_must_match_its_schema_but_can_be_partial() -> None:
     schema = {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "integer"}}}
-    assert told(input={"schema": schema, "default": {"a": 1}}) == []
-    assert told(input={"schema": schema, "default": {"a": "x"}}) == [
+    assert findings_of(input={"schema": schema, "default": {"a": 1}}) == []
+    assert findings_of(input={"schema": schema, "default": {"a": "x"}}) == [
         'Error spec.input.default.a: does not match `spec.input.schema`: "x" is not of type "integer"'
     ]
-    assert len(told(input={"schema": {"type": "string"}, "default": 3})) == 1
+    assert len(findings_of(input={"schema": {"type": "string"}, "default": 3})) == 1
 
 
 PARAMS = {
@@ -140,12 +140,12 @@ PARAMS = {
 )
 def test_the_input_of_a_call_must_match_the_params_of_the_block(given: Any, want: str | None) -> None:
     block = {"name": "b", "params": PARAMS, "steps": IDLE["steps"]}
-    findings = told(SCHEMA, steps=[{"name": "c", "call": {"block": "b", "input": given}}], blocks=[block])
+    findings = findings_of(SCHEMA, steps=[{"name": "c", "call": {"block": "b", "input": given}}], blocks=[block])
     assert len(findings) == (1 if want else 0), findings
     assert (want or "") in "".join(findings)
 
 
-# What follows from it
+# Consequences of findings
 
 
 def test_an_error_prevents_the_start_of_runs_but_open_runs_continue() -> None:

@@ -17,7 +17,7 @@ def graphs(draw: st.DrawFn) -> list[list[int]]:
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_steps_start_as_soon_as_there_is_room_and_never_more(graph: list[list[int]], most: int, random: Random) -> None:
+def test_random_graphs_use_exactly_the_allowed_concurrency(graph: list[list[int]], most: int, random: Random) -> None:
     names = [f"s{i}" for i in range(len(graph))]
     needs = {name: {names[j] for j in of} for name, of in zip(names, graph, strict=True)}
     steps = [do(name, needs=f"[{', '.join(sorted(needs[name]))}]") for name in names]

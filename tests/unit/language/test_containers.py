@@ -1,4 +1,4 @@
-"""Expressions in the containers of activities: what they give, what is warned of, what is refused."""
+"""Expressions in the containers of activities: values, warnings, and errors."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def resolved(given: Any, **container: Any) -> dict[str, Any]:
     return found.dump()
 
 
-def told(text: str) -> list[str]:
+def findings_of(text: str) -> list[str]:
     spec = yaml.safe_load("startToCloseTimeout: 1m\nname: work\n" + text)
     steps = [{"name": "do", "activity": {"name": "work"}}]
     found = check(WorkflowSpec.parse({"activities": [spec], "steps": steps})).findings
@@ -63,7 +63,7 @@ def test_values_are_not_expanded_by_kubernetes() -> None:
     assert found["image"] == given  # nothing in it is expanded
 
 
-def test_a_definition_without_expressions_stays_what_it_is() -> None:
+def test_a_definition_without_expressions_is_unchanged() -> None:
     definition = activity(args=["a $b"], env=[{"name": "A", "value": "1"}], resources={"limits": {"cpu": 1}})
     assert containers.resolve(definition, input=1, run=RUN, attempt=1).dump() == definition.dump()
 
@@ -104,7 +104,7 @@ def test_a_run_of_an_older_version_keeps_its_literal_texts() -> None:
     assert compile_program(WorkflowSpec.parse(spec)).activities["a"].container is not None
 
 
-def test_a_trial_has_letters_in_the_place_of_expressions() -> None:
+def test_a_trial_has_placeholders_for_expressions() -> None:
     definition = activity(image="host/app:${input.tag}", args=["${input}", "a ${run.name} $${b}"])
     found = containers.with_placeholders(definition).container
     assert found is not None
@@ -131,24 +131,24 @@ def test_a_trial_has_letters_in_the_place_of_expressions() -> None:
 def test_an_expression_that_cannot_be_evaluated_is_an_error_before_the_run(
     container: str, place: str, message: str
 ) -> None:
-    (finding,) = told(f"container: {{image: i, {container}}}")
+    (finding,) = findings_of(f"container: {{image: i, {container}}}")
     assert finding.startswith(f"Error spec.activities[0].container.{place}: ")
     assert message in finding
 
 
 def test_each_of_several_errors_is_reported() -> None:
-    assert len(told('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
+    assert len(findings_of('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
 
 
-def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
-    (finding,) = told('container: {image: i, command: [echo, "${input.name}"]}')
+def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
+    (finding,) = findings_of('container: {image: i, command: [echo, "${input.name}"]}')
     assert finding.startswith("Warning spec.activities[0].container.command[1]: `${…}` is not evaluated here")
-    assert told('container: {image: i, workingDir: "/${run.name}"}')
+    assert findings_of('container: {image: i, workingDir: "/${run.name}"}')
     template = '{spec: {nodeSelector: {zone: "${input.zone}"}, containers: [{name: m, image: i}]}}'
-    (finding,) = told(f"podTemplate: {template}")
+    (finding,) = findings_of(f"podTemplate: {template}")
     assert finding.startswith("Warning spec.activities[0].podTemplate.spec.nodeSelector.zone: ")
-    # A shell's own variables are none of ours.
-    assert told('container: {image: i, command: [sh, -c, "echo ${HOME} ${1:-x} $HOME $${input}"]}') == []
+    # Variables of the shell are not expressions.
+    assert findings_of('container: {image: i, command: [sh, -c, "echo ${HOME} ${1:-x} $HOME $${input}"]}') == []
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
         'command: [sh], args: [-c, "echo ${input}"]',
     ],
 )
-def test_an_expression_in_a_program_is_warned_of(container: str) -> None:
-    (finding,) = told(f"container: {{image: i, {container}}}")
+def test_an_expression_in_a_shell_program_causes_a_warning(container: str) -> None:
+    (finding,) = findings_of(f"container: {{image: i, {container}}}")
     assert finding.startswith("Warning spec.activities[0].container.args[")
     assert "anyone who can choose the value can run any command" in finding
 
@@ -179,11 +179,11 @@ def test_an_expression_in_a_program_is_warned_of(container: str) -> None:
     ],
 )
 def test_an_expression_next_to_a_program_is_safe(container: str) -> None:
-    assert told(f"container: {{image: i, {container}}}") == []
+    assert findings_of(f"container: {{image: i, {container}}}") == []
 
 
-def test_tags_of_argo_are_warned_of_wherever_they_stand() -> None:
-    (finding,) = told('container: {image: i, command: [echo, "{{inputs.parameters.name}}"]}')
+def test_argo_tags_cause_a_warning_in_every_field() -> None:
+    (finding,) = findings_of('container: {image: i, command: [echo, "{{inputs.parameters.name}}"]}')
     assert finding.startswith(
         "Warning spec.activities[0].container.command[1]: `{{inputs.parameters.name}}` looks like"
     )
@@ -192,12 +192,14 @@ def test_tags_of_argo_are_warned_of_wherever_they_stand() -> None:
     assert found.path == "spec.steps[0].set.a.b[0]"
     # Programs have braces of their own.
     assert (
-        told("""container: {image: i, command: [python, -c, 'print(f"{{{x}}}") # {{"done": 1}} {{ .Values.x }}']}""")
+        findings_of(
+            """container: {image: i, command: [python, -c, 'print(f"{{{x}}}") # {{"done": 1}} {{ .Values.x }}']}"""
+        )
         == []
     )
 
 
-def test_new_runs_are_refused_with_what_is_wrong_in_a_container() -> None:
+def test_new_runs_are_rejected_with_the_errors_of_containers() -> None:
     spec = {"activities": [activity(args=["${nope}"]).dump()], "steps": [{"name": "s", "activity": {"name": "a"}}]}
     checked = check(WorkflowSpec.parse(spec))
     with pytest.raises(InvalidWorkflowError, match="nope"):

@@ -1,4 +1,4 @@
-"""A run that asks for too much at once: the step that asks for too much fails, and the run goes on or ends."""
+"""A run that exceeds the pending limit: the step that exceeds it fails, and the run continues or fails."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ KINDS = {
 
 
 def fans(step: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A workflow whose blocks, all at once, ask for 32 times 32 of the same."""
+    """A workflow whose blocks start 32 times 32 steps of a kind concurrently."""
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "Workflow",
@@ -52,7 +52,7 @@ def simulate(workflow: dict[str, Any], **scenario: Any) -> Report:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_the_step_that_asks_for_too_much_fails_and_with_it_the_run(kind: str) -> None:
+def test_a_step_that_exceeds_the_pending_limit_fails_the_run(kind: str) -> None:
     report = simulate(fans(KINDS[kind]), maxEvents=200_000)
     assert report.phase == "Failed"
     failure = report.as_json()["failure"]
@@ -60,7 +60,7 @@ def test_the_step_that_asks_for_too_much_fails_and_with_it_the_run(kind: str) ->
     assert f"{MAX_WAITING} steps and items of the run wait already" in failure["message"]
 
 
-def test_as_many_children_as_may_be_pending_can_close_at_the_same_time() -> None:
+def test_the_maximum_number_of_pending_children_can_close_at_the_same_time() -> None:
     workflow = fans(KINDS["children"])
     workflow["spec"]["steps"] = workflow["spec"]["steps"][: MAX_WAITING // BLOCK]
     report = simulate(workflow, maxEvents=200_000)
@@ -75,7 +75,7 @@ def test_the_failure_can_be_caught_and_started_work_continues() -> None:
     assert MAX_WAITING - BLOCK < done <= MAX_WAITING
 
 
-def test_a_loop_waits_for_room_instead() -> None:
+def test_a_loop_waits_instead_of_exceeding_the_pending_limit() -> None:
     workflow = fans(KINDS["activities"])
     workflow["spec"]["steps"] = [
         {"name": "all", "forEach": {"items": "${lists.range(1500)}"}, "activity": {"name": "work"}}
@@ -91,5 +91,5 @@ def test_steps_that_only_run_blocks_do_not_count() -> None:
     assert simulate(nested, maxEvents=200_000).phase == "Completed"
 
 
-def test_the_engine_has_room_for_all_timers_of_all_steps_that_wait() -> None:
+def test_the_engine_limit_allows_all_timers_of_waiting_steps() -> None:
     assert 2 * MAX_WAITING + 1 <= MAX_PENDING

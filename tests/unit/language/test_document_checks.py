@@ -1,4 +1,4 @@
-"""What static checks say of several manifests together."""
+"""Findings of static checks across several manifests."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def child(workflow: str, given: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def together(**workflows: list[dict[str, Any]]) -> list[str]:
-    """What is said of Workflows in the light of each other; each takes a number `n`."""
+    """The findings for several Workflows together; each has an input `n`."""
     schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
     known = {name: checked(input={"schema": schema}, steps=steps) for name, steps in workflows.items()}
     return [
@@ -65,7 +65,7 @@ def test_a_retry_policy_missing_from_the_files_is_reported() -> None:
     assert "did you mean `standard`" in finding.message
 
 
-def test_a_limit_that_is_in_none_of_the_files_is_reported() -> None:
+def test_a_limit_missing_from_the_files_is_reported() -> None:
     each = checked(limits=[{"name": "databse"}])
     (finding,) = between(each, Documents(limits=frozenset({"database"})))
     assert finding.severity is Severity.WARNING
@@ -73,7 +73,7 @@ def test_a_limit_that_is_in_none_of_the_files_is_reported() -> None:
     assert "did you mean `database`" in finding.message
 
 
-def test_the_key_of_a_limit_uses_what_is_known_before_the_run_starts() -> None:
+def test_the_key_of_a_limit_can_only_use_values_known_before_the_start() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "additionalProperties": False}
     spec = {"steps": IDLE["steps"], "input": {"schema": schema}, "activities": []}
 
@@ -86,7 +86,7 @@ def test_the_key_of_a_limit_uses_what_is_known_before_the_run_starts() -> None:
     assert any("spec.limits[1].key" in each and "town" in each for each in found("${input.town}"))
 
 
-def test_a_run_gives_what_its_workflow_takes() -> None:
+def test_the_input_of_a_run_must_match_its_workflow() -> None:
     known = Documents({"order": checked(SCHEMA)})
     (finding,) = run_input(
         "order", {"nights": "x", "guest": "g", "rooms": [], "level": 1, "price": 1, "either": 1}, known, "spec"

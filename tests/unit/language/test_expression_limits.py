@@ -12,7 +12,7 @@ from unit.language.evaluating import SCOPE
 
 
 @pytest.mark.parametrize(("expression", "want"), [pytest.param(*case[1:], id=case[0]) for case in ATTACKS])
-def test_attacks_end_in_a_clear_error(expression: str, want: str) -> None:
+def test_hostile_expressions_end_with_a_clear_error(expression: str, want: str) -> None:
     template = compile_template(f"${{{expression}}}")
     started = time.perf_counter()  # printed, never decided by
     with pytest.raises(ExpressionError) as caught:
@@ -40,7 +40,7 @@ def test_attacks_end_in_a_clear_error(expression: str, want: str) -> None:
         "ab.matches('abba')",
     ],
 )
-def test_honest_work_on_large_inputs_fits(expression: str) -> None:
+def test_legitimate_expressions_on_large_inputs_are_within_the_limits(expression: str) -> None:
     template = compile_template(f"${{{expression}}}")
     started = time.perf_counter()
     template.evaluate(HOSTILE)
@@ -48,7 +48,7 @@ def test_honest_work_on_large_inputs_fits(expression: str) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: ascii(source[:20]))
-def test_compiling_is_bounded_too(source: str) -> None:
+def test_compiling_is_bounded(source: str) -> None:
     started = time.perf_counter()
     try:
         compile_template(f"${{{source}}}")
@@ -57,7 +57,7 @@ def test_compiling_is_bounded_too(source: str) -> None:
     print(f"{(time.perf_counter() - started) * 1_000:.1f} ms")
 
 
-def test_one_budget_holds_for_the_whole_template() -> None:
+def test_one_budget_applies_to_the_whole_template() -> None:
     dear = "${ints.map(x, x * 2).size()}"
     assert compile_template([dear]).evaluate(HOSTILE) == [40_000]
     with pytest.raises(ExpressionError, match=WORK):
@@ -74,7 +74,7 @@ def test_one_budget_holds_for_the_whole_template() -> None:
         pytest.param(["\0" * 50_000 + "${1}"], id="characters that JSON escapes"),
     ],
 )
-def test_the_result_is_bounded_as_a_whole(value: Any) -> None:
+def test_the_total_size_of_the_result_is_limited(value: Any) -> None:
     with pytest.raises(ExpressionError, match="bytes of JSON"):
         compile_template(value).evaluate(HOSTILE)
 
@@ -96,7 +96,7 @@ def test_any_payload_of_the_full_size_passes(value: Any) -> None:
     assert compile_template("${{'a': input.a}.a}").evaluate({"input": {"a": value}}) == value
 
 
-def test_a_template_may_not_be_nested_without_end() -> None:
+def test_the_nesting_of_a_template_is_limited() -> None:
     with pytest.raises(ExpressionError, match="nested more than 100 deep"):
         compile_template(_nest_once(5_000))
 
@@ -109,7 +109,7 @@ def _nest_once(levels: int) -> Any:
 
 
 @pytest.mark.bench
-def test_what_compiling_and_evaluating_cost() -> None:
+def test_cost_of_compiling_and_evaluating() -> None:
     started = time.perf_counter()
     for index in range(200):
         compile_template(f"${{input.a{index} > 3 && input.guest == 'x'}}", names=("input", "steps"))

@@ -1,4 +1,4 @@
-"""What users see of expressions, and what an attacker gets out of them."""
+"""Expressions: results and errors for users, and limits for attackers."""
 
 import json
 from datetime import datetime, timedelta
@@ -45,13 +45,13 @@ from unit.language.evaluating import SCOPE, evaluate, refusal
         ),
     ],
 )
-def test_templates(value: Any, want: Any) -> None:
+def test_templates_are_evaluated(value: Any, want: Any) -> None:
     got = compile_template(value, names=SCOPE).evaluate(SCOPE)
     assert got == want
     assert type(got) is type(want)
 
 
-def test_mistakes_in_sources_and_references_are_reported() -> None:
+def test_errors_in_sources_and_references_are_reported() -> None:
     template = compile_template({"a": "${input.x + steps.hotel.output}", "b": "-${steps['cool-off'].output}-${now}"})
     assert template.sources == ("input.x + steps.hotel.output", "steps['cool-off'].output", "now")
     assert template.references == References(
@@ -77,7 +77,7 @@ def test_mistakes_in_sources_and_references_are_reported() -> None:
         ),
     ],
 )
-def test_references(expression: str, want: References) -> None:
+def test_references_are_collected(expression: str, want: References) -> None:
     assert compile_template(f"${{{expression}}}").references == want
 
 
@@ -87,7 +87,7 @@ def test_a_type_cannot_be_the_name_of_a_variable() -> None:
     assert compile_template("${type(x) == list}", names={"x"}).evaluate({"x": []}) is True
 
 
-def test_the_result_shares_nothing_with_the_scope() -> None:
+def test_the_result_is_a_copy() -> None:
     template = compile_template({"x": "${input}", "y": [1]})
     first = template.evaluate(SCOPE)
     first["x"]["rooms"].clear()
@@ -103,7 +103,7 @@ def test_an_expression_is_compiled_once() -> None:
 # --- conditions ------------------------------------------------------------------------------------------------------
 
 
-def test_conditions() -> None:
+def test_conditions_are_evaluated() -> None:
     assert compile_condition("${input.nights > 2}").evaluate(SCOPE) is True
     for value in ("true", "${true} ", "${true}${true}"):
         with pytest.raises(ExpressionError, match="one expression"):
@@ -171,7 +171,7 @@ def test_conditions() -> None:
         ("input.nights in [1, 2, 3] && 'guest' in input && !(7 in [1, 'x'])", True),
     ],
 )
-def test_expressions(expression: str, want: Any) -> None:
+def test_expressions_are_evaluated(expression: str, want: Any) -> None:
     got = evaluate(expression)
     assert got == want
     assert type(got) is type(want)
@@ -238,7 +238,7 @@ def test_format_writes_lists_and_maps_in_order() -> None:
         ("optional.of(1)" + ".optMap(a, a)" * 5 + ".value()", "more than 4 optMap()"),
     ],
 )
-def test_errors_say_what_is_wrong_and_what_to_do(expression: str, want: str) -> None:
+def test_errors_have_a_cause_and_a_remedy(expression: str, want: str) -> None:
     error = refusal(f"${{{expression}}}")
     assert want in error.message
     assert error.expression == expression
@@ -256,7 +256,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(expression: str, want: str) -> 
         (["${1}"] * 257, "spec[256]", "more than 256 expressions"),
     ],
 )
-def test_errors_say_where(value: Any, want_path: str, want: str) -> None:
+def test_errors_have_the_path(value: Any, want_path: str, want: str) -> None:
     error = refusal(value)
     assert error.path == want_path
     assert want in error.message
@@ -285,7 +285,7 @@ JSON = st.recursive(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equality that tells 1, 1.0 and true apart."""
+    """Equality that distinguishes 1, 1.0 and true."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
@@ -298,7 +298,7 @@ def test_json_round_trips_unchanged(value: Any) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(JSON)
-def test_any_json_can_stand_in_text(value: Any) -> None:
+def test_any_json_can_be_inserted_into_text(value: Any) -> None:
     text = compile_template("<${input}>").evaluate({"input": value})[1:-1]
     assert text == value if isinstance(value, str) else same(json.loads(text), value)
 
@@ -327,7 +327,7 @@ def test_durations_survive_their_text(micros: int) -> None:
     assert parse_duration(format_duration(length)) == length
 
 
-def test_the_order_in_which_a_map_was_built_is_not_seen() -> None:
+def test_the_insertion_order_of_a_map_does_not_matter() -> None:
     forwards = {f"k{index}": index for index in range(50)}
     backwards = dict(reversed(forwards.items()))
     for expression in ("${m.map(k, m[k])}", "${m}!", "${'%s'.format([m])}", "${m.filter(k, m[k] > 25)}"):

@@ -1,4 +1,4 @@
-"""Expressions beside another implementation of CEL, cel-cpp."""
+"""Expressions compared to another implementation of CEL, cel-cpp."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ _REFERENCE = cel.NewEnv(
 
 
 def reference(expression: str, data: Any) -> Any:
-    """What cel-cpp says: a JSON value, or 'error'."""
+    """The result of cel-cpp: a JSON value, or 'error'."""
     try:
         result = _REFERENCE.compile(expression).eval(data={"input": data})
     except RuntimeError:
@@ -293,7 +293,7 @@ dyn(1).map(x, x)
 
 
 @pytest.mark.parametrize("expression", AGREED.strip().splitlines())
-def test_it_agrees_with_cel_cpp(expression: str) -> None:
+def test_results_agree_with_cel_cpp(expression: str) -> None:
     want, got = reference(expression, DATA), ours(expression, DATA)
     assert got == want
     assert type(got) is type(want)

@@ -145,7 +145,7 @@ def test_a_step_that_closes_as_it_starts_has_hooks() -> None:
     assert play.scheduled["a:onEnd/tell"]["output"] == {"x": 1}
 
 
-def test_a_step_that_ends_the_run_ends_it_after_its_end_hook() -> None:
+def test_a_return_takes_effect_after_the_end_hook() -> None:
     play = Play(HOOKED.replace("activity: {name: work, input: body}", "return: {output: early}"))
     play.completes("a:onStart/tell")
     assert not play.all(cmd.CompleteWorkflowExecution)
@@ -162,7 +162,7 @@ def test_a_step_whose_end_hook_fails_is_compensated() -> None:
     assert play.scheduled["a:compensate"] == 7
 
 
-def test_an_input_that_has_no_value_is_a_failure_of_the_hook() -> None:
+def test_a_failing_input_expression_is_a_failure_of_the_hook() -> None:
     play = Play(HOOKED.replace("${step}", "${step.output.nope}"))
     play.completes("a:onStart/tell")
     play.completes("a", {})
@@ -170,7 +170,7 @@ def test_an_input_that_has_no_value_is_a_failure_of_the_hook() -> None:
     assert "nope" in play.failure.message
 
 
-def test_a_dead_letter_is_only_of_the_activity_of_the_step() -> None:
+def test_a_failed_hook_creates_no_dead_letter() -> None:
     text = hooked("deadLetter: true")
     play = Play(text)
     play.fails("a:onStart/tell")
@@ -196,7 +196,7 @@ def test_a_dead_letter_is_only_of_the_activity_of_the_step() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_hook_is_found(steps: dict[str, object], message: str) -> None:
+def test_an_error_in_a_hook_is_reported(steps: dict[str, object], message: str) -> None:
     blocks = [
         {"name": "h", "steps": [{"name": "s", "set": {"x": "${params}"}}]},
         {"name": "again", "steps": [{"name": "c", "continueAsNew": {}}]},

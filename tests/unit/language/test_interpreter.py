@@ -1,4 +1,4 @@
-"""What a run of a YAML workflow does, step by step, through the real engine; times are seconds since the start."""
+"""Runs of YAML workflows, step by step, with the real engine; times are seconds since the start."""
 
 from typing import Any
 
@@ -53,11 +53,11 @@ def test_the_result_of_an_activity_is_the_output_of_its_step() -> None:
     ids=[
         "the activity's",
         "the step's over the activity's",
-        "each timeout by itself",
-        "none of the step's",
+        "each timeout separately",
+        "no timeouts of the step",
     ],
 )
-def test_timeouts_are_the_steps_or_else_the_activitys(definition: Json, call: Json, want: tuple[Any, ...]) -> None:
+def test_timeouts_of_a_step_override_those_of_the_activity(definition: Json, call: Json, want: tuple[Any, ...]) -> None:
     drive = run(make(do(**call), activities=(work(**definition),)))
     a = drive.open
     got = (
@@ -93,16 +93,16 @@ ONE = {"exponential": {"maximumAttempts": 1, "backoffCoefficient": "1.5", "maxim
         "Temporal's default",
         "the activity's",
         "the step's over the activity's",
-        "the default, asked for by the step",
+        "the default, selected by the step",
     ],
 )
-def test_the_retry_policy_is_the_steps_or_the_activitys_or_the_default(
+def test_the_retry_policy_of_a_step_overrides_that_of_the_activity_and_the_default(
     definition: Json, call: Json, want: RetryPolicy
 ) -> None:
     assert run(make(do(**call), activities=(work(**definition),))).open.retry_policy == want
 
 
-def test_an_activity_that_fails_for_good_fails_the_run_with_the_whole_chain() -> None:
+def test_a_failed_activity_fails_the_run_with_the_chain_of_causes() -> None:
     drive = run(make(do(), do("never"), activities=(work(retryPolicy=FIVE),)))
     drive.failed(1, application("card refused", details={"code": 51}))
     outer = failure(drive)
@@ -114,7 +114,7 @@ def test_an_activity_that_fails_for_good_fails_the_run_with_the_whole_chain() ->
     assert "never" not in main(drive)
 
 
-def test_an_activity_that_times_out_for_good_fails_the_run() -> None:
+def test_a_timed_out_activity_fails_the_run() -> None:
     drive = run(make(do(), activities=(work(retryPolicy=ONE),)))
     drive.started(0)
     drive.at(60)
@@ -162,7 +162,7 @@ def test_an_activity_that_times_out_for_good_fails_the_run() -> None:
         "the time at which the run started",
     ],
 )
-def test_a_sleep_takes_as_long_as_it_says(sleep: Json, want: float) -> None:
+def test_a_sleep_takes_the_given_time(sleep: Json, want: float) -> None:
     drive = run(make({"name": "nap", "sleep": sleep}), {"wait": "5s", "due": "2026-01-01T01:00:00Z"})
     started = drive.history[1]
     assert isinstance(started, ev.TimerStarted)
@@ -195,10 +195,10 @@ def test_a_sleep_takes_as_long_as_it_says(sleep: Json, want: float) -> None:
         "a word for a time",
         "a number for a time",
         "a time before the first year",
-        "an input that is not there",
+        "a missing input",
     ],
 )
-def test_a_sleep_that_is_none_fails_the_run_and_says_what_it_got(sleep: Json, want: str) -> None:
+def test_an_invalid_sleep_fails_the_run_with_its_value(sleep: Json, want: str) -> None:
     drive = run(
         make({"name": "nap", "sleep": sleep}),
         {"number": 3600, "list": [1], "soon": "soon", "early": "0001-01-01T00:00:00+01:00"},
@@ -225,7 +225,7 @@ def test_a_message_quotes_only_a_short_part_of_a_large_value() -> None:
 # Steps that take no time
 
 
-def test_variables_are_set_one_over_the_other_and_are_the_output_of_their_step() -> None:
+def test_later_variables_override_earlier_ones_and_are_the_output_of_their_step() -> None:
     drive = run(
         make(
             {"name": "a", "set": {"x": 1, "y": "${input}"}},
@@ -243,7 +243,7 @@ def test_expressions_of_one_set_see_the_variables_as_they_were_before() -> None:
     assert drive.result == {"x": 2, "y": 1}
 
 
-def test_a_return_ends_the_run_and_skips_what_is_left() -> None:
+def test_a_return_ends_the_run_and_skips_remaining_steps() -> None:
     drive = run(make({"name": "out", "return": {"output": {"n": "${input}"}}}, do("never"), output="${input + 100}"), 4)
     assert drive.state.status is RunStatus.COMPLETED
     assert drive.result == {"n": 4}
@@ -281,7 +281,7 @@ def test_a_fail_fails_the_run_with_its_type_message_and_details() -> None:
     assert main(drive)["stop"].status is Status.FAILED
 
 
-def test_a_fail_says_failed_where_it_says_nothing() -> None:
+def test_a_fail_without_fields_has_the_type_failed() -> None:
     drive = run(make({"name": "stop", "fail": {}}))
     assert failure(drive) == Failure(kind=FailureKind.APPLICATION, type="Failed", message="")
 
@@ -291,7 +291,7 @@ def test_a_fail_says_failed_where_it_says_nothing() -> None:
     [("no", "no"), (7, "7"), (None, ""), ({"b": 1, "a": "ü"}, '{"a":"ü","b":1}'), ([True], "[true]")],
     ids=["text", "a number", "nothing", "an object, its keys in order", "a list"],
 )
-def test_the_message_of_a_fail_is_text_whatever_its_expression_gives(given_input: Any, want: str) -> None:
+def test_the_message_of_a_fail_is_converted_to_text(given_input: Any, want: str) -> None:
     drive = run(make({"name": "stop", "fail": {"message": "${input}"}}), given_input)
     assert failure(drive).message == want
     assert history.decode_state(history.encode(drive.state)) == restored(drive.state)
@@ -309,11 +309,9 @@ def test_the_message_of_a_fail_is_text_whatever_its_expression_gives(given_input
         ([{"name": "a", "set": {"x": 1}}], {"output": "${steps.a.status}"}, "Succeeded"),
         ([{"name": "a", "set": {"x": 1}}], {"output": "${steps.a.endTime == run.startTime}"}, True),
     ],
-    ids=["the last step's", "the one that is asked for", "a constant", "the status of a step", "the time of a step"],
+    ids=["the last step's", "an explicit output", "a constant", "the status of a step", "the time of a step"],
 )
-def test_the_output_of_a_run_is_what_is_asked_for_or_else_the_last_steps(
-    steps: list[Json], spec: Json, want: Any
-) -> None:
+def test_the_output_of_a_run_defaults_to_that_of_its_last_step(steps: list[Json], spec: Json, want: Any) -> None:
     assert run(make(*steps, **spec)).result == want
 
 
@@ -324,7 +322,7 @@ def test_the_output_of_a_run_whose_last_step_is_an_activity_is_its_result() -> N
     assert drive.result == "second"
 
 
-def test_only_outputs_that_an_expression_may_still_ask_for_are_remembered() -> None:
+def test_only_outputs_that_later_expressions_read_are_kept() -> None:
     drive = run(make(do("a"), do("b"), do("c", input="${steps.b.output}"), do("d")))
     for offset, result in enumerate(["of a", "of b", "of c"], start=1):
         drive.completed(offset, result)
@@ -334,14 +332,14 @@ def test_only_outputs_that_an_expression_may_still_ask_for_are_remembered() -> N
     assert drive.result == "of d"
 
 
-def test_all_outputs_are_remembered_where_an_expression_reads_steps_as_a_whole() -> None:
+def test_all_outputs_are_kept_if_an_expression_reads_all_steps() -> None:
     drive = run(make(do("a"), do("b"), output="${steps[input].output}"), "a")
     drive.completed(1, "of a")
     drive.completed(2, "of b")
     assert drive.result == "of a"
 
 
-# What goes wrong
+# Failures
 
 
 @pytest.mark.parametrize(
@@ -357,9 +355,7 @@ def test_all_outputs_are_remembered_where_an_expression_reads_steps_as_a_whole()
     ],
     ids=["activity", "sleep", "set", "return", "the message of fail", "the details of fail", "the output of the run"],
 )
-def test_an_expression_without_a_value_fails_the_run_and_names_the_step_and_the_place(
-    steps: list[Json], spec: Json, want: str
-) -> None:
+def test_a_failing_expression_fails_the_run_with_step_and_path(steps: list[Json], spec: Json, want: str) -> None:
     got = failure(run(make(*steps, **spec), {"y": 1}))
     assert got.type == "ExpressionError"
     assert got.non_retryable
@@ -418,11 +414,11 @@ def test_the_input_takes_precedence_over_the_default(default: Any, given_input: 
     assert run(program, given_input).open.input == want
 
 
-def test_without_an_input_section_what_is_given_stays_as_it_is() -> None:
+def test_without_an_input_section_the_input_is_unchanged() -> None:
     assert with_defaults(make(do()), {"a": 1}) == {"a": 1}
 
 
-def test_progress_counts_the_steps_that_have_succeeded() -> None:
+def test_progress_counts_successful_steps() -> None:
     program = make(do("a"), {"name": "b", "set": {"x": 1}}, do("c"), do("d"))
     drive = run(program)
     assert progress(program, memory(drive)) == (0, 4)
@@ -432,6 +428,6 @@ def test_progress_counts_the_steps_that_have_succeeded() -> None:
     assert progress(program, memory(drive)) == (2, 4)
 
 
-def test_the_same_name_does_for_a_step_an_activity_and_a_variable() -> None:
+def test_a_step_an_activity_and_a_variable_can_have_the_same_name() -> None:
     drive = run(make({"name": "work", "set": {"work": 1}}, do("again", input="${vars.work + steps.work.output.work}")))
     assert drive.open.input == 2

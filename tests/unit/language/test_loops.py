@@ -11,7 +11,7 @@ from unit.language.play import Play, do
 # Loops
 
 
-def test_items_run_at_most_so_many_at_a_time() -> None:
+def test_max_concurrency_limits_items_in_progress() -> None:
     play = Play(f"steps: [{do('l', '${[index, room]}', forEach='{items: [a, b, c], maxConcurrency: 2, as: room}')}]")
     assert play.scheduled == {"l[0]": [0, "a"], "l[1]": [1, "b"]}
     play.completes("l[1]", "B")
@@ -83,7 +83,7 @@ def test_outputs_of_items_that_are_too_large_together_fail_the_step() -> None:
     assert play.failure.type == "OutputTooLarge"
 
 
-def test_a_long_loop_keeps_only_what_is_open() -> None:
+def test_a_long_loop_keeps_only_open_items() -> None:
     play = Play("steps: [" + do("l", forEach="{items: '${lists.range(2000)}'}") + ", {name: s, set: {x: 1}}]")
     assert len(play.scheduled) == loops.MAX_OPEN
     sizes = {}

@@ -1,12 +1,12 @@
-"""What static checks say of steps that never run, and of steps that are not sure to run."""
+"""Findings of static checks about steps that never run, and steps that may not run."""
 
 from typing import Any
 
 import pytest
 
-from unit.language.checking import IDLE, checked, told
+from unit.language.checking import IDLE, checked, findings_of
 
-# What never runs
+# Steps that never run
 
 
 @pytest.mark.parametrize(
@@ -23,27 +23,27 @@ from unit.language.checking import IDLE, checked, told
 )
 def test_a_step_that_never_runs_is_reported(steps: list[dict[str, Any]], want: str | None) -> None:
     last = {"name": "z", "sleep": {"duration": "1s"}}
-    findings = [f for f in told(steps=[*steps, last], blocks=[IDLE]) if "idle" not in f]
+    findings = [f for f in findings_of(steps=[*steps, last], blocks=[IDLE]) if "idle" not in f]
     assert (want or "") in "".join(findings)
     assert len(findings) == (1 if want else 0)
 
 
 def test_a_step_next_to_one_that_ends_the_run_can_run() -> None:
     steps = [{"name": "a", "needs": [], "return": {}}, {"name": "z", "needs": [], "sleep": {"duration": "1s"}}]
-    assert told(steps=steps) == []
+    assert findings_of(steps=steps) == []
 
 
 def test_a_useless_limit_of_sequential_steps_is_reported() -> None:
     steps: list[dict[str, Any]] = [{"name": name, "sleep": {"duration": "1s"}} for name in "abc"]
-    (finding,) = told(steps=steps, maxConcurrency=2)
+    (finding,) = findings_of(steps=steps, maxConcurrency=2)
     assert finding.startswith(
         "Warning spec.maxConcurrency: has no effect: each step of the list needs the one before it"
     )
-    assert told(steps=[*steps[:2], {**steps[2], "needs": ["a"]}], maxConcurrency=2) == []
+    assert findings_of(steps=[*steps[:2], {**steps[2], "needs": ["a"]}], maxConcurrency=2) == []
 
 
 def test_a_condition_that_is_never_true_is_reported() -> None:
-    (finding,) = told(steps=[{"name": "a", "when": "${false}", "sleep": {"duration": "1s"}}])
+    (finding,) = findings_of(steps=[{"name": "a", "when": "${false}", "sleep": {"duration": "1s"}}])
     assert finding == "Warning spec.steps[0].when: step `a` never runs: its `when` is always false"
 
 
@@ -51,7 +51,7 @@ def test_unreachable_cases_of_a_switch_are_reported() -> None:
     call = {"call": {"block": "idle"}}
     whens = ["${input.a}", "${input.a}", "${false}", "${true}", "${input.b}"]
     switch = {"cases": [{"when": when, **call} for when in whens], "default": call}
-    findings = told(steps=[{"name": "s", "switch": switch}], blocks=[IDLE])
+    findings = findings_of(steps=[{"name": "s", "switch": switch}], blocks=[IDLE])
     assert [finding.split(": ")[0].removeprefix("Warning spec.steps[0].switch.") for finding in findings] == [
         "cases[1]",
         "cases[2]",
@@ -63,7 +63,7 @@ def test_unreachable_cases_of_a_switch_are_reported() -> None:
 def test_clauses_that_catch_nothing_are_reported() -> None:
     def clauses(*types: list[str]) -> list[str]:
         catch = [{"errorTypes": each, "call": {"block": "idle"}} for each in types]
-        return told(steps=[{"name": "s", "activity": {"name": "work"}, "catch": catch}], blocks=[IDLE])
+        return findings_of(steps=[{"name": "s", "activity": {"name": "work"}, "catch": catch}], blocks=[IDLE])
 
     assert clauses(["A"], ["B"], []) == []
     assert [finding.split(":")[0] for finding in clauses(["A", "B"], ["B"])] == ["Warning spec.steps[0].catch[1]"]
@@ -71,21 +71,21 @@ def test_clauses_that_catch_nothing_are_reported() -> None:
 
 
 def test_unused_definitions_are_reported() -> None:
-    assert told(blocks=[IDLE]) == ["Warning spec.blocks[0]: nothing calls block `idle`; remove it"]
+    assert findings_of(blocks=[IDLE]) == ["Warning spec.blocks[0]: nothing calls block `idle`; remove it"]
     unused = checked(steps=IDLE["steps"]).findings
     assert [str(finding) for finding in unused] == [
         "spec.activities[0]: no step runs activity `work`; remove it",
     ]
 
 
-# What may be missing
+# Outputs that may be missing
 
 
-def test_the_output_of_a_step_that_may_be_skipped_is_to_be_asked_for() -> None:
+def test_reading_the_output_of_a_step_that_can_be_skipped_causes_a_warning() -> None:
     maybe = {"name": "maybe", "when": "${input.x}", "activity": {"name": "work"}}
 
     def reader(expression: str, **more: Any) -> list[str]:
-        return told(steps=[maybe, {"name": "s", "set": {"v": expression}, **more}])
+        return findings_of(steps=[maybe, {"name": "s", "set": {"v": expression}, **more}])
 
     (finding,) = reader("${steps.maybe.output.id}")
     assert finding.startswith("Warning spec.steps[1].set.v: step `maybe` may be skipped, and then `steps.maybe.output`")
@@ -95,12 +95,12 @@ def test_the_output_of_a_step_that_may_be_skipped_is_to_be_asked_for() -> None:
     assert reader("${steps.maybe.status == 'Skipped' ? 0 : steps.maybe.output.id}") == []
     assert reader("${steps.maybe.output == null ? 0 : steps.maybe.output.id}") == []
     assert reader("${steps.maybe.output.?id.orValue(0)}") == []
-    assert len(told(steps=[maybe], output="${steps.maybe.output.id}")) == 1
+    assert len(findings_of(steps=[maybe], output="${steps.maybe.output.id}")) == 1
 
 
-def test_a_handler_asks_whether_a_step_has_begun() -> None:
+def test_reading_a_step_in_a_handler_without_a_check_causes_a_warning() -> None:
     def handler(expression: str) -> list[str]:
-        return told(onFailure={"block": "idle", "input": expression}, blocks=[IDLE])
+        return findings_of(onFailure={"block": "idle", "input": expression}, blocks=[IDLE])
 
     (finding,) = handler("${steps.do.output}")
     assert "Warning spec.onFailure.input: `steps.do` may be missing; write `steps.?do.orValue(…)`" in finding
@@ -109,13 +109,13 @@ def test_a_handler_asks_whether_a_step_has_begun() -> None:
     assert handler("${error.typ}")[0].startswith("Error spec.onFailure.input: there is no field `typ` in `error`")
 
 
-def test_a_branch_that_need_not_win_may_be_missing() -> None:
+def test_reading_a_branch_that_can_be_missing_causes_a_warning() -> None:
     branches = [{"name": name, "block": "idle"} for name in ("a", "b")]
     reader = {"name": "s", "set": {"v": "${steps.race.output.a}"}}
     race = {"name": "race", "parallel": {"branches": branches, "wait": "Any"}}
-    assert len(told(steps=[race, reader], blocks=[IDLE])) == 1
+    assert len(findings_of(steps=[race, reader], blocks=[IDLE])) == 1
     race = {"name": "race", "parallel": {"branches": branches}}
-    assert told(steps=[race, reader], blocks=[IDLE]) == []
+    assert findings_of(steps=[race, reader], blocks=[IDLE]) == []
 
 
 # Without end, without limit
@@ -129,7 +129,7 @@ def test_blocks_that_always_call_each_other_are_reported() -> None:
             "steps": [{"name": "y", "sleep": {"duration": "1s"}}, {"name": "z", "call": {"block": "a"}}],
         }
         back["steps"][1] |= more
-        return told(steps=[{"name": "s", "call": {"block": "a"}}], blocks=[there, back])
+        return findings_of(steps=[{"name": "s", "call": {"block": "a"}}], blocks=[there, back])
 
     assert blocks() == [
         (
@@ -147,14 +147,14 @@ def test_a_block_that_can_return_before_it_calls_itself_is_not_reported() -> Non
         {"name": "done", "when": "${params.n == 0}", "return": {}},
         {"name": "again", "call": {"block": "a", "input": {"n": "${params.n - 1}"}}},
     ]
-    assert told(steps=[{"name": "s", "call": {"block": "a"}}], blocks=[{"name": "a", "steps": steps}]) == []
+    assert findings_of(steps=[{"name": "s", "call": {"block": "a"}}], blocks=[{"name": "a", "steps": steps}]) == []
 
 
-def test_waiting_without_limit_is_worth_a_note() -> None:
-    (finding,) = told(steps=[{"name": "w", "waitForSignal": {"name": "paid"}}])
+def test_waiting_without_a_timeout_gets_a_note() -> None:
+    (finding,) = findings_of(steps=[{"name": "w", "waitForSignal": {"name": "paid"}}])
     assert finding.startswith("Note spec.steps[0].waitForSignal: waits without limit; set `timeout`")
-    assert told(steps=[{"name": "w", "waitForSignal": {"name": "paid", "timeout": "1d"}}]) == []
-    assert told(steps=[{"name": "w", "waitForSignal": {"name": "paid"}, "timeout": "1d"}]) == []
+    assert findings_of(steps=[{"name": "w", "waitForSignal": {"name": "paid", "timeout": "1d"}}]) == []
+    assert findings_of(steps=[{"name": "w", "waitForSignal": {"name": "paid"}, "timeout": "1d"}]) == []
 
 
 @pytest.mark.parametrize(
@@ -169,6 +169,6 @@ def test_waiting_without_limit_is_worth_a_note() -> None:
     ],
 )
 def test_misleading_timeouts_are_reported(timeouts: dict[str, str], want: str | None) -> None:
-    findings = told(activities=[{"name": "work", "container": {"image": "i"}, **timeouts}])
+    findings = findings_of(activities=[{"name": "work", "container": {"image": "i"}, **timeouts}])
     assert len(findings) == (1 if want else 0)
     assert (want or "") in "".join(findings)

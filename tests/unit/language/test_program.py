@@ -1,4 +1,4 @@
-"""Which definitions can be run, and what is said of those that cannot."""
+"""Valid definitions, and the errors of invalid ones."""
 
 from datetime import timedelta
 from typing import Any, get_args
@@ -22,7 +22,7 @@ LATER = "is part of the API but not yet run by this version of the operator; see
 
 
 def findings(**spec: Any) -> list[str]:
-    """What is wrong with a definition, as sentences."""
+    """The errors of a definition, as text."""
     parsed = WorkflowSpec.parse({"activities": [WORK], "steps": [DO], **spec})
     try:
         compile_program(parsed)
@@ -75,7 +75,7 @@ def test_every_kind_of_step_is_compiled_to_an_action_of_its_own() -> None:
 # Graphs
 
 
-def test_a_step_sees_what_has_ended_before_it_and_nothing_else() -> None:
+def test_a_step_can_read_only_steps_that_end_before_it() -> None:
     def step(name: str, *needs: str, sees: str = "a") -> Json:
         return {"name": name, "needs": list(needs), "set": {"v": f"${{steps.{sees}.output}}"}}
 
@@ -90,7 +90,7 @@ def test_a_step_sees_what_has_ended_before_it_and_nothing_else() -> None:
     assert len(findings(steps=[first, step("b", "a"), step("c", "a", sees="b")])) == 1
 
 
-def test_a_step_that_is_needed_has_to_be_there() -> None:
+def test_a_missing_step_in_needs_is_reported() -> None:
     assert findings(steps=[DO, {**DO, "name": "b", "needs": ["doo"]}]) == [
         "spec.steps[1].needs: step `doo` is not in this list of steps: do, b"
     ]
@@ -133,14 +133,14 @@ def test_a_missing_block_is_reported(step: Json, where: str) -> None:
     ]
 
 
-def test_a_mistake_in_a_block_is_reported_with_its_place() -> None:
+def test_an_error_in_a_block_is_reported_with_its_path() -> None:
     block = {"name": "b", "steps": [{"name": "x", "set": {"v": "${steps.do.output + params.y + item}"}}]}
     (found,) = findings(blocks=[block])
     assert found.startswith("spec.blocks[0].steps[0].set.v: ")
     assert "unknown name `item`" in found
 
 
-def test_names_are_known_where_they_mean_something() -> None:
+def test_names_are_valid_only_in_their_scope() -> None:
     loop = {"items": [1], "as": "room"}
     body = {"name": "work", "input": "${[room, index]}"}
     clause = {"as": "e", "call": {"block": "block", "input": "${[e.type, room]}"}}
@@ -172,13 +172,13 @@ def test_a_compensation_cannot_continue_as_new() -> None:
 # Inputs
 
 
-def test_the_schema_of_the_input_has_to_be_one() -> None:
+def test_an_invalid_input_schema_is_reported() -> None:
     assert findings(input={"schema": {"type": "object"}}) == []
     (found,) = findings(input={"schema": {"type": "objekt"}})
     assert found.startswith("spec.input.schema: is not a valid JSON Schema: ")
 
 
-def test_a_schema_fetches_nothing() -> None:
+def test_a_schema_cannot_load_remote_references() -> None:
     (found,) = findings(input={"schema": {"$ref": "http://127.0.0.1:1/schema"}})
     assert "nothing is downloaded" in found
 
@@ -188,15 +188,15 @@ def test_an_input_is_checked_by_its_schema() -> None:
     spec = WorkflowSpec.parse({"activities": [WORK], "steps": [DO], "input": {"schema": schema}})
     program = compile_program(spec)
     assert program.check_input({"nights": 1, "guests": ["aa"]}) == []
-    told = [str(finding) for finding in program.check_input({"guests": ["a" * 40 + "b", 5]})]
-    assert [sentence.split(":")[0] for sentence in told] == [
+    reported = [str(finding) for finding in program.check_input({"guests": ["a" * 40 + "b", 5]})]
+    assert [sentence.split(":")[0] for sentence in reported] == [
         "spec.input",
         "spec.input.guests[0]",
         "spec.input.guests[1]",
     ]
 
 
-def test_the_retry_policies_that_are_meant_by_name_are_known_wherever_they_stand() -> None:
+def test_references_to_retry_policies_are_collected_from_everywhere() -> None:
     call = {"name": "work", "retryPolicy": {"name": "of-a-call"}}
     undo = {"activity": {"name": "work", "retryPolicy": {"name": "of-a-compensation"}}}
     child = {"workflow": {"name": "other"}, "retryPolicy": {"name": "of-a-child"}}
@@ -217,7 +217,7 @@ def test_a_choice_of_retry_policy_is_compiled() -> None:
     )
 
 
-def test_the_queue_of_a_worker_cannot_be_one_that_means_pods() -> None:
+def test_the_task_queue_of_a_worker_must_not_be_reserved_for_pods() -> None:
     worker = {"name": "work", "worker": {"taskQueue": "q"}, "startToCloseTimeout": "60s"}
     assert findings(activities=[worker]) == []
     worker["worker"] = {"taskQueue": "pods/tool"}
@@ -226,7 +226,7 @@ def test_the_queue_of_a_worker_cannot_be_one_that_means_pods() -> None:
     ]
 
 
-def test_a_definition_without_steps_is_refused() -> None:
+def test_a_definition_without_steps_is_rejected() -> None:
     assert findings(steps=[]) == ["spec.steps: must have at least one step"]
 
 
@@ -282,7 +282,7 @@ def test_an_expression_that_does_not_compile_is_reported_with_its_place(template
     assert want in found
 
 
-def test_all_mistakes_are_reported_together() -> None:
+def test_all_errors_are_reported_together() -> None:
     found = findings(
         activities=[{"name": "work", "worker": {"taskQueue": "pods/x"}, "startToCloseTimeout": "60s"}],
         steps=[
@@ -317,14 +317,20 @@ def test_the_error_as_text_is_complete() -> None:
         ([DO, {"name": "last", "return": {"output": "${steps.do.status}"}}], {"output": 1}, {"do"}),
         ([DO, {"name": "last", "set": {"x": "${steps}"}}], {"output": 1}, {"do", "last"}),
     ],
-    ids=["the last, for the run's output", "none", "what is asked for", "also where only its status is", "all of them"],
+    ids=[
+        "the last, for the run's output",
+        "none",
+        "a step that is read",
+        "also where only its status is",
+        "all of them",
+    ],
 )
-def test_only_steps_that_an_expression_asks_for_are_kept(steps: list[Json], spec: Json, want: set[str]) -> None:
+def test_only_outputs_of_steps_that_expressions_read_are_kept(steps: list[Json], spec: Json, want: set[str]) -> None:
     parsed = WorkflowSpec.parse({"activities": [WORK], "steps": steps, **spec})
     assert compile_program(parsed).main.kept == want
 
 
-def test_without_a_choice_the_retry_policy_is_temporals() -> None:
+def test_the_default_retry_policy_is_that_of_temporal() -> None:
     assert retry_policy(None) == RetryPolicy()
 
 

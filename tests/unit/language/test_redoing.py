@@ -1,4 +1,4 @@
-"""A retry: what failed is done again, what succeeded is kept, also in other branches and items."""
+"""Retries: failed steps run again, and results of successful ones are kept, also in other branches and items."""
 
 from typing import Any
 
@@ -24,13 +24,13 @@ def retried(run: Run, *steps: str) -> Run:
     state = history.fork(past, found.point, run.decider)
     first: Any = past[0]
     now = T0 + seconds(run.clock + 60)
-    told = reset_event(first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next")
+    reported = reset_event(first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next")
     later = past[found.point :]
     new = Run.__new__(Run)
     new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
     new.drive = Drive(run.decider, now=now, history=list(past[: found.point]))
     again = list(since(state, later, "r", signals=True))
-    new.drive.take(begin(state, told, again, run.decider, (), kept=kept_results(state, later, found.kept)))
+    new.drive.take(begin(state, reported, again, run.decider, (), kept=kept_results(state, later, found.kept)))
     return new
 
 
@@ -38,7 +38,7 @@ UNDO = ", compensate: {activity: {name: work}}"
 ALONE = ", needs: []"
 
 
-def test_only_the_step_that_failed_is_done_again_and_finally_after_it() -> None:
+def test_only_the_failed_step_and_finally_run_again() -> None:
     run = Run(f"[{do('a')}, {do('b')}, {do('c')}]").done("a").failed("b").done(":finally/note")
     again = retried(run)
     assert again.open() == ["b"]
@@ -46,7 +46,7 @@ def test_only_the_step_that_failed_is_done_again_and_finally_after_it() -> None:
     again.drive.check_replay()
 
 
-def test_a_step_that_is_named_is_done_again_with_what_comes_after_it() -> None:
+def test_a_named_step_and_its_dependents_run_again() -> None:
     run = Run(f"[{do('a')}, {do('b')}, {do('c')}]").done("a", "b", "c", ":finally/note")
     assert run.status is RunStatus.COMPLETED
     again = retried(run, "b")
@@ -66,7 +66,7 @@ def test_results_that_do_not_follow_the_named_step_are_kept() -> None:
     assert again.done("b").open() == ["z"]
 
 
-def test_other_items_of_a_loop_are_kept_and_one_item_is_done_again() -> None:
+def test_one_item_of_a_loop_runs_again_and_the_others_are_kept() -> None:
     loop = "{name: all, forEach: {items: [1, 2, 3]}, call: {block: pair}}"
     pair = {"name": "pair", "steps": [{"name": n, "activity": {"name": "work"}} for n in ("p", "q")]}
     run = Run(f"[{loop}]", blocks=[pair, {"name": "tidy", "steps": [{"name": "note", "activity": {"name": "work"}}]}])
@@ -79,7 +79,7 @@ def test_other_items_of_a_loop_are_kept_and_one_item_is_done_again() -> None:
     assert retried(run, "all").open() == ["all[0]/p", "all[1]/p", "all[2]/p"]
 
 
-def test_a_step_that_was_compensated_is_done_again_and_what_follows_it_too() -> None:
+def test_a_compensated_step_and_its_dependents_run_again() -> None:
     run = Run(f"[{do('a', UNDO)}, {do('b')}, {do('c')}]").done("a", "b").failed("c")
     run.done("a:compensate", ":finally/note")
     again = retried(run)
@@ -88,16 +88,16 @@ def test_a_step_that_was_compensated_is_done_again_and_what_follows_it_too() -> 
 
 
 def test_a_result_is_kept_only_for_the_same_input() -> None:
-    """The new run has the result of `x` from a history in which `x` was asked for something else."""
+    """The new run has the result of `x` from a history in which `x` had another input."""
     run = Run(f"[{do('b')}, {do('x', ALONE)}]").done("b", "x", ":finally/note")
     found, past = plan(run, "b"), run.drive.history
     changed = Run(f"[{do('b')}, {{name: x, needs: [], activity: {{name: work, input: 7}}}}]")
     state = history.fork(changed.drive.history, 1, changed.decider)
     first: Any = past[0]
-    told = reset_event(first, 2, T0 + seconds(60), base_run_id="r", new_run_id="s", successor="next")
+    reported = reset_event(first, 2, T0 + seconds(60), base_run_id="r", new_run_id="s", successor="next")
     kept = list(kept_results(state, past[1:], found.kept))
     assert len(kept) == 1
-    transition = begin(state, told, [], changed.decider, (), kept=kept)
+    transition = begin(state, reported, [], changed.decider, (), kept=kept)
     assert {each.activity_id for each in transition.state.activities.values()} == {"b", "x"}
 
 
@@ -109,7 +109,7 @@ def test_artifacts_are_kept_with_the_results() -> None:
     assert [each.artifacts for each in completed if each.activity_id == "x"] == [{"report": {"key": "k"}}]
 
 
-def test_results_that_are_too_large_together_are_done_again_and_counted() -> None:
+def test_results_that_are_too_large_in_total_are_computed_again_and_counted() -> None:
     steps = [do("b"), *(do(f"x{i}", ALONE) for i in range(4))]
     run = Run(f"[{', '.join(steps)}]").done("b")
     for i in range(4):
@@ -120,7 +120,7 @@ def test_results_that_are_too_large_together_are_done_again_and_counted() -> Non
     assert retried(run, "b").open() == ["b", "x2", "x3"]
 
 
-def test_a_retry_continues_a_cancelled_run_where_it_was() -> None:
+def test_a_retry_continues_a_cancelled_run() -> None:
     run = Run(f"[{do('a')}, {do('b')}]").done("a")
     run.at(inp.CancelRequested(request_id="c"))
     run.done(":finally/note")
@@ -128,7 +128,7 @@ def test_a_retry_continues_a_cancelled_run_where_it_was() -> None:
     assert retried(run).open() == ["b"]
 
 
-def test_a_run_that_cannot_be_retried_is_refused() -> None:
+def test_a_run_that_cannot_be_retried_is_rejected() -> None:
     run = Run(f"[{do('a')}]").done("a", ":finally/note")
     with pytest.raises(ValueError, match="no step failed; name steps in `from`"):
         plan(run)
@@ -155,7 +155,7 @@ HOOKED = ", onStart: {block: tell}, onEnd: {block: tell}"
 TELL = [{"name": name, "steps": [{"name": "note", "activity": {"name": "work"}}]} for name in ("tell", "tidy")]
 
 
-def test_a_step_that_failed_runs_again_after_its_start_hook_which_is_kept() -> None:
+def test_a_failed_step_runs_again_without_its_start_hook() -> None:
     run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=TELL)
     run.done("a:onStart/note").failed("a").done("a:onEnd/note", ":finally/note")
     again = retried(run)
@@ -164,7 +164,7 @@ def test_a_step_that_failed_runs_again_after_its_start_hook_which_is_kept() -> N
     again.drive.check_replay()
 
 
-def test_only_the_end_hook_that_failed_is_done_again() -> None:
+def test_only_the_failed_end_hook_runs_again() -> None:
     run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=TELL)
     run.done("a:onStart/note", "a").failed("a:onEnd/note").done(":finally/note")
     again = retried(run)

@@ -1,4 +1,4 @@
-"""A restart anywhere changes nothing, whatever the program and its outcomes are."""
+"""A restart at any point changes nothing, for any program and outcomes."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from perdure.engine.state import RunState, as_recorded
 from perdure.language.compiler import compile_program
 from unit.language.deciding import Json, interpreter, restored, run, work
 
-# Whatever happens
+# Random programs
 
 values = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "ü", 1.5, [1, {"a": None}], {}]))
 templates = st.one_of(
@@ -116,7 +116,7 @@ def as_inputs(state: RunState, kind: str, value: Any, drive: Drive) -> list[Atte
 
 
 @given(definitions, outcomes, st.sampled_from([{"n": 1}, {"n": "4s"}, None]))
-def test_a_restart_anywhere_changes_nothing_and_every_history_replays(
+def test_a_restart_at_any_point_changes_nothing_and_every_history_replays(
     definition: Json, happenings: list[Any], given_input: Any
 ) -> None:
     program = compile_program(WorkflowSpec.parse(definition))
@@ -125,7 +125,7 @@ def test_a_restart_anywhere_changes_nothing_and_every_history_replays(
     for kind, value, wait in happenings:
         offset += wait
         assert restarted.last is not None
-        # Another process: it has what was stored, and compiles the definition anew.
+        # Another process: it has the stored state, and compiles the definition again.
         again = Drive(interpreter(compile_program(WorkflowSpec.parse(definition)), given_input))  # type: ignore[arg-type]
         again.history = restarted.history
         again.last = type(restarted.last)(restored(restarted.state), (), (), durable=False, more=False)
@@ -139,6 +139,6 @@ def test_a_restart_anywhere_changes_nothing_and_every_history_replays(
         assert restarted.last.events == live.last.events
         assert history.encode(restarted.state) == history.encode(live.state)
     assert restored(live.state) == restored(restarted.state)
-    told = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
-    replayed = history.replay(told, interpreter(program, given_input))
+    reported = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
+    replayed = history.replay(reported, interpreter(program, given_input))
     assert history.encode(replayed) == history.encode(as_recorded(live.state))

@@ -1,4 +1,4 @@
-"""What is doubtful about the results of activities, and what is not. And where a person reads it."""
+"""Missing and suspicious results of activities, and where they are reported."""
 
 from typing import Any
 
@@ -40,9 +40,7 @@ def program(steps: str) -> Any:
         ("code", "", "{'files': 7}", ""),
     ],
 )  # fmt: skip
-def test_a_result_is_doubtful_where_it_is_missed_or_cannot_be_read(
-    call: str, reads: str, result: Any, want: str
-) -> None:
+def test_a_missing_or_unparsable_result_that_is_read_is_reported(call: str, reads: str, result: Any, want: str) -> None:
     steps = f"- {{name: a, activity: {{name: {call}}}}}\n" + f'- {{name: b, set: {{x: "{reads}"}}}}\n'
     found = doubt(program(steps), "a", result)
     assert want in found
@@ -50,12 +48,12 @@ def test_a_result_is_doubtful_where_it_is_missed_or_cannot_be_read(
 
 
 @pytest.mark.parametrize("path", ["a:compensate", "a[0]:compensate", "b/a[12]:compensate"])
-def test_the_result_of_a_compensation_is_not_doubtful(path: str) -> None:
+def test_the_result_of_a_compensation_is_not_reported(path: str) -> None:
     steps = "- {name: a, activity: {name: count}}\n- {name: b, set: {x: '${steps.a.output}'}}\n"
     assert doubt(program(steps), path, None) == doubt(program(steps), path, "{'files': 7}") == ""
 
 
-def test_a_run_without_output_says_so_where_its_last_step_should_have_given_it() -> None:
+def test_a_run_without_output_is_reported_if_its_last_step_left_no_result() -> None:
     last = "- {name: a, activity: {name: count}}\n"
     assert "its last step `a` left no result in /dev/termination-log" in no_output(program(last), None)
     assert no_output(program(last), 7) == ""
@@ -63,7 +61,7 @@ def test_a_run_without_output_says_so_where_its_last_step_should_have_given_it()
     assert no_output(program(last + "- {name: b, set: {x: 1}}\n"), None) == ""
 
 
-def test_describe_shows_what_is_doubtful_and_where_the_log_is() -> None:
+def test_describe_shows_a_missing_result_and_the_log_command() -> None:
     steps = '- {name: a, activity: {name: count}}\n- {name: b, set: {x: "${steps.a.output}"}}\n'
     flow = Flow(ACTIVITIES + "steps:\n" + steps).started(1).completed(2)
     run, page = flow.run(seen=Seen(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)

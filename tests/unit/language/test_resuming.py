@@ -1,4 +1,4 @@
-"""A reset to the last workflow task: from there the run can end well, whatever has made it fail."""
+"""A reset to the last workflow task: from there, the run can succeed, whatever made it fail."""
 
 from datetime import timedelta
 from typing import Any
@@ -69,16 +69,16 @@ class Run:
         return type(self.drive.history[self.point - 1]).__name__
 
     def reset(self) -> "Run":
-        """The run that a reset to the point makes."""
+        """The run created by a reset to the point."""
         first: Any = self.drive.history[0]
         other = object.__new__(Run)
         other.program, other.decider, other.clock = self.program, self.decider, self.clock + 10
         now, point = T0 + seconds(other.clock), self.point
         state = history.fork(self.drive.history, point, self.decider)
-        told = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next")
+        reported = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next")
         later = list(since(state, self.drive.history[point:], "r", signals=True))
         other.drive = Drive(self.decider, now=now, history=list(self.drive.history[:point]))
-        other.drive.take(begin(state, told, later, self.decider, ()))
+        other.drive.take(begin(state, reported, later, self.decider, ()))
         return other
 
     @property
@@ -90,7 +90,7 @@ def do(name: str, more: str = "") -> str:
     return f"{{name: {name}, activity: {{name: work}}{more}}}"
 
 
-def test_an_activity_that_failed_before_finally_is_done_again() -> None:
+def test_an_activity_that_failed_before_finally_runs_again() -> None:
     run = Run(f"[{do('a')}, {do('b')}]").done("a").failed("b").done(":finally/note")
     assert run.status is RunStatus.FAILED
     assert run.type_at_point == "ActivityTaskCompleted"
@@ -101,7 +101,7 @@ def test_an_activity_that_failed_before_finally_is_done_again() -> None:
     again.drive.check_replay()
 
 
-def test_compensations_and_other_handlers_are_behind_the_point() -> None:
+def test_the_reset_point_precedes_compensations_and_handlers() -> None:
     undo = ", compensate: {activity: {name: work}}"
     run = Run(f"[{do('a', undo)}, {do('b')}]", onFailure={"block": "tidy"}).done("a").failed("b")
     run.done("a:compensate", ":onFailure/note").failed(":finally/note")
@@ -116,7 +116,7 @@ def test_results_of_other_branches_before_the_failure_are_kept() -> None:
     assert run.reset().open() == ["b"]
 
 
-def test_an_activity_whose_failure_a_catch_passed_on_is_done_again() -> None:
+def test_an_activity_whose_failure_a_catch_rethrew_runs_again() -> None:
     run = Run(f"[{do('a', ', catch: [{call: {block: tidy-and-fail}}]')}]").failed("a")
     run.done("a:catch/note", ":finally/note")
     assert run.status is RunStatus.FAILED
@@ -125,7 +125,7 @@ def test_an_activity_whose_failure_a_catch_passed_on_is_done_again() -> None:
 
 
 @pytest.mark.parametrize("wait", ["timeout: 5s, waitForSignal: {name: go}", "waitForSignal: {name: go, timeout: 5s}"])
-def test_a_wait_that_was_too_short_begins_again(wait: str) -> None:
+def test_a_wait_that_timed_out_starts_again(wait: str) -> None:
     run = Run(f"[{do('a')}, {{name: wait, {wait}}}]").done("a").at(after=5).done(":finally/note")
     assert run.status is RunStatus.FAILED
     assert run.type_at_point == "ActivityTaskCompleted"
@@ -134,7 +134,7 @@ def test_a_wait_that_was_too_short_begins_again(wait: str) -> None:
     assert again.status is RunStatus.COMPLETED
 
 
-def test_a_timeout_counts_from_when_it_fired_not_from_when_the_step_had_stopped() -> None:
+def test_the_point_of_a_timeout_is_when_it_fired() -> None:
     step = "{name: b, timeout: 5s, activity: {name: work, cancellationType: WaitCancellationCompleted, heartbeatTimeout: 9s}}"
     run = Run(f"[{do('a')}, {step}]").done("a")
     run.at(inp.AttemptStarted(**run.key("b"), time=T0 + timedelta(seconds=1))).at(after=5)
@@ -169,14 +169,14 @@ def test_a_signal_that_was_not_received_is_sent_again() -> None:
     assert again.status is RunStatus.RUNNING
 
 
-def test_a_decision_that_fails_by_itself_is_made_again() -> None:
+def test_a_failing_decision_is_made_again() -> None:
     run = Run(f"[{do('a')}, {{name: f, fail: {{type: Wrong}}}}]").done("a", ":finally/note")
     assert run.status is RunStatus.FAILED
     assert run.type_at_point == "ActivityTaskCompleted"
     assert run.reset().open() == [":finally/note"]
 
 
-def test_a_run_that_was_cancelled_goes_back_to_before_the_request() -> None:
+def test_a_cancelled_run_is_reset_to_before_the_request() -> None:
     run = Run(f"[{do('a')}, {do('b')}]", onCancel={"block": "tidy"}).done("a")
     run.at(inp.CancelRequested(request_id="c")).done(":onCancel/note", ":finally/note")
     assert run.status is RunStatus.CANCELLED
@@ -184,7 +184,7 @@ def test_a_run_that_was_cancelled_goes_back_to_before_the_request() -> None:
     assert run.reset().done("b", ":finally/note").status is RunStatus.COMPLETED
 
 
-def test_only_finally_is_done_again_where_all_else_went_well() -> None:
+def test_only_finally_runs_again_if_all_steps_succeeded() -> None:
     run = Run(f"[{do('a')}]").done("a").failed(":finally/note")
     assert run.status is RunStatus.FAILED
     again = run.reset()
@@ -195,7 +195,7 @@ def test_only_finally_is_done_again_where_all_else_went_well() -> None:
     assert whole.reset().open() == [":finally/note"]
 
 
-def test_an_open_run_goes_back_to_its_newest_decision() -> None:
+def test_an_open_run_is_reset_to_its_newest_decision() -> None:
     run = Run(f"[{do('a')}, {do('b')}]").done("a")
     assert run.point == 4
     assert run.reset().open() == ["b"]
@@ -206,7 +206,7 @@ def test_an_open_run_goes_back_to_its_newest_decision() -> None:
     assert run.point == 4
 
 
-def test_another_program_cannot_say_where() -> None:
+def test_a_different_program_is_nondeterministic() -> None:
     run = Run(f"[{do('a')}, {do('b')}]").done("a").failed("b")
     other = Run(f"[{do('a')}, {do('c')}]")
     with pytest.raises(history.NondeterminismError):

@@ -15,7 +15,7 @@ def activity(**script: Any) -> dict[str, Any]:
     return {"name": "a", "startToCloseTimeout": "1m", "script": {"image": "i", "source": "true", **script}}
 
 
-def told(**script: Any) -> list[str]:
+def findings_of(**script: Any) -> list[str]:
     steps = [{"name": "s", "activity": {"name": "a"}}]
     found = check(WorkflowSpec.parse({"activities": [activity(**script)], "steps": steps})).findings
     return [f"{finding.severity.value} {finding}" for finding in found]
@@ -37,17 +37,17 @@ def test_the_source_is_evaluated_and_not_expanded_by_kubernetes() -> None:
     assert (made["image"], made["args"], made["env"][0]["value"]) == ("shop:1", ["$$(x)"], "2")
 
 
-def test_a_script_without_expressions_stays_what_it_is() -> None:
+def test_a_script_without_expressions_is_unchanged() -> None:
     given = Activity.parse(activity(source="echo $HOME", command=["bash"], result="LastLine"))
     assert containers.resolve(given, input=1, run=RUN, attempt=1).dump() == given.dump()
 
 
-def test_an_expression_in_the_source_is_warned_of() -> None:
-    (finding,) = told(source="print(${input})", command=["/usr/bin/python3"])
+def test_an_expression_in_the_source_causes_a_warning() -> None:
+    (finding,) = findings_of(source="print(${input})", command=["/usr/bin/python3"])
     assert finding.startswith(
         "Warning spec.activities[0].script.source: the value becomes a part of the program that `pyth"
     )
-    assert told(source="echo $1 $${HOME}", args=["${input}"]) == []
+    assert findings_of(source="echo $1 $${HOME}", args=["${input}"]) == []
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_an_expression_in_the_source_is_warned_of() -> None:
         ({"volumeMounts": [{"name": "x", "mountPath": "/perdure"}]}, "script.volumeMounts[0].mountPath: "),
     ],
 )
-def test_a_mistake_in_a_script_is_an_error(script: dict[str, Any], message: str) -> None:
-    (finding,) = told(**script)
+def test_an_invalid_script_is_an_error(script: dict[str, Any], message: str) -> None:
+    (finding,) = findings_of(**script)
     assert finding.startswith("Error spec.activities[0].")
     assert message in finding
 
 
-def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
-    (finding,) = told(command=["sh", "${input}"])
+def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
+    (finding,) = findings_of(command=["sh", "${input}"])
     assert finding.startswith("Warning spec.activities[0].script.command[1]: `${…}` is not evaluated here")

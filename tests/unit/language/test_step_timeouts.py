@@ -7,7 +7,7 @@ import pytest
 from perdure.engine import commands as cmd
 from unit.language.play import Play, do
 
-# Timeouts that expressions give
+# Computed timeouts
 
 
 def test_the_timeout_of_a_step_is_computed_for_each_item_when_it_begins() -> None:
@@ -30,7 +30,7 @@ def test_the_timeout_of_a_wait_is_computed(wait: str) -> None:
     assert late.timers == {"w": 0}
 
 
-def test_a_signal_that_comes_cancels_the_timer_of_a_computed_timeout() -> None:
+def test_a_signal_cancels_the_timer_of_a_computed_timeout() -> None:
     play = Play("steps: [{name: w, waitForSignal: {name: go, timeout: '${input}'}}]", "1h")
     assert play.timers == {"w": 3600}
     play.signal("go", 1)
@@ -38,7 +38,7 @@ def test_a_signal_that_comes_cancels_the_timer_of_a_computed_timeout() -> None:
     assert play.result == 1
 
 
-def test_the_timeouts_of_an_activity_are_computed_over_those_of_its_definition() -> None:
+def test_computed_timeouts_override_those_of_the_activity() -> None:
     step = (
         "{name: a, activity: {name: work, startToCloseTimeout: '${input.attempt}', heartbeatTimeout: '${input.beat}'}}"
     )
@@ -86,7 +86,7 @@ def test_the_timeouts_of_a_compensation_are_computed_when_its_step_has_completed
         ),
     ],
 )
-def test_a_timeout_that_is_none_fails_the_step(step: str, message: str) -> None:
+def test_an_invalid_timeout_fails_the_step(step: str, message: str) -> None:
     play = Play(f"steps: [{step}]", 5)
     assert play.failure.type == "ExpressionError"
     assert message in play.failure.message

@@ -1,4 +1,4 @@
-"""Every kind of step and every modifier, by what the program asks the engine for."""
+"""Every kind of step and every modifier, by the commands of the program."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_steps_run_one_after_the_other() -> None:
     assert play.result == 2
 
 
-def test_needs_make_a_graph() -> None:
+def test_needs_define_a_graph() -> None:
     play = Play(f"""
 steps: [{do("a")}, {do("b", needs="[]")}, {do("c", "${steps.a.output + steps.b.output}", needs="[a, b]")}, {do("d")}]
 output: ${{steps.c.output}}
@@ -55,14 +55,14 @@ def test_a_limit_starts_ready_steps_in_the_order_of_the_list_as_others_end() -> 
     assert play.result == "last"
 
 
-def test_a_skipped_step_leaves_its_place_to_the_next_one() -> None:
+def test_a_skipped_step_does_not_count_against_the_limit() -> None:
     play = limited(1, do("a", needs="[]", when="${false}"), do("b", needs="[]"), do("c", needs="[]"))
     assert list(play.scheduled) == ["b"]
     play.completes("b")
     assert list(play.scheduled) == ["b", "c"]
 
 
-def test_a_step_that_waits_for_its_place_does_not_start_after_a_failure() -> None:
+def test_a_step_that_waits_for_the_limit_does_not_start_after_a_failure() -> None:
     play = limited(1, do("a", needs="[]"), do("b", needs="[]"))
     play.fails("a")
     assert list(play.scheduled) == ["a"]
@@ -101,7 +101,7 @@ def test_a_condition_that_is_not_a_boolean_fails_the_step() -> None:
     assert "true or false" in Play(f"steps: [{do('a', when='${input.x}')}]", {"x": 1}).failure.message
 
 
-def test_return_stops_what_else_runs() -> None:
+def test_return_stops_other_open_steps() -> None:
     play = Play(
         f"steps: [{do('a')}, {do('b', needs='[]')}, {{name: r, needs: [b], return: {{output: '${{steps.b.output}}'}}}}]"
     )
@@ -110,7 +110,7 @@ def test_return_stops_what_else_runs() -> None:
     assert play.result == 5
 
 
-def test_falsy_values_are_values() -> None:
+def test_falsy_values_are_kept() -> None:
     play = Play("steps: [{name: s, set: {x: 0}}, {name: r, return: {output: false}}]")
     assert play.result is False
     assert Play(f"steps: [{do('a', '0')}]").scheduled == {"a": 0}
@@ -131,7 +131,7 @@ output: ["${{steps.w.output}}", "${{steps.v.output}}"]
     assert play.result == [1, 2]
 
 
-def test_a_signal_is_waited_for_until_the_time_is_up() -> None:
+def test_waiting_for_a_signal_ends_with_its_timeout() -> None:
     text = "steps: [{name: w, waitForSignal: {name: go, timeout: 60s}}]"
     play = Play(text)
     assert play.timers == {"w": 60}
@@ -154,7 +154,7 @@ def test_the_oldest_waiter_gets_the_signal() -> None:
     assert play.result == [1, 2]
 
 
-def test_a_condition_is_asked_whenever_something_happens() -> None:
+def test_a_condition_is_evaluated_after_every_event() -> None:
     play = Play("""
 steps: [{name: w, waitUntil: {condition: "${signals.vote.size() >= 2 || vars.?done.orValue(false)}", timeout: 1h}}]
 output: ${signals.vote}
@@ -227,7 +227,7 @@ def test_a_child_that_does_not_complete_fails_its_step(kind: Any, fields: dict[s
 @pytest.mark.parametrize(
     ("how", "asked", "waits"), [("TryCancel", 1, False), ("WaitCancellationCompleted", 1, True), ("Abandon", 0, False)]
 )
-def test_a_cancelled_child(how: str, asked: int, waits: bool) -> None:
+def test_a_cancelled_child_follows_its_cancellation_type(how: str, asked: int, waits: bool) -> None:
     play = Play(CHILD % how)
     play.cancel()
     assert len(play.all(cmd.RequestCancelExternalWorkflowExecution)) == asked
@@ -237,7 +237,7 @@ def test_a_cancelled_child(how: str, asked: int, waits: bool) -> None:
     assert isinstance(play.last, cmd.CancelWorkflowExecution)
 
 
-def test_a_signal_to_another_run_ends_its_step_when_it_is_recorded() -> None:
+def test_a_step_that_signals_another_run_ends_when_the_signal_is_recorded() -> None:
     text = "steps: [{name: s, signal: {workflowId: 'w-${input}', name: go, input: 1}}]"
     play = Play(text, 5)
     (command,) = play.all(cmd.SignalExternalWorkflowExecution)
@@ -266,7 +266,7 @@ def test_the_next_run_gets_the_signals_that_were_not_consumed() -> None:
 # Fairness
 
 
-def test_much_work_is_parted() -> None:
+def test_a_large_decision_is_split() -> None:
     dear = "${input.l.map(x, input.l.slice(0, 100)).size()}"
     steps = ", ".join(f"{{name: s{i}, set: {{x: '{dear}'}}}}" for i in range(20))
     play = Play(f"steps: [{steps}]\noutput: ${{vars.x}}", {"l": list(range(2_000))})

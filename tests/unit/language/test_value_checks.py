@@ -1,4 +1,4 @@
-"""What static checks say of values: of expressions without variables, literals, names in pods, and timeouts."""
+"""Findings of static checks about values: expressions without variables, literals, names in pods, and timeouts."""
 
 import json
 from typing import Any
@@ -8,10 +8,10 @@ import pytest
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.language.checks import options
 from perdure.language.checks.reads import reads_of
-from unit.language.checking import SCHEMA, STEPS, of_value, told
+from unit.language.checking import SCHEMA, STEPS, findings_of, of_value
 
 
-def test_the_references_of_an_expression_are_known() -> None:
+def test_the_references_of_an_expression_are_collected() -> None:
     reads = reads_of("has(input.a.b) && input.a['b'].c[0] > 1.5 && steps['x-y'].?output.hasValue()")
     assert reads.paths == {("input", "a"), ("input", "a", "b", "c", 0), ("steps", "x-y")}
     assert reads.guarded == {("input", "a", "b"), ("steps", "x-y", "output")}
@@ -20,7 +20,7 @@ def test_the_references_of_an_expression_are_known() -> None:
     assert reads_of("] not CEL [").paths == frozenset()
 
 
-# What fails whatever comes
+# Values that always fail
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_references_of_an_expression_are_known() -> None:
         ("${b'x'}", "always fails: the result is bytes"),
     ],
 )
-def test_a_part_that_reads_nothing_and_fails_is_an_error(expression: str, want: str) -> None:
+def test_a_constant_part_that_fails_is_an_error(expression: str, want: str) -> None:
     findings = of_value(expression)
     assert len(findings) == 1
     assert findings[0].startswith("Error spec.steps[1].set.v: ")
@@ -62,7 +62,7 @@ def test_a_part_that_reads_nothing_and_fails_is_an_error(expression: str, want: 
         "${input.rooms.map(room, room.n / 0)}",
     ],
 )
-def test_a_part_that_fails_and_may_not_be_reached_is_a_warning(expression: str) -> None:
+def test_a_failing_part_that_may_not_be_reached_is_a_warning(expression: str) -> None:
     (finding,) = of_value(expression)
     assert finding.startswith("Warning spec.steps[1].set.v: a part of `")
 
@@ -116,8 +116,8 @@ def test_parts_that_have_values_are_not_reported(expression: str) -> None:
         ),
     ],
 )
-def test_a_literal_that_a_step_cannot_take_is_an_error(step: dict[str, Any], want: str) -> None:
-    (finding,) = told(steps=[STEPS["steps"][0], {"name": "s", **step}])
+def test_an_invalid_literal_of_a_step_is_an_error(step: dict[str, Any], want: str) -> None:
+    (finding,) = findings_of(steps=[STEPS["steps"][0], {"name": "s", **step}])
     assert finding.startswith("Error spec.steps[1].")
     assert want in finding
 
@@ -140,7 +140,7 @@ def test_a_literal_that_a_step_cannot_take_is_an_error(step: dict[str, Any], wan
     ],
 )
 def test_a_valid_literal_is_not_reported(step: dict[str, Any]) -> None:
-    assert told(steps=[STEPS["steps"][0], {"name": "s", **step}]) == []
+    assert findings_of(steps=[STEPS["steps"][0], {"name": "s", **step}]) == []
 
 
 TEMPLATE = {"name": "work", "startToCloseTimeout": "1m"}
@@ -178,9 +178,40 @@ TEMPLATE = {"name": "work", "startToCloseTimeout": "1m"}
     ],
 )
 def test_reserved_names_in_a_pod_are_rejected(activity: dict[str, Any], want: str) -> None:
-    (finding,) = told(activities=[{**TEMPLATE, **activity}])
+    (finding,) = findings_of(activities=[{**TEMPLATE, **activity}])
     assert finding.startswith("Error spec.activities[0].")
     assert want in finding
+
+
+@pytest.mark.parametrize(
+    ("containers", "want"),
+    [
+        (
+            [{"image": "i", "command": ["a"], "needs": ["b"]}],
+            "containers[0].needs[0]: `b` is not a container of the pod",
+        ),
+        (
+            [{"image": "i", "command": ["a"], "needs": ["b"]}, {"name": "b", "image": "i"}],
+            "containers[1].command: must be set",
+        ),
+        (
+            [
+                {"image": "i", "command": ["a"], "needs": ["b"]},
+                {"name": "b", "image": "i", "command": ["b"], "needs": ["activity"]},
+            ],
+            "containers[0].needs: the containers need each other: `activity` → `b` → `activity`",
+        ),
+    ],
+)
+def test_containers_without_a_valid_order_are_rejected(containers: list[dict[str, Any]], want: str) -> None:
+    (finding,) = findings_of(activities=[{**TEMPLATE, "podTemplate": {"spec": {"containers": containers}}}])
+    assert finding.startswith(f"Error spec.activities[0].podTemplate.spec.{want}")
+
+
+def test_an_init_container_has_no_needs() -> None:
+    spec = {"containers": [{"image": "i"}], "initContainers": [{"name": "first", "image": "i", "needs": []}]}
+    (finding,) = findings_of(activities=[{**TEMPLATE, "podTemplate": {"spec": spec}}])
+    assert "initContainers[0].needs: must not be used" in finding
 
 
 @pytest.mark.parametrize(
@@ -191,8 +222,8 @@ def test_reserved_names_in_a_pod_are_rejected(activity: dict[str, Any], want: st
         {"podTemplate": {"spec": {"containers": [{"image": "i"}], "volumes": [{"name": "perdure-sidecar"}]}}},
     ],
 )
-def test_names_of_the_sidecar_are_free_without_one(activity: dict[str, Any]) -> None:
-    assert told(activities=[{**TEMPLATE, **activity}]) == []
+def test_names_of_the_sidecar_are_allowed_without_one(activity: dict[str, Any]) -> None:
+    assert findings_of(activities=[{**TEMPLATE, **activity}]) == []
 
 
 @pytest.mark.parametrize(
@@ -231,10 +262,10 @@ def test_search_attributes_become_labels_and_annotations(attributes: dict[str, A
         ),
     ],
 )
-def test_timeouts_that_expressions_give(step: dict[str, Any], path: str) -> None:
+def test_computed_timeouts_are_checked(step: dict[str, Any], path: str) -> None:
     def of(expression: str) -> list[str]:
         given = json.loads(json.dumps({"name": "s", **step}).replace("%", expression))
-        return told(SCHEMA, steps=[given])
+        return findings_of(SCHEMA, steps=[given])
 
     where = f"spec.steps[0].{path}: "
     assert of("${input.guest}") == of("${duration('1h')}") == []
@@ -248,7 +279,7 @@ def test_timeouts_that_expressions_give(step: dict[str, Any], path: str) -> None
     assert zero == ([f"Error {where}must be longer than `0s`"] if path.endswith("Timeout") else [])
 
 
-def test_the_outcome_of_a_run_is_known_by_its_names() -> None:
+def test_outcomes_of_a_run_are_checked_by_name() -> None:
     assert of_value("${run.status} ${run.failure == null ? '' : run.failure.type}") == []
     (finding,) = of_value("${run.outcome}")
     assert "there is no field `outcome` in `run`" in finding

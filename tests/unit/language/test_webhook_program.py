@@ -29,14 +29,14 @@ def test_a_run_gets_the_values_of_its_expressions() -> None:
     }
 
 
-def test_the_name_follows_from_the_id_alone() -> None:
+def test_the_name_depends_only_on_the_id() -> None:
     names = [created({}, body, number=number)["metadata"]["name"] for body, number in ((1, "1"), (2, "1"), (1, "2"))]
     assert names[0] == names[1] != names[2]
     annotations = created({"deliveryId": "${body.id}"}, {"id": 3})["metadata"]["annotations"]
     assert annotations["perdure.dev/delivery-id"] == "3"
 
 
-def test_a_signal_is_an_operation() -> None:
+def test_a_signal_becomes_an_operation() -> None:
     signal = {"name": "paid-${body.n}", "input": "${body}"}
     made = created({"start": None, "signal": signal, "workflowId": "order"}, {"n": 1})
     assert (made["kind"], made["spec"]) == (
@@ -56,7 +56,7 @@ def test_expressions_do_not_see_credentials() -> None:
     assert run["spec"]["input"] == {"x-event": "push"}
 
 
-def test_nothing_in_a_body_is_evaluated() -> None:
+def test_expressions_in_a_body_are_not_evaluated() -> None:
     run = created({"start": {"workflow": {"name": "build"}, "input": "${body}"}}, {"text": "${headers}"})
     assert run["spec"]["input"] == {"text": "${headers}"}
 
@@ -74,7 +74,7 @@ def test_a_request_is_ignored_if_when_is_false() -> None:
         ({"when": "${body.go}"}, {"go": "yes"}, "a condition must give true or false"),
     ],
 )
-def test_a_request_that_has_no_value_is_unusable(spec: dict[str, Any], body: Any, part: str) -> None:
+def test_a_request_for_which_an_expression_fails_is_rejected(spec: dict[str, Any], body: Any, part: str) -> None:
     with pytest.raises(UnusableRequestError) as caught:
         created(spec, body)
     assert part in str(caught.value)

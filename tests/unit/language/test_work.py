@@ -1,4 +1,4 @@
-"""Expressions in HTTP requests and in actions on Kubernetes objects, and what is wrong with those."""
+"""Expressions in HTTP requests and in actions on Kubernetes objects, and errors in them."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def resolve(definition: dict[str, Any], given: Any) -> Activity:
     return containers.resolve(Activity.parse(definition), input=given, run=RUN, attempt=2)
 
 
-def told(definition: dict[str, Any]) -> list[str]:
+def findings_of(definition: dict[str, Any]) -> list[str]:
     steps = [{"name": "s", "activity": {"name": "a"}}]
     found = check(WorkflowSpec.parse({"activities": [definition], "steps": steps})).findings
     return [f"{finding.severity.value} {finding}" for finding in found]
@@ -76,16 +76,19 @@ def test_an_expression_without_a_value_fails_the_activity() -> None:
 
 def test_a_valid_definition_is_not_reported() -> None:
     assert (
-        told(
+        findings_of(
             http(method="POST", body="${input}", successCondition="${response.body.done}", output="${response.status}")
         )
         == []
     )
-    assert told(http(url="${input.url}")) == []
+    assert findings_of(http(url="${input.url}")) == []
     condition = "${object.status.succeeded > 0}"
-    assert told(resource(successCondition=condition, failureCondition=condition, output="${object.metadata.uid}")) == []
-    assert told(resource(manifest={**JOB, "metadata": {"generateName": "a-"}})) == []
-    assert told(resource(action="Patch", patch={"spec": {}})) == []
+    assert (
+        findings_of(resource(successCondition=condition, failureCondition=condition, output="${object.metadata.uid}"))
+        == []
+    )
+    assert findings_of(resource(manifest={**JOB, "metadata": {"generateName": "a-"}})) == []
+    assert findings_of(resource(action="Patch", patch={"spec": {}})) == []
 
 
 @pytest.mark.parametrize(
@@ -114,8 +117,8 @@ def test_a_valid_definition_is_not_reported() -> None:
         ),
     ],
 )
-def test_a_mistake_is_an_error_before_the_run(definition: dict[str, Any], message: str) -> None:
-    (finding,) = told(definition)
+def test_an_invalid_definition_is_an_error_before_the_run(definition: dict[str, Any], message: str) -> None:
+    (finding,) = findings_of(definition)
     assert finding.startswith("Error spec.activities[0].")
     assert message in finding
 
@@ -130,6 +133,6 @@ def test_a_mistake_is_an_error_before_the_run(definition: dict[str, Any], messag
         ({"nodeName": "${nope}"}, "podSpecPatch.nodeName: `nope`: unknown name `nope`"),
     ],
 )
-def test_a_mistake_in_a_patch_is_an_error(patch: dict[str, Any], place: str) -> None:
-    (finding,) = told(http() | {"podSpecPatch": patch})
+def test_an_invalid_patch_is_an_error(patch: dict[str, Any], place: str) -> None:
+    (finding,) = findings_of(http() | {"podSpecPatch": patch})
     assert finding.startswith(f"Error spec.activities[0].{place}")

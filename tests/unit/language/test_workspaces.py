@@ -1,4 +1,4 @@
-"""What is found in the workspaces of a definition before anything runs."""
+"""Findings about the workspaces of a definition before it runs."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "
 _TAKEN = "Perdure reserves {} in the activity's pod; choose another one"
 
 
-def told(*mounts: dict[str, Any], **activity: Any) -> list[str]:
+def findings_of(*mounts: dict[str, Any], **activity: Any) -> list[str]:
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}, **activity}
     spec = {
         "workspaces": [{"name": "files", "emptyDir": {}}],
@@ -25,7 +25,7 @@ def told(*mounts: dict[str, Any], **activity: Any) -> list[str]:
 
 
 def test_valid_workspaces_are_accepted() -> None:
-    assert told({"name": "files"}, {"name": "files", "mountPath": "/parts", "subPath": "${input.part}/in"}) == []
+    assert findings_of({"name": "files"}, {"name": "files", "mountPath": "/parts", "subPath": "${input.part}/in"}) == []
 
 
 @pytest.mark.parametrize(
@@ -57,18 +57,18 @@ def test_valid_workspaces_are_accepted() -> None:
     ],
     ids=["unknown", "unused", "twice", "reserved", "outside", "expression"],
 )
-def test_what_is_wrong_is_found(mounts: list[dict[str, Any]], want: list[str]) -> None:
-    found = told(*mounts)
+def test_invalid_workspaces_are_reported(mounts: list[dict[str, Any]], want: list[str]) -> None:
+    found = findings_of(*mounts)
     assert len(found) == len(want), found
     assert all(each.startswith(part) for each, part in zip(found, want, strict=True)), found
 
 
-def test_volumes_and_mounts_of_a_template_do_not_take_the_names_of_workspaces() -> None:
+def test_volumes_of_a_template_must_not_have_names_of_workspaces() -> None:
     spec = {
         "volumes": [{"name": "workspace-files", "emptyDir": {}}],
         "containers": [{"name": "a", "image": "i", "volumeMounts": [{"name": "x", "mountPath": "/workspaces/files"}]}],
     }
-    found = told({"name": "files"}, container=None, podTemplate={"spec": spec})
+    found = findings_of({"name": "files"}, container=None, podTemplate={"spec": spec})
     assert [each.partition(": ") for each in found] == [
         (
             "Error spec.activities[0].podTemplate.spec.volumes[0].name",
@@ -83,13 +83,13 @@ def test_volumes_and_mounts_of_a_template_do_not_take_the_names_of_workspaces() 
     ]
 
 
-def test_what_is_wrong_with_artifacts_is_found() -> None:
+def test_invalid_artifacts_are_reported() -> None:
     inputs = [
         {"name": "a", "path": "/workspaces/files/", "raw": {"data": "${input.text}"}},
         {"name": "b", "path": "/b", "http": {"url": "s3://bucket/file"}},
         {"name": "c", "path": "/c", "http": {"url": "${input.url}", "sha256": "${nobody}"}},
     ]
-    found = told({"name": "files"}, artifacts={"inputs": inputs})
+    found = findings_of({"name": "files"}, artifacts={"inputs": inputs})
     assert [each.partition("; the available names")[0].removeprefix("Error spec.activities[0].") for each in found] == [
         "artifacts.inputs[0].path: another workspace or artifact is already mounted at `/workspaces/files`",
         "artifacts.inputs[1].http.url: must begin with `http://` or `https://`",

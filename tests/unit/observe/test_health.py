@@ -1,4 +1,4 @@
-"""The endpoints that the kubelet and Prometheus ask."""
+"""The endpoints for the kubelet and Prometheus."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -31,7 +31,7 @@ def well() -> None:
     ],
     ids=["all is well", "not ready", "not alive"],
 )
-async def test_a_probe_is_told_what_is_wrong(
+async def test_a_failed_probe_reports_the_problem(
     live: str | None, ready: str | None, want: dict[str, tuple[int, str]]
 ) -> None:
     async with served(live=lambda: live, ready=lambda: ready) as port:
@@ -39,7 +39,7 @@ async def test_a_probe_is_told_what_is_wrong(
     assert got == want
 
 
-async def test_a_probe_is_told_how_it_is_now() -> None:
+async def test_a_probe_reports_the_current_state() -> None:
     trouble: list[str] = []
     async with served(live=well, ready=lambda: trouble[0] if trouble else None) as port:
         assert (await ask(port, "/readyz"))[0] == 200
@@ -47,7 +47,7 @@ async def test_a_probe_is_told_how_it_is_now() -> None:
         assert (await ask(port, "/readyz"))[:2] == (503, "the watches have stopped")
 
 
-async def test_a_check_that_breaks_is_no_good_news() -> None:
+async def test_a_check_that_raises_fails_the_probe() -> None:
     def broken() -> str | None:
         raise RuntimeError("no idea")
 
@@ -56,7 +56,7 @@ async def test_a_check_that_breaks_is_no_good_news() -> None:
         assert (await ask(port, "/readyz"))[0] == 200
 
 
-async def test_metrics_are_what_prometheus_reads() -> None:
+async def test_metrics_have_the_prometheus_format() -> None:
     metrics.COMMITS.inc()
     metrics.RUNS.labels(namespace="metrics", outcome="Completed").inc()
     async with served(live=well, ready=well) as port:
@@ -69,7 +69,7 @@ async def test_metrics_are_what_prometheus_reads() -> None:
     assert found["perdure_workflow_runs_total"].labels == {"namespace": "metrics", "outcome": "Completed"}
 
 
-async def test_every_metric_is_named_and_described_as_ours() -> None:
+async def test_every_metric_has_the_prefix_and_a_description() -> None:
     families = [f for f in metrics.REGISTRY.collect() if not f.name.endswith("_created")]
     families = [f for f in families if not f.name.startswith("process_")]  # those of any process
     assert {
@@ -84,7 +84,7 @@ async def test_every_metric_is_named_and_described_as_ours() -> None:
         assert family.documentation.endswith(".")
 
 
-async def test_other_paths_are_not_there_and_after_the_block_nothing_is() -> None:
+async def test_other_paths_are_not_found_and_the_server_ends_with_its_block() -> None:
     async with served(live=well, ready=well) as port:
         assert (await ask(port, "/"))[0] == 404
     with pytest.raises(aiohttp.ClientConnectionError):

@@ -1,4 +1,4 @@
-"""How loud what others log is here."""
+"""Levels of log messages of libraries."""
 
 import logging
 
@@ -15,7 +15,7 @@ from perdure.observe.json_logs import RetryFilter
         ("perdure.manager", "will retry", "ERROR"),
     ],
 )
-def test_what_kopf_tries_again_is_a_warning(name: str, message: str, level: str) -> None:
+def test_errors_that_kopf_retries_are_warnings(name: str, message: str, level: str) -> None:
     record = logging.LogRecord(name, logging.ERROR, "", 0, message, None, None)
     assert RetryFilter().filter(record)
     assert record.levelname == level

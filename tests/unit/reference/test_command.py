@@ -8,9 +8,7 @@ from manuals import REPOSITORY
 from reference.command import FOLDER, generated_pages, main
 
 
-def test_the_command_writes_and_removes_what_the_check_finds_stale(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_updates_and_removes_stale_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["--root", str(tmp_path)]
     assert main([*run, "--check"]) == 1
     assert f"{FOLDER}/metrics.md is stale: run `make generate`" in capsys.readouterr().err
@@ -25,11 +23,11 @@ def test_the_command_writes_and_removes_what_the_check_finds_stale(
     assert not (folder / "cli" / "gone.md").exists()
 
 
-def test_the_checkout_is_up_to_date() -> None:
+def test_generated_pages_are_current() -> None:
     assert main(["--root", str(REPOSITORY), "--check"]) == 0
 
 
-def test_no_page_says_none_or_has_an_empty_meaning() -> None:
+def test_no_page_contains_none_or_an_empty_meaning() -> None:
     rows = [line for text in generated_pages().values() for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) > 500
     words = [row for row in rows if not row.startswith("| `archive` |")]  # a value of this field is `None`

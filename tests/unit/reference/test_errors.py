@@ -22,5 +22,5 @@ def types() -> Iterator[str]:
                     yield from (str(each.value) for each in given if isinstance(each, ast.Constant))
 
 
-def test_every_type_in_the_code_is_in_the_reference_and_no_other() -> None:
+def test_the_reference_lists_exactly_the_types_in_the_code() -> None:
     assert OF_THE_OPERATOR.keys() == set(types()) | {EXPRESSION_ERROR}

@@ -55,11 +55,11 @@ def waits() -> set[EventReason]:
 
 
 def closed() -> set[EventReason]:
-    """Events say how a run has closed."""
+    """The reasons of Events for closed runs."""
     return {EventReason(status) for status in RunStatus if status is not RunStatus.RUNNING}
 
 
-def test_the_operator_writes_every_member_and_the_reference_has_it() -> None:
+def test_every_reason_is_used_and_documented() -> None:
     found = [member for source in sources() for member in written(source)]
     of = {enum: {member for member in found if isinstance(member, enum)} for enum in ENUMS.values()}
     conditions = [rows for kind in CONDITIONS.values() for rows in kind.values()]
@@ -69,8 +69,8 @@ def test_the_operator_writes_every_member_and_the_reference_has_it() -> None:
     assert events == of[EventReason] | waits() | closed() == set(EventReason)
 
 
-def test_no_reason_is_written_as_a_bare_word() -> None:
-    """`TaskNotFound` is for workers: Operations ask for no workflow tasks."""
+def test_no_reason_is_a_string_literal() -> None:
+    """`TaskNotFound` is for workers: Operations do not poll for workflow tasks."""
     words = {
         argument.value.value
         for _, call in calls()
@@ -104,13 +104,13 @@ def test_the_type_of_an_event_is_the_one_in_the_code() -> None:
     in_code: dict[EventReason, set[str]] = defaultdict(set)
     for reason, type_ in types_in_code():
         in_code[reason].add(type_)
-    told: dict[EventReason, set[str]] = defaultdict(set)
+    reported: dict[EventReason, set[str]] = defaultdict(set)
     for rows in EVENTS.values():
         for reason, types in rows.items():
-            told[reason].update(types.split(" or "))
+            reported[reason].update(types.split(" or "))
     assert len(in_code) > 25
-    assert {reason: told[reason] for reason in in_code} == in_code
-    assert {frozenset(told[reason]) for reason in waits()} == {frozenset({"Warning"})}
+    assert {reason: reported[reason] for reason in in_code} == in_code
+    assert {frozenset(reported[reason]) for reason in waits()} == {frozenset({"Warning"})}
 
 
 def test_every_kind_with_conditions_is_in_the_reference() -> None:
@@ -120,7 +120,7 @@ def test_every_kind_with_conditions_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("kind", CONDITIONS)
-def test_a_meaning_is_for_its_kind(kind: str) -> None:
+def test_each_kind_has_its_own_meaning_of_a_reason(kind: str) -> None:
     texts = [text for name, text in pages().items() if name.endswith(f"-{kind.lower()}.md")]
     assert len(texts) == 2
     for text in texts:

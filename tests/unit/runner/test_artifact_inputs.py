@@ -28,7 +28,7 @@ def prepare(artifact: dict[str, Any], folder: Path) -> None:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[_Answer], str]]:
-    """Serves HTTP on loopback; gives the URL."""
+    """Serve HTTP on loopback, and yield the URL."""
     servers: list[ThreadingHTTPServer] = []
 
     def start(answer: _Answer) -> str:
@@ -80,7 +80,7 @@ def test_a_text_becomes_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "config").read_text(encoding="utf-8") == "größe: 1\n"
 
 
-def test_a_file_is_downloaded_and_its_hash_compared(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
+def test_a_file_is_downloaded_and_verified_with_its_hash(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
     url, digest = serve(content(b"abc")), hashlib.sha256(b"abc").hexdigest()
     prepare({"name": "data", "url": url, "sha256": digest.upper()}, tmp_path)
     assert (tmp_path / "data").read_bytes() == b"abc"
@@ -123,7 +123,7 @@ def test_an_archive_becomes_a_folder(serve: Callable[[_Answer], str], tmp_path: 
         "pipe",
     ],
 )
-def test_an_archive_reaches_nothing_outside_of_its_folder(
+def test_an_archive_cannot_write_outside_of_its_folder(
     serve: Callable[[_Answer], str], tmp_path: Path, hostile: tarfile.TarInfo
 ) -> None:
     folder = tmp_path / "volume"
@@ -144,7 +144,7 @@ def test_a_link_cannot_be_followed_by_a_later_file(serve: Callable[[_Answer], st
     assert not (tmp_path / "escaped").exists()
 
 
-def test_nothing_is_written_through_a_link(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
+def test_links_are_not_followed_when_writing(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     through = (member("here", tarfile.SYMTYPE, "."), member("here/up", tarfile.SYMTYPE, ".."), member("up/escaped"))
     below_a_file = (member("link", tarfile.SYMTYPE, "first"), member("first"), member("link/escaped"))
@@ -186,19 +186,19 @@ def test_a_download_that_fails_leaves_no_artifact(
     assert not (tmp_path / "data").exists()
 
 
-def test_an_archive_that_is_cut_off_fails(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
+def test_a_truncated_archive_is_an_error(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
     whole = archive(member("first"), member("second"), mode="w:gz")
     with pytest.raises(ArtifactError):
         prepare({"name": "code", "url": serve(content(whole[:-20])), "archive": "Tar"}, tmp_path)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "/etc/passwd", "http://127.0.0.1:1/"])
-def test_only_http_is_spoken(tmp_path: Path, url: str) -> None:
+def test_only_http_urls_are_accepted(tmp_path: Path, url: str) -> None:
     with pytest.raises(ArtifactError, match=r"must begin with|refused"):
         prepare({"name": "data", "url": url}, tmp_path)
 
 
-def test_the_program_says_what_it_could_not_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_reports_the_artifact_that_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = [{"name": "a", "data": "1"}, {"name": "b", "url": "file:///x"}]
     environ = {"PERDURE_ARTIFACTS": json.dumps(wanted), "PERDURE_ARTIFACTS_FOLDER": str(tmp_path)}
     assert main(environ) == 1
@@ -206,7 +206,7 @@ def test_the_program_says_what_it_could_not_prepare(tmp_path: Path, capsys: pyte
     assert main({**environ, "PERDURE_ARTIFACTS": json.dumps(wanted[:1])}) == 0
 
 
-def test_a_large_file_takes_little_memory(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
+def test_downloading_a_large_file_takes_little_memory(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.send_header("Content-Length", str(_BIG))

@@ -18,7 +18,7 @@ from perdure.runner.expressions import Later
 
 
 class Shop:
-    """A server that answers as it is told, and keeps what it was asked."""
+    """A server that answers as a test defines, and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[web.StreamResponse | Exception] = []
@@ -76,14 +76,14 @@ async def test_the_request_is_sent_as_defined(shop: Shop, later: Later) -> None:
     assert headers["Idempotency-Key"] == "uid-1/step"
 
 
-async def test_a_text_is_sent_as_it_is(shop: Shop, later: Later) -> None:
+async def test_a_text_body_is_sent_unchanged(shop: Shop, later: Later) -> None:
     await send(shop, later, method="PUT", body="a,b", headers=[{"name": "Content-Type", "value": "text/csv"}])
     ((_, _, headers, body),) = shop.asked
     assert (body, headers["Content-Type"]) == ("a,b", "text/csv")
     assert "Idempotency-Key" not in headers
 
 
-async def test_the_output_and_the_conditions_see_the_response_and_the_input(shop: Shop, later: Later) -> None:
+async def test_output_and_conditions_can_use_response_and_input(shop: Shop, later: Later) -> None:
     shop.answers = [web.json_response({"id": 7, "state": "new"}, status=404, headers={"ETag": "x"})]
     result = await send(
         shop,
@@ -97,13 +97,13 @@ async def test_the_output_and_the_conditions_see_the_response_and_the_input(shop
 @pytest.mark.parametrize(
     ("text", "body"), [("", None), ("plain", "plain"), ("[1, 2]", [1, 2]), ("3", 3), ('{"broken', '{"broken')]
 )
-async def test_a_body_is_json_if_it_can_be_read_as_such(shop: Shop, later: Later, text: str, body: Any) -> None:
+async def test_a_body_is_parsed_as_json_if_possible(shop: Shop, later: Later, text: str, body: Any) -> None:
     shop.answers = [web.Response(text=text)]
     assert (await send(shop, later))["body"] == body
 
 
 @pytest.mark.parametrize(("status", "retried"), [(503, True), (429, True), (500, True), (404, False), (400, False)])
-async def test_the_status_decides_whether_it_is_retried(
+async def test_the_status_code_determines_if_a_request_is_retried(
     shop: Shop, later: Later, status: int, *, retried: bool
 ) -> None:
     shop.answers = [web.Response(status=status, text="no luck")]
@@ -113,20 +113,20 @@ async def test_the_status_decides_whether_it_is_retried(
     assert error.message.endswith(": no luck")
 
 
-async def test_other_statuses_can_be_retried(shop: Shop, later: Later) -> None:
+async def test_retried_status_codes_are_configurable(shop: Shop, later: Later) -> None:
     shop.answers = [web.Response(status=404), web.Response(status=503)]
     assert not (await failure(shop, later, retryStatuses=[404])).non_retryable
     assert (await failure(shop, later, retryStatuses=[404])).non_retryable
 
 
-async def test_a_condition_that_is_false_or_has_no_value_fails_the_attempt(shop: Shop, later: Later) -> None:
+async def test_a_false_or_failing_condition_fails_the_attempt(shop: Shop, later: Later) -> None:
     for condition in ("${response.body.ok == false}", "${response.body.nope}"):
         error = await failure(shop, later, successCondition=condition)
         assert (error.type, error.non_retryable) == ("ConditionFailed", False)
         assert "200 OK, and `successCondition` is false" in error.message
 
 
-async def test_the_next_attempt_waits_as_the_server_asks(shop: Shop, later: Later) -> None:
+async def test_retry_after_sets_the_next_retry_delay(shop: Shop, later: Later) -> None:
     shop.answers = [web.Response(status=503, headers={"Retry-After": "17"})]
     assert (await failure(shop, later)).next_retry_delay == 17.0
 
@@ -144,11 +144,11 @@ async def test_the_next_attempt_waits_as_the_server_asks(shop: Shop, later: Late
         ("-1", None),
     ],
 )
-def test_retry_after_is_a_number_or_a_date(text: str, seconds: float | None) -> None:
+def test_retry_after_can_be_a_number_or_a_date(text: str, seconds: float | None) -> None:
     assert http.retry_after(text, datetime(2026, 10, 21, 7, 28, tzinfo=UTC)) == seconds
 
 
-async def test_a_server_that_does_not_answer_in_time_is_asked_again(shop: Shop, later: Later) -> None:
+async def test_a_timeout_is_retried(shop: Shop, later: Later) -> None:
     async def never(_: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -161,25 +161,25 @@ async def test_a_server_that_does_not_answer_in_time_is_asked_again(shop: Shop, 
     assert error.message.endswith("no response within 50ms")
 
 
-async def test_a_server_that_cannot_be_reached_is_asked_again(shop: Shop, later: Later) -> None:
+async def test_an_unreachable_server_is_retried(shop: Shop, later: Later) -> None:
     error = await failure(shop, later, url="http://127.0.0.1:1/path?token=x")
     assert (error.type, error.non_retryable) == ("RequestFailed", False)
     assert error.message.startswith("GET http://127.0.0.1:1/path: ")
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://x/y", "nothing"])
-async def test_a_url_that_is_none_is_not_retried(shop: Shop, later: Later, url: str) -> None:
+async def test_an_invalid_url_is_not_retried(shop: Shop, later: Later, url: str) -> None:
     error = await failure(shop, later, url=url)
     assert (error.type, error.non_retryable) == ("InvalidUrl", True)
 
 
-async def test_a_response_that_is_too_large_is_not_kept(shop: Shop, later: Later) -> None:
+async def test_a_too_large_response_is_an_error(shop: Shop, later: Later) -> None:
     shop.answers = [web.Response(body=b"x" * (http.MAX_BODY + 1))]
     error = await failure(shop, later)
     assert (error.type, error.non_retryable) == ("ResponseTooLarge", True)
 
 
-async def test_secrets_do_not_follow_a_redirect_to_another_server(shop: Shop, later: Later) -> None:
+async def test_secret_headers_are_not_sent_to_another_server_after_a_redirect(shop: Shop, later: Later) -> None:
     other = Shop()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", other.handle)
@@ -191,7 +191,7 @@ async def test_secrets_do_not_follow_a_redirect_to_another_server(shop: Shop, la
     assert "s3cret" not in str(other.asked)
 
 
-async def test_the_servers_certificate_is_verified_with_the_given_ones(shop: Shop, later: Later) -> None:
+async def test_the_server_certificate_is_verified_with_the_given_ca(shop: Shop, later: Later) -> None:
     ca, other = trustme.CA(), trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)

@@ -58,7 +58,7 @@ def test_the_result_is_the_termination_message(server: str, tmp_path: Path) -> N
     assert perform(tmp_path, f"{server}/ok") == (0, "/ok 7")
 
 
-def test_a_failure_says_when_to_try_again(server: str, tmp_path: Path) -> None:
+def test_a_failure_contains_the_retry_delay(server: str, tmp_path: Path) -> None:
     code, message = perform(tmp_path, f"{server}/busy")
     assert code == 1
     wanted = {

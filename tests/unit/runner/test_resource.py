@@ -147,7 +147,7 @@ async def test_a_repeated_attempt_finds_what_an_earlier_one_has_created(objects:
     assert len(objects[0].stored) == 1
 
 
-async def test_an_object_of_someone_else_is_not_taken_over(objects: Kept, later: Later) -> None:
+async def test_an_existing_object_of_another_owner_is_not_adopted(objects: Kept, later: Later) -> None:
     objects[0].stored[PATH] = {**JOB}
     error = await failure(objects, later, "Create")
     assert (error.type, error.non_retryable) == ("AlreadyExists", True)
@@ -185,7 +185,7 @@ async def test_an_object_is_applied(objects: Kept, later: Later) -> None:
     assert objects[0].asked[-1] == ("PATCH", PATH, "application/apply-patch+yaml")
 
 
-async def test_a_deletion_waits_until_the_object_is_gone(objects: Kept, later: Later) -> None:
+async def test_a_deletion_waits_until_the_object_does_not_exist(objects: Kept, later: Later) -> None:
     objects[0].stored[PATH] = {**JOB}
     reads = 0
 
@@ -200,7 +200,7 @@ async def test_a_deletion_waits_until_the_object_is_gone(objects: Kept, later: L
     assert reads == 3
 
 
-async def test_an_object_that_does_not_exist_yet_is_awaited_with_a_condition(objects: Kept, later: Later) -> None:
+async def test_get_with_a_condition_waits_for_a_missing_object(objects: Kept, later: Later) -> None:
     error = await failure(objects, later, "Get")
     assert (error.type, error.non_retryable) == ("NotFound", True)
     reads = 0
@@ -216,7 +216,7 @@ async def test_an_object_that_does_not_exist_yet_is_awaited_with_a_condition(obj
     assert (result, reads) == ("Job", 3)
 
 
-async def test_a_kind_without_namespaces_has_none(objects: Kept, later: Later) -> None:
+async def test_a_cluster_scoped_kind_has_no_namespace_in_its_path(objects: Kept, later: Later) -> None:
     await perform(objects, later, "Create", {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}})
     assert list(objects[0].stored) == ["/api/v1/things/a"]
 
@@ -227,7 +227,7 @@ async def test_an_unknown_kind_is_a_failure(objects: Kept, later: Later) -> None
 
 
 @pytest.mark.parametrize(("status", "retried"), [(403, False), (422, False), (429, True), (500, True), (409, True)])
-async def test_the_refusal_decides_whether_it_is_retried(
+async def test_the_error_of_the_api_server_determines_if_it_is_retried(
     objects: Kept, later: Later, status: int, *, retried: bool
 ) -> None:
     objects[0].refusals = [status]

@@ -58,7 +58,7 @@ def disruption(reason: str, *, at: str = FINISHED, status: str = "True") -> dict
 
 
 class Builders:
-    """What the tests of this folder make things with."""
+    """Builders of test data for this folder."""
 
     run = RUN
     attempt = ATTEMPT
@@ -117,5 +117,5 @@ def make() -> Builders:
 
 @pytest.fixture(scope="module")
 def maker() -> Builders:
-    """The same for property tests, which ask for a fixture that lives longer than one example."""
+    """The same for property tests, which require a fixture that lives longer than one example."""
     return Builders()

@@ -1,4 +1,4 @@
-"""What pods and Leases say about attempts."""
+"""Outcomes of attempts from pods and Leases."""
 
 import json
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ TOO_MUCH_MEMORY = (
 )
 
 
-def tell(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+def outcome_of(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | None = None, **kwargs: Any) -> Any:
     return outcome(
         kwargs.get("attempt", make.attempt),
         kwargs.get("definition", make.activity()),
@@ -29,9 +29,9 @@ def tell(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | None = N
     )
 
 
-def failure_of(told: Any) -> Failure:
-    assert isinstance(told, AttemptFailed), told
-    return told.failure
+def failure_of(reported: Any) -> Failure:
+    assert isinstance(reported, AttemptFailed), reported
+    return reported.failure
 
 
 def document(**error: Any) -> str:

@@ -1,4 +1,4 @@
-"""Which runs need the artifacts of another one, and what a pod says that has deleted some."""
+"""Runs that need the artifacts of another one, and reports of pods that deleted some."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -27,13 +27,13 @@ _NOW = datetime(2026, 1, 2, tzinfo=UTC)
         ({"key": f"shop/{_ONE}/report"}, set()),
     ],
 )
-def test_references_are_found_wherever_they_are(text: Any, found: set[str]) -> None:
+def test_references_are_found_at_any_depth(text: Any, found: set[str]) -> None:
     assert uploaders_in(json.dumps(text).encode(), "shop") == found
 
 
 def sets(make: Any, *run_ids: str) -> list[dict[str, Any]]:
     return [
-        build_set(make.run, "perdure-artifacts")
+        build_set(make.run, "perdure-artifacts", "perdure:x")
         | {"metadata": {"name": f"artifacts-{run_id}", "uid": run_id}, "spec": {"runId": run_id}}
         for run_id in run_ids
     ]
@@ -72,7 +72,7 @@ def ended(make: Any, message: str = "", phase: str = "Failed", **status: Any) ->
         ("", {"reason": "DeadlineExceeded", "containerStatuses": []}, set(), "DeadlineExceeded"),
     ],
 )
-def test_only_what_a_pod_reports_as_deleted_is(
+def test_only_folders_that_a_pod_reports_as_deleted_count(
     make: Any, message: str, status: dict[str, Any], deleted: set[str], error: str
 ) -> None:
     report = deletion_report(ended(make, message, **status), _NOW)

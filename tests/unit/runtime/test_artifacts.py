@@ -8,6 +8,7 @@ import pytest
 from perdure.api import labels
 from perdure.api.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
+from perdure.language.containers import resolve
 from perdure.runtime import InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod, outcome
 from perdure.runtime.artifacts import references, stop_seconds, with_artifacts
 
@@ -20,7 +21,7 @@ _HTTP = {
 }
 
 
-def test_an_init_container_prepares_what_the_activity_mounts(make: Any) -> None:
+def test_an_init_container_prepares_the_inputs_of_the_activity(make: Any) -> None:
     given = {
         "inputs": [_RAW, _HTTP, {**_HTTP, "name": "plain", "path": "/plain", "archive": "None"}],
         "sizeLimit": "2Gi",
@@ -50,18 +51,18 @@ def test_an_init_container_prepares_what_the_activity_mounts(make: Any) -> None:
     ]
 
 
-def test_an_activity_without_artifacts_stays_as_it_is(make: Any) -> None:
+def test_an_activity_without_artifacts_is_unchanged(make: Any) -> None:
     definition = make.activity()
     assert with_artifacts(definition, "i") is definition
 
 
-def test_texts_that_are_too_large_together_fail_the_activity(make: Any) -> None:
+def test_texts_with_a_too_large_total_size_fail_the_activity(make: Any) -> None:
     inputs = [{"name": f"a{i}", "path": f"/a{i}", "raw": {"data": "x" * 60_000}} for i in range(3)]
     with pytest.raises(PayloadTooLargeError, match=r"take 180\d\d\d bytes, but the limit is 120000"):
         with_artifacts(make.activity(artifacts={"inputs": inputs}), "i")
 
 
-def test_a_script_finds_its_artifacts(make: Any) -> None:
+def test_a_script_mounts_its_artifacts(make: Any) -> None:
     given = {"image": "i", "command": ["sh"], "source": "cat /etc/app.yaml"}
     work = {"name": "charge", "startToCloseTimeout": "5m", "script": given, "artifacts": {"inputs": [_RAW]}}
     settings = PodSettings()
@@ -90,7 +91,7 @@ def spec_of(make: Any, artifacts: Any, **fields: Any) -> dict[str, Any]:
 
 
 def wanted_of(make: Any, *references_: Any, **fields: Any) -> Any:
-    """What the init container prepares for a resolved `from`."""
+    """The artifacts that the init container prepares for a resolved `from`."""
     inputs = [{"name": "in", "path": "/in", "from": "${input}", **fields}]
     definition = make.activity(artifacts={"inputs": inputs})
     (given,) = references_
@@ -126,7 +127,7 @@ def test_a_text_or_a_url_can_be_passed_like_an_artifact(make: Any) -> None:
     assert "PERDURE_STORE_BUCKET" not in variables
 
 
-def test_an_optional_artifact_that_does_not_exist_is_left_out(make: Any) -> None:
+def test_a_missing_optional_artifact_is_omitted(make: Any) -> None:
     wanted, variables, mounts = wanted_of(make, None, optional=True)
     assert (wanted, mounts) == ([], [])
     assert "PERDURE_STORE_BUCKET" not in variables
@@ -143,12 +144,12 @@ def test_an_optional_artifact_that_does_not_exist_is_left_out(make: Any) -> None
         ({**_REPORT, "store": "other"}, "is in the artifact store `other`, and the activity uses `perdure-artifacts`"),
     ],
 )
-def test_what_is_no_artifact_fails_the_activity(make: Any, given: Any, said: str) -> None:
+def test_a_value_that_is_not_an_artifact_fails_the_activity(make: Any, given: Any, said: str) -> None:
     with pytest.raises(InvalidDefinitionError, match=said):
         wanted_of(make, given)
 
 
-def test_a_sidecar_shares_the_folder_of_the_outputs_and_alone_has_the_credentials(make: Any) -> None:
+def test_only_the_sidecar_has_the_credentials_of_the_store(make: Any) -> None:
     spec = spec_of(make, {**_OUTPUTS, "store": "team"})
     (sidecar,) = spec["initContainers"]
     (main,) = spec["containers"]
@@ -168,7 +169,16 @@ def test_a_sidecar_shares_the_folder_of_the_outputs_and_alone_has_the_credential
     assert spec["terminationGracePeriodSeconds"] == 600
 
 
-def test_outputs_in_a_volume_of_the_container_stay_there(make: Any) -> None:
+def test_an_output_can_have_a_copy_with_a_key(make: Any) -> None:
+    output = {"name": "report", "path": "/out/report", "key": "${input.day}/report"}
+    definition = resolve(make.activity(artifacts={"outputs": [output]}), input={"day": "$5"}, run={}, attempt=1)
+    spec = build_pod(make.run, make.attempt, with_artifacts(definition, "perdure:test"), PodSettings())["spec"]
+    (sidecar,) = spec["initContainers"]
+    (wanted,) = [each["value"] for each in sidecar["env"] if each["name"] == "PERDURE_OUTPUTS"]
+    assert json.loads(wanted) == [{"name": "report", "path": "/out/report", "key": "$$5/report"}]
+
+
+def test_outputs_in_a_volume_of_the_container_are_read_from_it(make: Any) -> None:
     mounts = [
         {"name": "data", "mountPath": "/data"},
         {"name": "deep", "mountPath": "/data/deep", "subPath": "x"},
@@ -195,7 +205,7 @@ def test_the_containers_of_perdure_run_as_the_user_of_the_activity(make: Any) ->
     assert [each["securityContext"]["runAsUser"] for each in spec["initContainers"]] == [1000, 1000]
 
 
-def test_a_pod_that_is_stopped_does_not_get_the_time_of_an_upload(make: Any) -> None:
+def test_a_stopped_pod_gets_no_time_for_an_upload(make: Any) -> None:
     assert stop_seconds({"spec": spec_of(make, _OUTPUTS)}) == 30
     assert stop_seconds({"spec": spec_of(make, {"inputs": [_RAW]})}) is None
     template = {"spec": {"terminationGracePeriodSeconds": 90, "containers": [{"name": "main", "image": "i"}]}}
@@ -208,13 +218,13 @@ def uploading(make: Any, *init: dict[str, Any], phase: str = "Running") -> Any:
     return outcome(make.attempt, definition, pod, now=make.now)
 
 
-def test_an_attempt_has_succeeded_when_its_artifacts_are_stored(make: Any) -> None:
+def test_an_attempt_completes_when_its_artifacts_are_stored(make: Any) -> None:
     assert uploading(make, make.running("perdure-outputs")) is None
     report = {"at": "shop/u/5-2", "files": {"report": [9, "ab", "Tar"]}}
-    told = uploading(make, make.terminated(0, name="perdure-outputs", message=json.dumps(report)))
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == 7
-    assert told.artifacts == {"report": {**_REPORT, "key": "shop/u/5-2/report.tar.gz"}}
+    reported = uploading(make, make.terminated(0, name="perdure-outputs", message=json.dumps(report)))
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == 7
+    assert reported.artifacts == {"report": {**_REPORT, "key": "shop/u/5-2/report.tar.gz"}}
 
 
 @pytest.mark.parametrize(
@@ -232,20 +242,20 @@ def test_an_attempt_has_succeeded_when_its_artifacts_are_stored(make: Any) -> No
 )
 def test_an_attempt_whose_artifacts_are_not_stored_fails(make: Any, end: Any, type_: str, said: str) -> None:
     init = () if end is None else (make.terminated(end["exit_code"], name="perdure-outputs", message=end["message"]),)
-    told = uploading(make, *init, phase="Succeeded")
-    assert isinstance(told, AttemptFailed)
-    assert told.failure.type == type_
-    assert said in told.failure.message
+    reported = uploading(make, *init, phase="Succeeded")
+    assert isinstance(reported, AttemptFailed)
+    assert reported.failure.type == type_
+    assert said in reported.failure.message
 
 
 def test_a_failed_attempt_does_not_wait_for_the_upload(make: Any) -> None:
     definition = make.activity(artifacts=_OUTPUTS)
     pod = make.pod(make.terminated(3), init=(make.running("perdure-outputs"),), definition=definition)
-    told = outcome(make.attempt, definition, pod, now=make.now)
-    assert isinstance(told, AttemptFailed)
-    assert told.failure.type == "ExitCode3"
+    reported = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(reported, AttemptFailed)
+    assert reported.failure.type == "ExitCode3"
 
 
 @pytest.mark.parametrize("report", [None, {}, {"at": "a", "files": [1]}, {"at": "a", "files": {"x": 1}}, "text", 5])
-def test_other_reports_name_no_artifacts(report: Any) -> None:
+def test_an_invalid_report_has_no_artifacts(report: Any) -> None:
     assert references("store", report) is None

@@ -1,4 +1,4 @@
-"""Blobs: references, and the objects that they stand for."""
+"""Blobs: references, and their objects."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def reference(content: bytes) -> Reference:
 
 
 @pytest.mark.parametrize("size", [1, PART, PART + 1, 2 * 1024 * 1024])
-def test_a_blob_is_put_together_again_from_its_parts(size: int) -> None:
+def test_a_blob_is_reassembled_from_its_parts(size: int) -> None:
     content = bytes(number % 253 for number in range(size))
     made = reference(content)
     first = blobs.first_part(made, "shop", OWNER)
@@ -37,13 +37,13 @@ def test_a_blob_is_put_together_again_from_its_parts(size: int) -> None:
     assert blobs.joined([{**first, "spec": {**first["spec"], "data": "%"}}, *parts[1:]], made["hash"]) is None
 
 
-def test_a_blob_for_a_run_to_come_has_no_owner_and_a_label() -> None:
+def test_a_blob_for_a_future_run_has_a_label_instead_of_an_owner() -> None:
     meta = blobs.first_part(reference(b"x"), "shop", None)["metadata"]
     assert "ownerReferences" not in meta
     assert meta["labels"] == {"perdure.dev/unclaimed": "true"}
 
 
-def test_references_are_found_in_json_and_not_in_its_texts() -> None:
+def test_references_are_found_in_json_but_not_inside_strings() -> None:
     value = refer(b"12345")
     name = value["payloads"].name
     text = msgspec.json.encode({"events": [{"input": value}]})
@@ -53,7 +53,7 @@ def test_references_are_found_in_json_and_not_in_its_texts() -> None:
     assert referred_to(msgspec.json.encode(msgspec.json.decode(text))) == {name: 5}
 
 
-def test_a_run_begins_with_what_its_spec_and_its_annotations_refer_to() -> None:
+def test_a_run_refers_to_blobs_in_its_spec_and_annotations() -> None:
     one, two = refer(b"1"), refer(b"22")
     annotations = {"perdure.dev/start-signal": msgspec.json.encode({"input": two}).decode()}
     run = {"metadata": {"name": "a", "annotations": annotations}, "spec": {"input": one}}
@@ -71,11 +71,11 @@ def test_a_run_begins_with_what_its_spec_and_its_annotations_refer_to() -> None:
         {"payloads": refer(b"1")["payloads"], "more": 1},
     ],
 )
-def test_other_values_are_no_references(value: Any) -> None:
+def test_other_values_are_not_references(value: Any) -> None:
     assert reference_in(value) is None
 
 
-def test_only_references_that_still_have_their_bytes_are_to_be_stored() -> None:
+def test_only_references_with_content_are_stored() -> None:
     one, two = refer(b"1"), refer(b"2")
     two["payloads"].content = None
     assert list(with_content([{"a": one}, (two,)])) == [one["payloads"]]

@@ -65,19 +65,19 @@ def test_a_result_is_found_until_it_is_too_old(
         ({"artifacts": {"outputs": [{"name": "report", "path": "/out/report"}]}}, "v1", False),
     ],
 )
-def test_a_result_belongs_to_a_key_and_to_the_work_of_an_activity(
+def test_a_result_is_found_by_key_and_definition_of_the_activity(
     make: Any, changes: dict[str, Any], key: str, *, is_found: bool
 ) -> None:
     assert CacheKey.of(make.activity(**changes), key).finds(stored(make), HOUR, make.now) is is_found
 
 
-def test_a_result_that_is_being_deleted_is_not_found(make: Any) -> None:
+def test_a_terminating_result_is_not_found(make: Any) -> None:
     leaving = stored(make)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-31T12:02:00Z"
     assert not CacheKey.of(make.activity(), "v1").finds(leaving, HOUR, make.now)
 
 
-def test_a_hash_collision_of_names_does_not_give_the_result_of_another_key(make: Any) -> None:
+def test_a_name_collision_does_not_return_the_result_of_another_key(make: Any) -> None:
     other = stored(make, key="v2")
     assert not CacheKey.of(make.activity(), "v1").finds(other, HOUR, make.now)
 

@@ -1,4 +1,4 @@
-"""What is written anew of a run, for another one that goes on for it, says what it said before."""
+"""Data passed from a run to its successor is equivalent."""
 
 import json
 from datetime import timedelta
@@ -32,7 +32,7 @@ from perdure.runtime.chains import (
 
 
 def written(policy: RetryPolicy) -> RetryPolicyChoice:
-    """As the API takes it; raises what it refuses it with."""
+    """Write a policy as the API accepts it, or raise its error."""
     return RetryPolicyChoice.parse(retry_policy_json(policy))
 
 
@@ -44,7 +44,7 @@ def written(policy: RetryPolicy) -> RetryPolicyChoice:
 @example("1.000000001")
 @example("100000")
 @example("10")
-def test_every_coefficient_survives_being_written_anew(text: str) -> None:
+def test_backoff_coefficients_survive_formatting(text: str) -> None:
     again = written(RetryPolicy(backoff_coefficient=float(text))).exponential
     assert again is not None
     assert float(again.backoff_coefficient) == float(text)
@@ -52,7 +52,7 @@ def test_every_coefficient_survives_being_written_anew(text: str) -> None:
 
 
 @given(st.floats(min_value=1, allow_nan=False, allow_infinity=True), st.timedeltas(min_value=timedelta(microseconds=1)))
-def test_whatever_a_client_of_temporal_asks_for_can_be_written(coefficient: float, length: timedelta) -> None:
+def test_any_retry_policy_of_a_temporal_client_can_be_stored(coefficient: float, length: timedelta) -> None:
     policy = RetryPolicy(backoff_coefficient=coefficient, initial_interval=length, maximum_interval=length)
     again = written(policy).exponential
     assert again is not None
@@ -61,7 +61,7 @@ def test_whatever_a_client_of_temporal_asks_for_can_be_written(coefficient: floa
     assert abs(again.initial_interval - min(length, LONGEST)) <= timedelta(milliseconds=1)
 
 
-def test_what_a_run_has_heeded_the_next_one_does_not_heed_again() -> None:
+def test_requests_processed_by_a_run_are_not_processed_by_its_successor() -> None:
     goes_on = Reacting((), WorkflowExecutionSignaled=[(cmd.ContinueAsNewWorkflowExecution(),)])
     before = Drive.by(goes_on, successor="next")
     asked = inp.SignalRequested(request_id="one", signal_name="go")
@@ -95,15 +95,13 @@ def continued_by(backoff: timedelta | None, lasts: timedelta) -> timedelta:
 
 
 @given(st.timedeltas(timedelta(0), 3 * SHORTEST_RUN), st.timedeltas(timedelta(0), 3 * SHORTEST_RUN))
-def test_runs_that_continue_as_new_begin_a_second_apart_however_long_they_have_waited(
-    backoff: timedelta, lasts: timedelta
-) -> None:
+def test_runs_that_continue_as_new_start_at_least_a_second_apart(backoff: timedelta, lasts: timedelta) -> None:
     waits = continued_by(backoff or None, lasts)
     assert timedelta(0) <= waits <= SHORTEST_RUN
     assert lasts + waits >= SHORTEST_RUN - timedelta(microseconds=1)
 
 
-def test_a_child_counts_its_ancestors_and_the_next_runs_of_its_chain_have_as_many() -> None:
+def test_a_child_records_its_depth_which_its_successors_keep() -> None:
     start = WorkflowStart(workflow_type="flow", workflow_id="flow")
     pending = PendingChild(
         initiated_event_id=5,
@@ -127,7 +125,7 @@ def test_a_child_counts_its_ancestors_and_the_next_runs_of_its_chain_have_as_man
     assert depth_of(successor_run(grandchild, drive.state, drive.history[-1])) == 2
 
 
-def test_a_child_of_an_older_operator_counts_as_the_first() -> None:
+def test_a_child_of_an_older_operator_has_depth_one() -> None:
     old = {"name": "flow", "workflowId": "flow", "runId": "u-1", "initiatedEventId": 5}
     run = {"metadata": {"annotations": {"perdure.dev/parent": json.dumps(old)}}}
     assert parent_of(run) is not None
@@ -145,7 +143,7 @@ CODE = {
 }
 
 
-def test_code_that_continues_as_new_hands_on_only_what_it_names() -> None:
+def test_continue_as_new_of_code_passes_on_only_given_fields() -> None:
     extras = StartExtras(
         memo={"note": "first"}, identity="me", user_metadata={"summary": "s"}, priority={"priorityKey": 1}
     )
@@ -172,7 +170,7 @@ def test_code_that_continues_as_new_hands_on_only_what_it_names() -> None:
     assert extras_of(after) == StartExtras(initiator="Workflow", priority={"priorityKey": 1})
 
 
-def test_a_child_inherits_the_fields_of_a_priority_that_it_does_not_set() -> None:
+def test_a_child_inherits_unset_fields_of_the_priority() -> None:
     own = StartExtras(priority={"fairnessKey": "other"})
     start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid", extras=own)
     pending = PendingChild(

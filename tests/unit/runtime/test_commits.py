@@ -1,4 +1,4 @@
-"""What an edit of a status leaves behind, and what is concluded from it."""
+"""Traces of edits in a status, and their detection."""
 
 import copy
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ UID = "0b7d1b5e-0000-4000-8000-000000000001"
 
 
 def status(events: int = 3, **fields: Any) -> Json:
-    """The status of a run after so many events, before it is committed."""
+    """The status of a run after a number of events, before it is committed."""
     history = {"events": [{"eventId": n} for n in range(1, events + 1)], "nextEventId": events + 1}
     return {"phase": "Running", "state": {"nextEventId": events + 1}, "history": history, **fields}
 
@@ -46,11 +46,11 @@ def witness(*seen: Json, starts_work: bool = True) -> Witness:
 
 
 def accepting(damage: str) -> Json:
-    """The annotation that a message asks for."""
+    """The annotation that a message requires."""
     return {ACCEPT_STATE_ANNOTATION: damage.rpartition("to `")[2].rstrip("`")}
 
 
-def test_a_status_as_it_was_committed_is_intact() -> None:
+def test_a_committed_status_is_intact() -> None:
     assert witness().damage(run(at(1))) == ""
     assert witness(at(1)).damage(run(at(2))) == ""
     assert witness().damage(run(None)) == ""
@@ -71,37 +71,37 @@ def test_a_status_as_it_was_committed_is_intact() -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_an_edit_of_anything_that_counts_is_found(change: Json) -> None:
+def test_an_edit_of_a_covered_field_is_detected(change: Json) -> None:
     damage = witness().damage(run({**at(3), **change}))
     assert damage.startswith("The status was edited after commit 3")
     assert edited({**at(3), **change}, OF_RUNS)
 
 
-def test_an_edit_of_what_is_for_people_changes_nothing() -> None:
+def test_an_edit_of_a_display_field_is_ignored() -> None:
     for change in ({"conditions": [{"type": "Odd"}]}, {"observedGeneration": 9}, {"pendingActivities": []}):
         assert witness(at(3)).damage(run({**at(3), **change})) == ""
 
 
-def test_a_field_that_was_removed_is_found() -> None:
+def test_a_removed_field_is_detected() -> None:
     stored = at(3, definition={"steps": [1]})
     del stored["definition"]
     assert "edited" in witness().damage(run(stored))
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["by its digest alone", "by one that has seen it"])
-def test_a_commit_that_was_forged_halfway_is_found(*, known: bool) -> None:
+def test_a_partially_forged_commit_is_detected(*, known: bool) -> None:
     stored = at(3)
     forged = {**stored, "commit": {**stored["commit"], "number": 9}}
     assert "edited after commit 9" in witness(*([stored] if known else [])).damage(run(forged))
 
 
-def test_an_older_status_is_found_by_one_that_has_seen_a_newer() -> None:
+def test_an_older_status_is_detected_after_a_newer_one_was_seen() -> None:
     assert "An older status was written back: commit 2, after commit 5" in witness(at(2), at(5)).damage(run(at(2)))
-    # The same number, and another content: somebody has computed a digest.
+    # The same number with another content: the digest was computed by someone else.
     assert "commit 5, after commit 5" in witness(at(5)).damage(run(at(5, output="forged")))
 
 
-def test_what_was_written_here_is_known_too() -> None:
+def test_own_writes_count_as_seen() -> None:
     seen = witness(at(2))
     written = seen.commit(status(7), at(2))
     assert written["commit"]["number"] == 3
@@ -110,11 +110,11 @@ def test_what_was_written_here_is_known_too() -> None:
 
 
 @pytest.mark.parametrize("stored", [None, {}, {"phase": "Pending", "conditions": []}], ids=["none", "empty", "bare"])
-def test_a_status_that_was_removed_is_found_by_one_that_has_seen_it(stored: Json | None) -> None:
+def test_a_removed_status_is_detected_after_it_was_seen(stored: Json | None) -> None:
     assert "The status was removed after commit 4" in witness(at(4)).damage(run(stored))
 
 
-def test_a_status_by_an_earlier_version_is_intact_as_long_as_nothing_of_it_is_lost() -> None:
+def test_a_status_of_an_earlier_version_is_intact() -> None:
     legacy = status(5)
     assert witness().damage(run(legacy)) == ""
     assert witness(legacy).damage(run(status(6))) == ""
@@ -122,7 +122,7 @@ def test_a_status_by_an_earlier_version_is_intact_as_long_as_nothing_of_it_is_lo
     assert "removed" in witness(legacy).damage(run(None))
 
 
-def test_a_status_that_lost_its_commit_is_found() -> None:
+def test_a_removed_commit_is_detected() -> None:
     """Without it, an edit would need no digest."""
     damage = witness(at(4)).damage(run(status(7, output="forged")))
     assert damage.startswith("The status was edited after commit 4: `status.commit` was removed")
@@ -132,15 +132,15 @@ def test_the_first_commit_has_the_number_1() -> None:
     assert witness().commit(status(1), {})["commit"]["number"] == 1
 
 
-def test_a_status_of_another_object_is_found() -> None:
+def test_a_status_of_another_object_is_detected() -> None:
     other = "0b7d1b5e-0000-4000-8000-000000000002"
     damage = witness().damage(run(at(4, uid=other)))
     assert other in damage
     assert "restore from a backup" in damage
-    assert edited(at(4, uid=other), OF_RUNS) == ""  # a closed run that was restored still goes when its time is over
+    assert edited(at(4, uid=other), OF_RUNS) == ""  # a restored closed run still expires
 
 
-def test_a_run_that_velero_has_restored_without_its_status_does_not_start() -> None:
+def test_a_run_restored_by_velero_without_its_status_does_not_start() -> None:
     restored = run(None, labels={RESTORED_LABEL: "monday"})
     assert "`monday`" in witness().damage(restored)
     assert witness(starts_work=False).damage(restored) == ""
@@ -157,25 +157,25 @@ def test_a_run_that_velero_has_restored_without_its_status_does_not_start() -> N
     ],
     ids=["edited", "older", "of another object", "removed", "restored"],
 )
-def test_an_administrator_may_accept_exactly_the_status_that_there_is(
+def test_an_administrator_can_accept_exactly_the_current_status(
     before: tuple[Json, ...], stored: Json | None, labels: Json
 ) -> None:
     seen = witness(*before)
     damage = seen.damage(run(stored, labels=labels))
     annotations = accepting(damage)
     # The condition that reports the damage is part of the status by now.
-    told = {**(stored or {"phase": "Pending"}), "conditions": [{"type": "Succeeded", "message": damage}]}
-    assert seen.damage(run(told, labels=labels)) == damage
-    changed = {**told, "state": {"nextEventId": 99}, "runId": "another"}
+    reported = {**(stored or {"phase": "Pending"}), "conditions": [{"type": "Succeeded", "message": damage}]}
+    assert seen.damage(run(reported, labels=labels)) == damage
+    changed = {**reported, "state": {"nextEventId": 99}, "runId": "another"}
     assert seen.damage(run(changed, labels=labels, annotations=annotations))
-    assert seen.damage(run(told, labels=labels, annotations=annotations)) == ""
+    assert seen.damage(run(reported, labels=labels, annotations=annotations)) == ""
     assert seen.accepted
-    assert seen.commit(status(9), told)["commit"]["uid"] == UID
+    assert seen.commit(status(9), reported)["commit"]["uid"] == UID
 
 
 @pytest.mark.parametrize(("kind", "fields"), [(WorkflowRun, OF_RUNS), (Schedule, OF_SCHEDULES)])
-def test_the_api_server_adds_nothing_to_what_is_covered(kind: type[Resource], fields: tuple[str, ...]) -> None:
-    """It fills in defaults whenever it reads an object: one that a commit does not write makes its digest wrong."""
+def test_covered_fields_have_no_defaults(kind: type[Resource], fields: tuple[str, ...]) -> None:
+    """The API server adds defaults when it reads an object, which would invalidate the digest of a commit without them."""
     schema = custom_resource_definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     status = schema["properties"]["status"]["properties"]
     assert set(fields) <= set(status)
@@ -204,7 +204,7 @@ _VALUES = st.recursive(
 
 
 def as_the_api_server(value: Any) -> Any:
-    """A value as it comes back: Go takes what fits for an integer of 64 bits, and all other numbers for floating-point ones."""
+    """A stored value: Go reads numbers as 64-bit integers if they fit, and otherwise as floating point."""
     if isinstance(value, dict):
         return {key: as_the_api_server(item) for key, item in reversed(value.items())}
     if isinstance(value, list):
@@ -217,7 +217,7 @@ def as_the_api_server(value: Any) -> Any:
 
 
 @given(_VALUES)
-def test_the_digest_survives_the_api_server(value: Any) -> None:
+def test_the_digest_survives_storage(value: Any) -> None:
     try:
         before = canonical([value])
     except ValueError:  # a text with half a character, which no request can hold
@@ -230,6 +230,6 @@ def test_the_digest_survives_the_api_server(value: Any) -> None:
     ("ours", "its"),
     [(1.0, 1), (-0.0, 0), (1e16, 10**16), (2**64, 18446744073709551616.0), (1e300, 1e300), (0.1, 0.1), (1e-7, 1e-07)],
 )
-def test_a_number_is_hashed_as_it_comes_back(ours: Any, its: Any) -> None:
+def test_a_number_is_hashed_in_its_stored_form(ours: Any, its: Any) -> None:
     assert canonical({"a": [ours, "x"]}) == canonical({"a": [its, "x"]})
     assert canonical({"a": ours}) != canonical({"a": str(ours)})

@@ -1,4 +1,4 @@
-"""DeadLetters: what they keep of an activity, the run that does it again, and what they tell of it."""
+"""DeadLetters: their content, their re-drives, and their status."""
 
 import copy
 from datetime import UTC, datetime, timedelta
@@ -76,7 +76,7 @@ def run(number: int, **status: Any) -> Any:
     return found | {"status": status}
 
 
-def test_it_keeps_all_that_is_needed_to_do_it_again() -> None:
+def test_a_dead_letter_keeps_everything_a_redrive_needs() -> None:
     spec = DeadLetter.parse(letter()).spec
     assert (spec.input, spec.attempts, spec.retry_state) == ({"amount": 7}, 3, "MaximumAttemptsReached")
     assert spec.definition == {
@@ -94,7 +94,7 @@ def test_it_keeps_all_that_is_needed_to_do_it_again() -> None:
     }
 
 
-def test_runs_of_one_name_leave_letters_of_their_own() -> None:
+def test_runs_with_the_same_name_have_separate_dead_letters() -> None:
     names = {
         dead_letter(RunRef(namespace="shop", name="order-42", uid=uid, workflow_id="w"), MARKER, None, [])["metadata"][
             "name"
@@ -105,7 +105,7 @@ def test_runs_of_one_name_leave_letters_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("given", [{"amount": 7}, None, False, 0, "", []])
-def test_the_run_that_does_it_again_has_the_same_input(given: Any) -> None:
+def test_a_redrive_has_the_same_input(given: Any) -> None:
     found = letter()
     found["spec"]["input"] = given
     again = redrive_run(found, "op-1", 1)
@@ -124,7 +124,7 @@ def condition(status: Any) -> tuple[str, str]:
     return found["status"], found["reason"]
 
 
-def test_its_status_follows_the_newest_re_drive() -> None:
+def test_the_status_follows_the_newest_redrive() -> None:
     assert letter_status(letter(), [], NOW) == {}
     first = letter_status(letter(), [run(1)], NOW)
     assert (condition(first), first["redrives"]) == (("Unknown", "RedriveRunning"), 1)
@@ -151,7 +151,7 @@ def committed(number: int, **status: Any) -> Any:
     return found | {"status": status | {"commit": {"number": 3, "uid": uid, "digest": digest(status, OF_RUNS, 3, uid)}}}
 
 
-def test_a_run_whose_status_was_edited_has_not_ended() -> None:
+def test_a_run_with_an_edited_status_does_not_count_as_closed() -> None:
     ended = {"completionTime": "t", "phase": "Completed", "output": 5}
     running = letter_status(letter(), [committed(1, phase="Running")], NOW)
     forged = committed(1, phase="Running")
@@ -166,7 +166,7 @@ def test_a_run_whose_status_was_edited_has_not_ended() -> None:
     assert letter_status(letter(**done), [forged], NOW) == done
 
 
-def test_it_waits_for_the_end_of_a_re_drive_until_it_says_so() -> None:
+def test_a_run_is_needed_until_its_dead_letter_records_the_outcome() -> None:
     ended = run(1, completionTime="t", phase="Completed")
     running = letter_status(letter(), [run(1)], NOW)
     done = letter_status(letter(**running), [ended], NOW)
@@ -177,13 +177,13 @@ def test_it_waits_for_the_end_of_a_re_drive_until_it_says_so() -> None:
     assert not waits_for(letter(**second), ended)
 
 
-def test_what_removed_runs_have_told_stays() -> None:
+def test_outcomes_of_deleted_runs_are_kept() -> None:
     done = letter_status(letter(redrives=1), [run(2, completionTime="t", phase="Completed", output=5)], NOW)
     assert letter_status(letter(**done), [], NOW) == done
     assert letter_status(letter(**done), [run(1, completionTime="t", phase="Failed")], NOW) == done
 
 
-def test_a_re_drive_whose_run_was_deleted_may_be_done_again() -> None:
+def test_a_redrive_whose_run_was_deleted_can_be_repeated() -> None:
     running = letter(**letter_status(letter(), [run(1)], NOW))
     gone = letter_status(running, [], NOW)
     assert (condition(gone), gone["redrives"]) == (("False", "RedriveDeleted"), 1)
@@ -194,7 +194,7 @@ def test_a_re_drive_whose_run_was_deleted_may_be_done_again() -> None:
     assert next_number(letter(**gone)) == 3
 
 
-def test_the_letter_follows_a_re_drive_that_is_reset() -> None:
+def test_a_dead_letter_follows_a_reset_of_its_redrive() -> None:
     first = run(1, completionTime="t", phase="Failed", failure=FAILURE)
     failed = letter(**letter_status(letter(), [first], NOW))
     asked = ResetOrigin(request_id="r", lineage=(Ancestor(name=first["metadata"]["name"], run_id="uid-1", event_id=4),))
@@ -214,12 +214,12 @@ def test_the_letter_follows_a_re_drive_that_is_reset() -> None:
     assert condition(letter_status(letter(**running), [done, first, later], NOW)) == ("Unknown", "RedriveRunning")
 
 
-def test_a_re_drive_that_is_to_be_retried_goes_on() -> None:
+def test_a_redrive_that_will_be_retried_is_running() -> None:
     first = run(1, completionTime="t", phase="Failed", failure=FAILURE, state={"startSuccessor": True})
     assert condition(letter_status(letter(), [first], NOW)) == ("Unknown", "RedriveRunning")
 
 
-def test_when_it_is_not_done_again() -> None:
+def test_a_running_or_successful_redrive_prevents_another() -> None:
     assert refusal(letter()) is None
     running = letter_status(letter(), [run(1)], NOW)
     failed = letter_status(letter(), [run(1, completionTime="t", phase="Failed")], NOW)
@@ -235,7 +235,7 @@ def test_when_it_is_not_done_again() -> None:
     assert found[0] is ConditionReason.NOT_SUPPORTED
 
 
-def test_another_dead_letter_of_its_name_is_not_taken_for_it() -> None:
+def test_a_dead_letter_with_the_same_name_is_distinguished_by_content() -> None:
     letter = dead_letter(RUN, MARKER, SCHEDULED, [ACTIVITY])
     assert is_same_letter({**letter, "status": {"redrives": 1}}, letter)
     for field, value in (("definition", {**ACTIVITY, "container": {"image": "forged"}}), ("input", 1), ("step", "x")):
@@ -245,7 +245,7 @@ def test_another_dead_letter_of_its_name_is_not_taken_for_it() -> None:
     assert letter["metadata"]["name"] in names
 
 
-def test_the_newest_run_is_found_by_what_ties_runs_to_re_drives() -> None:
+def test_a_reduced_run_suffices_to_find_the_newest_redrive() -> None:
     closed = run(1, completionTime="t", phase="Failed", failure=FAILURE)
     closed["spec"]["input"] = "x" * 1_000
     closed["metadata"]["managedFields"] = [{"x": 1}]

@@ -1,4 +1,4 @@
-"""Containers that failed: what the failure of their attempt says."""
+"""The failures of attempts whose containers failed."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.outcomes import LOG_LIMIT, tail
-from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, tell
+from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, outcome_of
 
 # --- Failed: exit codes -----------------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of
             "StartError",
             "container activity could not be started (StartError, exit code 128); check that the image contains its `command`:\n"
             'exec: "chrage": executable file not found',
-            id="a command that is not there",
+            id="a missing command",
         ),
         pytest.param(
             {"exit_code": 64}, "InvalidInput", "container activity failed (exit code 64)", id="a declared code"
@@ -50,7 +50,7 @@ from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of
             {"exit_code": 137, "reason": "OOMKilled", "mapped": 137},
             "InvalidInput",
             TOO_MUCH_MEMORY,
-            id="a declared code says more than Kubernetes",
+            id="a declared exit code overrides the reason of Kubernetes",
         ),
         pytest.param(
             {"exit_code": 1, "message": "a\nb\n"},
@@ -66,32 +66,34 @@ from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of
         ),
     ],
 )
-def test_a_container_that_failed(make: Any, end: dict[str, Any], want_type: str, want_message: str) -> None:
+def test_a_failed_container_has_type_and_message(
+    make: Any, end: dict[str, Any], want_type: str, want_message: str
+) -> None:
     codes = [64, end.pop("mapped", 65)]
     definition = make.activity(failureTypes=[{"exitCodes": codes, "type": "InvalidInput", "nonRetryable": True}])
     code = end.pop("exit_code")
-    told = tell(make, make.pod(make.terminated(code, **end), phase="Failed"), definition=definition)
-    failure = failure_of(told)
+    reported = outcome_of(make, make.pod(make.terminated(code, **end), phase="Failed"), definition=definition)
+    failure = failure_of(reported)
     assert (failure.type, failure.message) == (want_type, want_message)
     assert failure.kind is FailureKind.APPLICATION
     assert failure.non_retryable is (want_type == "InvalidInput")
-    assert told.started_time == STARTED
+    assert reported.started_time == STARTED
 
 
-def test_the_details_hold_what_the_message_says_in_words(make: Any) -> None:
-    failure = failure_of(tell(make, make.pod(make.terminated(137), phase="Failed")))
+def test_the_details_contain_the_exit_code_and_signal(make: Any) -> None:
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(137), phase="Failed")))
     assert failure.details == {"container": "activity", "exitCode": 137, "reason": "Error", "signal": "SIGKILL"}
 
 
 def test_a_long_log_keeps_its_end(make: Any) -> None:
-    message = failure_of(tell(make, make.pod(make.terminated(1, message="x" * 3000 + "the end")))).message
+    message = failure_of(outcome_of(make, make.pod(make.terminated(1, message="x" * 3000 + "the end")))).message
     assert len(message) <= 2048
     assert message.endswith("the end")
     assert "\n…" in message
 
 
-def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
-    assert failure_of(tell(make, make.pod(make.running("sidecar"), make.terminated(1)))).type == "ExitCode1"
+def test_a_failure_counts_while_a_sidecar_runs(make: Any) -> None:
+    assert failure_of(outcome_of(make, make.pod(make.running("sidecar"), make.terminated(1)))).type == "ExitCode1"
 
 
 # --- Failed: error documents ------------------------------------------------------------------------------------------
@@ -111,7 +113,7 @@ def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
                 "non_retryable": True,
                 "next_retry_delay": timedelta(seconds=3.5),
             },
-            id="everything is taken over",
+            id="all fields are used",
         ),
         pytest.param(
             document(type="A"), {"type": "A", "message": "container activity failed with A"}, id="only a type"
@@ -127,12 +129,12 @@ def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
         pytest.param(
             document(type="A", message="m", nextRetryDelay="soon"),
             {"type": "A", "message": "m (nextRetryDelay 'soon' is not a valid duration and was ignored)"},
-            id="a delay that is none does not hide the failure",
+            id="an invalid delay is ignored",
         ),
         pytest.param(
             document(type="A", message="m", nextRetryDelay=[1]),
             {"type": "A", "message": "m (nextRetryDelay '[1]' is not a valid duration and was ignored)"},
-            id="nor does one that is no text",
+            id="a delay that is not a string is ignored",
         ),
         pytest.param(
             document(type="A", message="m", nonRetryable="yes", stackTrace="t"),
@@ -140,7 +142,9 @@ def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
             id="only true is true",
         ),
         pytest.param(
-            document(type=5, message="m"), {"type": "Declared", "message": "m", "non_retryable": True}, id="5 is none"
+            document(type=5, message="m"),
+            {"type": "Declared", "message": "m", "non_retryable": True},
+            id="a type that is a number is ignored",
         ),
         pytest.param(
             document(type="T" * 999, message="m"), {"type": "T" * 256, "message": "m"}, id="a type has limits"
@@ -149,13 +153,13 @@ def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
 )
 def test_an_error_document_describes_the_failure(make: Any, message: str, want: dict[str, Any]) -> None:
     definition = make.activity(failureTypes=[{"exitCodes": [1], "type": "Declared", "nonRetryable": True}])
-    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message)), definition=definition))
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(1, message=message)), definition=definition))
     assert failure == Failure(kind=FailureKind.APPLICATION, **want)
 
 
-def test_an_activity_that_stopped_when_asked_to_is_cancelled(make: Any) -> None:
+def test_an_activity_that_stops_on_request_is_cancelled(make: Any) -> None:
     message = document(cancelled=True, message="asked by ann", details=3)
-    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(1, message=message))))
     assert failure == Failure(kind=FailureKind.CANCELLED, message="asked by ann", details=3)
 
 
@@ -169,8 +173,8 @@ def test_an_activity_that_stopped_when_asked_to_is_cancelled(make: Any) -> None:
         pytest.param('log line\n{"error": {"type": "A"}}', id="a document among log lines"),
     ],
 )
-def test_what_is_no_error_document_is_the_end_of_a_log(make: Any, message: str) -> None:
-    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
+def test_a_message_that_is_not_an_error_document_is_a_log(make: Any, message: str) -> None:
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(1, message=message))))
     assert failure.type == "ExitCode1"
     assert failure.message.endswith(message)
 
@@ -178,26 +182,26 @@ def test_what_is_no_error_document_is_the_end_of_a_log(make: Any, message: str) 
 # --- Failed: the pod --------------------------------------------------------------------------------------------------
 
 
-def test_an_init_container_that_failed_is_named(make: Any) -> None:
+def test_a_failed_init_container_is_named(make: Any) -> None:
     definition = make.activity(failureTypes=[{"exitCodes": [64], "type": "InvalidInput"}])
     pod = make.pod(
         make.waiting("PodInitializing"), phase="Failed", init=(make.terminated(64, name="fetch", message="no route"),)
     )
-    told = tell(make, pod, definition=definition)
-    failure = failure_of(told)
+    reported = outcome_of(make, pod, definition=definition)
+    failure = failure_of(reported)
     assert failure.type == "InitContainerFailed"
     assert failure.message == "init container fetch failed (exit code 64):\nno route"
-    assert told.started_time is None
+    assert reported.started_time is None
 
 
 @given(st.text(max_size=3000), st.integers(1, 4))
-def test_the_end_of_a_log_is_at_most_4_kib_and_ends_as_the_log(text: str, times: int) -> None:
+def test_the_tail_of_a_log_is_limited_to_4_kib(text: str, times: int) -> None:
     end = tail(text * times)
     assert len(end.encode()) <= LOG_LIMIT
     assert (text * times).rstrip().endswith(end)
 
 
-def test_the_end_of_a_log_begins_with_a_whole_line() -> None:
+def test_the_tail_of_a_log_starts_with_a_complete_line() -> None:
     log = "".join(f"line {number}\n" for number in range(1000))
     assert tail(log).startswith("line ")
     assert tail("x" * 5000) == "x" * LOG_LIMIT

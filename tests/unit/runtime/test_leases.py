@@ -57,7 +57,7 @@ def test_the_lease_belongs_to_the_pod_and_has_not_been_renewed(make: Any) -> Non
         pytest.param(None, None, id="none without a heartbeat timeout"),
         pytest.param(timedelta(milliseconds=1), 1, id="at least a second"),
         pytest.param(timedelta(seconds=1.2), 2, id="rounded up"),
-        pytest.param(timedelta(days=99_999), 2**31 - 1, id="at most what Kubernetes can count"),
+        pytest.param(timedelta(days=99_999), 2**31 - 1, id="at most the maximum of Kubernetes"),
     ],
 )
 def test_the_duration_is_the_heartbeat_timeout(make: Any, timeout: timedelta | None, want: int | None) -> None:
@@ -84,7 +84,7 @@ def renewed(make: Any, time: str | None, **annotations: str) -> dict[str, Any]:
         pytest.param("soon", id="none at all"),
     ],
 )
-def test_a_heartbeat_is_of_the_time_at_which_it_was_first_seen_whatever_it_says(make: Any, time: str) -> None:
+def test_the_time_of_a_heartbeat_is_when_it_was_first_observed(make: Any, time: str) -> None:
     pulse = Pulse.begin(NOW)
     for second, want in ((1, 1), (2, 1), (9, 1)):
         at = NOW + timedelta(seconds=second)
@@ -94,7 +94,7 @@ def test_a_heartbeat_is_of_the_time_at_which_it_was_first_seen_whatever_it_says(
         assert pulse.lost(timedelta(seconds=8)) == (second == 9)
 
 
-def test_before_the_first_heartbeat_there_is_no_time_of_one(make: Any) -> None:
+def test_there_is_no_heartbeat_time_before_the_first_heartbeat(make: Any) -> None:
     assert read(make, renewed(make, None)).time is None
 
 
@@ -104,10 +104,10 @@ def test_before_the_first_heartbeat_there_is_no_time_of_one(make: Any) -> None:
     offsets=st.lists(st.floats(-5, 5), min_size=21, max_size=21),
     ways=st.lists(st.tuples(st.floats(0, 0.125), st.floats(0, 0.125)), min_size=1),
 )
-def test_silence_is_told_after_the_timeout_and_not_much_later_also_by_a_wrong_clock(
+def test_a_missing_heartbeat_is_detected_soon_after_the_timeout_with_any_clock(
     timeout: float, beats: list[float], offsets: list[float], ways: list[tuple[float, float]]
 ) -> None:
-    """A pod that beats within the timeout, by a clock that is off, and then falls silent.
+    """A pod with a wrong clock that heartbeats within the timeout and then stops.
 
     Requests and answers take up to an eighth of a second.
     """
@@ -147,11 +147,11 @@ def test_silence_is_told_after_the_timeout_and_not_much_later_also_by_a_wrong_cl
         ),
     ],
 )
-def test_the_details_of_the_last_heartbeat(make: Any, text: str, want: Any) -> None:
+def test_the_details_of_the_last_heartbeat_are_read(make: Any, text: str, want: Any) -> None:
     assert read(make, renewed(make, "2026-01-31T12:01:00Z", heartbeat_details=text)).details == want
 
 
-def test_a_lease_that_is_gone_or_another_attempts_says_nothing(make: Any) -> None:
+def test_a_missing_lease_or_that_of_another_attempt_is_ignored(make: Any) -> None:
     silence = HeartbeatRead(scheduled_event_id=5, attempt=2, time=None)
     other = renewed(make, "2026-01-31T12:01:00Z", heartbeat_details="1")
     other["metadata"]["annotations"]["perdure.dev/attempt"] = "1"
@@ -170,7 +170,7 @@ def test_the_attempts_own_pod_and_lease_are_adopted(make: Any) -> None:
     assert lease_conflict(make.lease(), make.attempt, make.pod_uid) is None
 
 
-def test_they_are_adopted_also_while_they_are_deleted(make: Any) -> None:
+def test_a_terminating_pod_is_adopted(make: Any) -> None:
     assert pod_conflict(make.pod(deleted_at="2026-01-31T12:00:00Z"), make.run, make.attempt) is None
 
 
@@ -188,7 +188,7 @@ def test_they_are_adopted_also_while_they_are_deleted(make: Any) -> None:
             {"ownerReferences": []},
             "Pod order-42-5-2 exists and belongs to nobody, not to this attempt of WorkflowRun order-42",
             False,
-            id="of nobody",
+            id="without an owner",
         ),
         pytest.param(
             {
@@ -198,18 +198,20 @@ def test_they_are_adopted_also_while_they_are_deleted(make: Any) -> None:
             "Pod order-42-5-2 exists and belongs to WorkflowRun order-42 (uid run-uid), not to this attempt of "
             "WorkflowRun order-42, and was not made by Perdure (it has no label perdure.dev/run-id)",
             False,
-            id="made by somebody who pretends to be the operator",
+            id="created by a client that imitates the operator",
         ),
     ],
 )
-def test_a_pod_is_in_the_way(make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool) -> None:
+def test_a_pod_of_another_identity_conflicts(
+    make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool
+) -> None:
     conflict = pod_conflict(changed(make.pod(), **metadata), make.run, make.attempt)
     assert conflict is not None
     assert (conflict.kind, conflict.namespace, conflict.name) == ("Pod", "shop", "order-42-5-2")
     assert (conflict.message, conflict.passing) == (want_message, want_passing)
 
 
-def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_believed(make: Any) -> None:
+def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_adopted(make: Any) -> None:
     for other in (make.with_attempt(attempt=3), make.with_attempt(scheduled_event_id=6)):
         assert not owns(make.pod(), make.run, other)
         assert not owns_lease(make.lease(), other, make.pod_uid)
@@ -219,7 +221,7 @@ def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_believed(make: Any) -
     assert conflict.kind == "Lease"
 
 
-def test_what_lacks_the_label_that_only_the_operator_can_give_is_not_believed(make: Any) -> None:
+def test_objects_without_the_label_of_the_operator_are_not_adopted(make: Any) -> None:
     lease = changed(make.lease(), labels={"perdure.dev/run": "order-42"})
     lease["spec"]["renewTime"] = "2026-01-31T12:01:00Z"
     assert not owns(changed(make.pod(), labels={}), make.run, make.attempt)
@@ -228,7 +230,7 @@ def test_what_lacks_the_label_that_only_the_operator_can_give_is_not_believed(ma
     assert read(make, lease).time is None
 
 
-def test_objects_without_metadata_are_nobodys(make: Any) -> None:
+def test_objects_without_metadata_are_not_adopted(make: Any) -> None:
     assert not owns({}, make.run, make.attempt)
     assert not owns({"metadata": {"annotations": None, "ownerReferences": None}}, make.run, make.attempt)
 

@@ -1,4 +1,4 @@
-"""The queue of a WorkflowLimit: who gets it, in which order, and what its status says."""
+"""The queue of a WorkflowLimit: holders, order, and status."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -30,20 +30,20 @@ def names(entries: tuple[LimitEntry, ...]) -> list[str]:
     return [each.run for each in entries]
 
 
-def test_a_run_holds_a_limit_that_has_room_and_waits_for_one_that_has_none() -> None:
+def test_a_run_holds_a_limit_with_room_and_waits_for_a_full_one() -> None:
     queue = LimitQueue().claim(entry("a"), 2).claim(entry("b"), 2).claim(entry("c"), 2)
     assert (names(queue.holders), names(queue.waiters)) == (["a", "b"], ["c"])
     released = queue.release({"uid-a"}).admit(2, NOW)
     assert (names(released.holders), names(released.waiters)) == (["b", "c"], [])
 
 
-def test_claiming_again_changes_nothing() -> None:
+def test_a_repeated_claim_changes_nothing() -> None:
     queue = LimitQueue().claim(entry("a"), 1).claim(entry("b"), 1)
     assert queue.claim(entry("a", since=60), 1) == queue
     assert queue.claim(entry("b", since=60), 1) == queue
 
 
-def test_higher_priorities_go_first_then_older_runs_then_those_that_came_first() -> None:
+def test_waiters_are_ordered_by_priority_age_and_arrival() -> None:
     queue = LimitQueue().claim(entry("holder"), 1)
     for each in (
         entry("new"),
@@ -61,25 +61,25 @@ def test_keys_do_not_wait_for_each_other() -> None:
     assert (names(queue.holders), names(queue.waiters)) == (["a", "c"], ["b"])
 
 
-def test_a_run_that_asks_for_another_key_leaves_its_place() -> None:
+def test_a_claim_for_another_key_releases_the_previous_one() -> None:
     queue = LimitQueue().claim(entry("a", "x"), 1).claim(entry("b", "x"), 1).claim(entry("a", "y"), 1)
     assert {(each.run, each.key) for each in queue.holders} == {("a", "y"), ("b", "x")}
 
 
-def test_a_run_that_must_not_wait_is_left_out() -> None:
+def test_a_run_that_must_not_wait_is_not_queued() -> None:
     queue = LimitQueue().claim(entry("a"), 1)
     assert queue.claim(entry("b"), 1, queues=False) == queue
     assert names(queue.release({"uid-a"}).claim(entry("b"), 1, queues=False).holders) == ["b"]
 
 
-def test_a_lower_capacity_lets_no_run_start_and_stops_none() -> None:
+def test_a_lower_capacity_admits_no_run_and_stops_none() -> None:
     queue = LimitQueue().claim(entry("a"), 2).claim(entry("b"), 2).claim(entry("c"), 1)
     assert names(queue.holders) == ["a", "b"]
     assert names(queue.release({"uid-a"}).admit(1, NOW).holders) == ["b"]
     assert LimitQueue().claim(entry("a"), 0).holders == ()
 
 
-def test_the_first_in_the_queue_has_the_longest_holder_cancelled_that_is_not_newer() -> None:
+def test_the_first_waiter_cancels_the_longest_holder_that_is_not_newer() -> None:
     queue = LimitQueue().claim(entry("a", age=60), 2).claim(entry("b", age=50, since=1), 2)
     queue = queue.claim(entry("c", age=40), 2).claim(entry("d", age=30), 2)
     assert queue.to_cancel("uid-d") is None
@@ -90,7 +90,7 @@ def test_the_first_in_the_queue_has_the_longest_holder_cancelled_that_is_not_new
     assert newer.to_cancel("uid-b") is None
 
 
-def test_the_activities_of_a_run_take_places_of_their_own() -> None:
+def test_activities_of_a_run_take_separate_places() -> None:
     queue = LimitQueue().claim(entry("a", event=5), 2).claim(entry("a", event=6), 2).claim(entry("a", event=7), 2)
     assert [each.event_id for each in queue.holders] == [5, 6]
     assert [each.event_id for each in queue.waiters] == [7]
@@ -114,7 +114,7 @@ def test_only_the_first_waiting_runs_are_listed() -> None:
     assert len(urgent.waiters) == MAX_WAITERS
 
 
-def test_a_rate_lets_waiters_start_one_period_after_earlier_ones() -> None:
+def test_a_rate_admits_waiters_one_period_after_earlier_ones() -> None:
     rate = StartRate(count=2, period=timedelta(seconds=10))
     queue = LimitQueue()
     for second, name in enumerate("abcd"):
@@ -144,16 +144,14 @@ def test_a_rate_applies_to_each_key() -> None:
         (3, "has room for 5 holders and 3 starts per 10s of each key"),
     ],
 )
-def test_a_status_names_the_rate(count: int, message: str) -> None:
+def test_the_status_shows_the_rate(count: int, message: str) -> None:
     rate = StartRate(count=count, period=timedelta(seconds=10))
     (ready,) = limit_status({}, LimitQueue(), 5, rate, generation=1, now=NOW)["conditions"]
     assert ready["message"] == message
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 4), st.sampled_from("xy")), max_size=60), count=st.integers(1, 4))
-def test_no_period_has_more_starts_than_its_rate_and_none_waits_longer_than_it_must(
-    steps: list[tuple[int, str]], count: int
-) -> None:
+def test_a_rate_is_never_exceeded_and_delays_no_start_unnecessarily(steps: list[tuple[int, str]], count: int) -> None:
     rate, second = StartRate(count=count, period=timedelta(seconds=10)), 0
     queue = LimitQueue()
     for number, (passed, key) in enumerate(steps):
@@ -168,7 +166,7 @@ def test_no_period_has_more_starts_than_its_rate_and_none_waits_longer_than_it_m
         assert sum(other == key and since - rate.period < time <= since for other, time in starts) <= count
 
 
-def test_a_status_is_read_as_it_was_written() -> None:
+def test_a_queue_survives_its_status() -> None:
     queue = LimitQueue().claim(entry("a", "x", priority=3), 1).claim(entry("b", "x"), 1)
     status = limit_status({}, queue, 1, generation=2, now=NOW)
     assert LimitQueue.read(status) == queue
@@ -185,7 +183,7 @@ _ACTIONS = st.lists(
 
 
 @given(actions=_ACTIONS, capacity=st.integers(0, 3))
-def test_no_key_has_more_holders_than_there_is_room_for_and_none_waits_while_there_is_room(
+def test_the_capacity_of_a_key_is_never_exceeded_and_always_used(
     actions: list[tuple[str, int, str, int]], capacity: int
 ) -> None:
     queue = LimitQueue()
@@ -203,7 +201,7 @@ def test_no_key_has_more_holders_than_there_is_room_for_and_none_waits_while_the
 
 
 @pytest.mark.parametrize("capacity", [1, 3])
-def test_everybody_gets_the_limit_in_order(capacity: int) -> None:
+def test_every_waiter_gets_the_limit_in_order(capacity: int) -> None:
     queue, order = LimitQueue(), [f"run{i}" for i in range(12)]
     for i, name in enumerate(order):
         queue = queue.claim(entry(name, age=100 - i), capacity)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.names import MAX_WORKFLOW_ID, child_workflow_id, label_value, pod_name
+from perdure.api.names import MAX_WORKFLOW_ID, attempt_in, child_workflow_id, label_value, pod_name
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
@@ -25,7 +25,7 @@ NUMBERS = st.integers(min_value=1, max_value=10**9)
         pytest.param("x" * 59, 1, 1, "x" * 59 + "-1-1", id="63 characters still fit"),
     ],
 )
-def test_plain_names(run: str, event: int, attempt: int, want: str) -> None:
+def test_short_names_are_unchanged(run: str, event: int, attempt: int, want: str) -> None:
     assert pod_name(run, event, attempt) == want
 
 
@@ -38,17 +38,17 @@ def test_plain_names(run: str, event: int, attempt: int, want: str) -> None:
         pytest.param("-".join(["x"] * 60), id="a cut that would end with a dash"),
     ],
 )
-def test_names_that_do_not_fit_are_cut_and_carry_a_hash_at_the_end(run: str) -> None:
+def test_long_names_are_truncated_and_end_with_a_hash(run: str) -> None:
     name = pod_name(run, 7, 1)
     assert re.search(r"-7-1-h[a-z2-7]{10}$", name)
     assert name == pod_name(run, 7, 1)
 
 
-def test_a_name_with_dots_differs_from_the_name_it_resembles() -> None:
+def test_names_with_dots_differ_from_similar_names() -> None:
     assert len({pod_name(run, 1, 1) for run in ("a.b", "a-b", "a.b-1", "a-b.1")}) == 4
 
 
-def test_nobody_can_take_the_name_of_a_cut_one_by_calling_a_run_like_it() -> None:
+def test_a_truncated_name_cannot_be_produced_by_another_run() -> None:
     taken = pod_name("order.42", 5, 1)
     for run in (taken, taken.rsplit("-", 1)[0], taken.removesuffix("-5-1")):
         assert all(pod_name(run, event, attempt) != taken for event in (1, 5) for attempt in (1, 5))
@@ -59,6 +59,7 @@ def test_every_name_is_a_dns_label(run: str, event: int, attempt: int) -> None:
     name = pod_name(run, event, attempt)
     assert len(name) <= 63
     assert DNS_LABEL.fullmatch(name)
+    assert attempt_in(name) == (event, attempt)
 
 
 @given(st.lists(st.tuples(RUNS | st.sampled_from(["a", "a-1", "a-1-2"]), NUMBERS, NUMBERS), min_size=2, unique=True))
@@ -75,7 +76,7 @@ def test_different_attempts_have_different_names(attempts: list[tuple[str, int, 
         pytest.param("x" * 63, "x" * 63, id="63 characters fit"),
     ],
 )
-def test_label_values_that_stay(text: str, want: str) -> None:
+def test_valid_label_values_are_unchanged(text: str, want: str) -> None:
     assert label_value(text) == want
 
 
@@ -86,18 +87,18 @@ def test_every_label_value_is_valid(text: str) -> None:
     assert LABEL_VALUE.fullmatch(value)
 
 
-def test_cut_label_values_differ() -> None:
+def test_truncated_label_values_differ() -> None:
     assert label_value("x" * 64) != label_value("x" * 65)
     assert label_value("a b") != label_value("a/b")
 
 
-def test_the_workflow_id_of_a_child_tells_where_it_comes_from() -> None:
+def test_the_workflow_id_of_a_child_contains_parent_and_step() -> None:
     assert child_workflow_id("order", "uid", "pay.card") == "order/uid/pay.card"
     exact = "x" * (MAX_WORKFLOW_ID - len("/uid/pay"))
     assert child_workflow_id(exact, "uid", "pay") == f"{exact}/uid/pay"
 
 
-def test_the_workflow_ids_of_children_of_children_stay_in_bounds_and_apart() -> None:
+def test_workflow_ids_of_nested_children_are_bounded_and_unique() -> None:
     ids, parent = set(), "root"
     for level in range(500):
         siblings = [child_workflow_id(parent, f"{level:036}", step) for step in ("again", "other")]

@@ -6,7 +6,7 @@ from perdure.runtime import PodSettings, build_pod
 from perdure.runtime.other_nodes import avoiding
 
 
-def test_each_node_is_avoided_and_other_preferences_stay(make: Any) -> None:
+def test_nodes_are_avoided_and_other_preferences_kept(make: Any) -> None:
     own = {"weight": 5, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
     affinity = {
         "podAffinity": {"a": 1},
@@ -21,6 +21,6 @@ def test_each_node_is_avoided_and_other_preferences_stay(make: Any) -> None:
     assert terms == [own, {"weight": 100, "preference": {"matchFields": fields}}]
 
 
-def test_without_nodes_the_pod_stays_what_it_is(make: Any) -> None:
+def test_without_nodes_the_pod_is_unchanged(make: Any) -> None:
     pod = build_pod(make.run, make.attempt, make.activity(), PodSettings())
     assert avoiding(pod, []) == pod

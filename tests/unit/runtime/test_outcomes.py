@@ -1,4 +1,4 @@
-"""From a pod to what became of the attempt: completed, failed or lost."""
+"""Outcomes of attempts from pods: completed, failed or lost."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptLost, AttemptStarted
 from perdure.runtime.outcomes import failed_container
-from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, tell
+from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 # --- Nothing yet, and started -----------------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
     [
         pytest.param(lambda m: m.pod(phase="Pending", node=None), id="a pod without a node"),
         pytest.param(lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending"), id="a container being created"),
-        pytest.param(lambda m: m.pod(m.waiting("ImagePullBackOff"), phase="Pending"), id="an image that is not there"),
+        pytest.param(lambda m: m.pod(m.waiting("ImagePullBackOff"), phase="Pending"), id="a missing image"),
         pytest.param(
             lambda m: m.pod(m.waiting("PodInitializing"), init=(m.running("i"),)), id="an init container that runs"
         ),
@@ -32,12 +32,12 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
         ),
         pytest.param(
             lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending", deleted_at=AFTER),
-            id="a pod being deleted whose node has not answered yet",
+            id="a terminating pod whose node has not responded yet",
         ),
     ],
 )
-def test_nothing_is_told_yet_of(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
-    assert tell(make, pod(make)) is None
+def test_a_pending_pod_has_no_outcome(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert outcome_of(make, pod(make)) is None
 
 
 @pytest.mark.parametrize(
@@ -45,23 +45,23 @@ def test_nothing_is_told_yet_of(make: Any, pod: Callable[[Any], dict[str, Any]])
     [
         pytest.param(lambda m: m.pod(m.running()), id="runs"),
         pytest.param(lambda m: m.pod(m.running("istio-proxy"), m.running()), id="runs behind an injected container"),
-        pytest.param(lambda m: m.pod(m.running(), deleted_at=AFTER), id="runs on while being deleted"),
+        pytest.param(lambda m: m.pod(m.running(), deleted_at=AFTER), id="runs while terminating"),
         pytest.param(
-            lambda m: m.pod(m.running(), conditions=[m.disruption("X")]), id="runs on though it is to be evicted"
+            lambda m: m.pod(m.running(), conditions=[m.disruption("X")]), id="runs despite a pending eviction"
         ),
     ],
 )
-def test_an_attempt_has_started_when_its_container(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
-    assert tell(make, pod(make)) == AttemptStarted(scheduled_event_id=5, attempt=2, time=STARTED)
+def test_an_attempt_starts_with_its_container(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert outcome_of(make, pod(make)) == AttemptStarted(scheduled_event_id=5, attempt=2, time=STARTED)
 
 
-def test_the_start_of_another_container_is_not_the_activitys(make: Any) -> None:
-    assert tell(make, make.pod(make.running("sidecar"), make.waiting("ContainerCreating"))) is None
+def test_the_start_of_a_sidecar_does_not_start_the_attempt(make: Any) -> None:
+    assert outcome_of(make, make.pod(make.running("sidecar"), make.waiting("ContainerCreating"))) is None
 
 
-def test_a_pod_of_another_attempt_proves_nothing(make: Any) -> None:
+def test_a_pod_of_another_attempt_is_ignored(make: Any) -> None:
     pod = make.pod(make.terminated(0), phase="Succeeded", attempt=make.with_attempt(attempt=1))
-    assert tell(make, pod) is None
+    assert outcome_of(make, pod) is None
 
 
 # --- Completed --------------------------------------------------------------------------------------------------------
@@ -83,15 +83,15 @@ def test_a_pod_of_another_attempt_proves_nothing(make: Any) -> None:
             id="the pod was evicted meanwhile",
         ),
         pytest.param(
-            lambda m: m.pod(m.terminated(0), phase="Failed", reason="DeadlineExceeded"), id="the deadline struck"
+            lambda m: m.pod(m.terminated(0), phase="Failed", reason="DeadlineExceeded"), id="the deadline has passed"
         ),
-        pytest.param(lambda m: m.pod(m.terminated(0), phase="Unknown"), id="the node is silent since"),
+        pytest.param(lambda m: m.pod(m.terminated(0), phase="Unknown"), id="the node no longer responds"),
     ],
 )
-def test_exit_code_0_of_the_activitys_container_is_success_even_if(
-    make: Any, pod: Callable[[Any], dict[str, Any]]
-) -> None:
-    assert tell(make, pod(make)) == AttemptCompleted(scheduled_event_id=5, attempt=2, result=None, started_time=STARTED)
+def test_exit_code_0_of_the_activity_container_is_success(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert outcome_of(make, pod(make)) == AttemptCompleted(
+        scheduled_event_id=5, attempt=2, result=None, started_time=STARTED
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_exit_code_0_of_the_activitys_container_is_success_even_if(
     ],
 )
 def test_the_termination_message_is_the_result(make: Any, message: str, want: Any) -> None:
-    told = tell(make, make.pod(make.terminated(0, message=message)))
-    assert told.result == want
+    reported = outcome_of(make, make.pod(make.terminated(0, message=message)))
+    assert reported.result == want
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_the_termination_message_is_the_result(make: Any, message: str, want: An
         pytest.param("x" * 2457, 5, id="five containers have 2,457 bytes each"),
     ],
 )
-def test_a_result_that_may_have_been_cut_is_refused(make: Any, message: str, containers: int) -> None:
+def test_a_possibly_truncated_result_is_rejected(make: Any, message: str, containers: int) -> None:
     pod = make.pod(make.terminated(0, message=message))
     pod["spec"]["containers"] += [{"name": f"sidecar-{n}"} for n in range(containers - 1)]
-    failure = failure_of(tell(make, pod))
+    failure = failure_of(outcome_of(make, pod))
     assert failure.type == "PayloadTooLarge"
     assert failure.non_retryable
     assert "resultSize: Large" in failure.message
@@ -142,23 +142,23 @@ def test_a_result_that_may_have_been_cut_is_refused(make: Any, message: str, con
 # --- Large results ----------------------------------------------------------------------------------------------------
 
 
-def test_a_large_result_stands_on_the_lease(make: Any) -> None:
+def test_a_large_result_is_read_from_the_lease(make: Any) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0, message="ignored"), attempt=attempt)
-    told = tell(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
-    assert told.result == ["x" * 10_000]
+    reported = outcome_of(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
+    assert reported.result == ["x" * 10_000]
 
 
-def test_a_large_activity_may_leave_a_small_result_as_its_message(make: Any) -> None:
+def test_a_small_result_of_a_large_activity_is_read_from_the_message(make: Any) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0, message="[1]"), attempt=attempt)
-    assert tell(make, pod, make.lease(attempt), attempt=attempt).result == [1]
+    assert outcome_of(make, pod, make.lease(attempt), attempt=attempt).result == [1]
 
 
 @pytest.mark.parametrize(
     "lease",
     [
-        pytest.param(lambda _m, _a: None, id="the Lease is gone"),
+        pytest.param(lambda _m, _a: None, id="the Lease does not exist"),
         pytest.param(lambda m, a: m.lease(a), id="the Lease holds none"),
         pytest.param(lambda m, _a: m.lease(m.with_attempt(attempt=1), result="1"), id="the Lease is another attempt's"),
         pytest.param(
@@ -170,21 +170,21 @@ def test_a_large_activity_may_leave_a_small_result_as_its_message(make: Any) -> 
         ),
     ],
 )
-def test_a_large_result_is_missing_if(make: Any, lease: Callable[[Any, Any], Any]) -> None:
+def test_a_missing_large_result_fails_the_attempt(make: Any, lease: Callable[[Any, Any], Any]) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0), attempt=attempt)
-    failure = failure_of(tell(make, pod, lease(make, attempt), attempt=attempt))
+    failure = failure_of(outcome_of(make, pod, lease(make, attempt), attempt=attempt))
     assert failure.type == "ResultMissing"
     assert "perdure.dev/result" in failure.message
 
 
-def test_a_small_activity_cannot_put_its_result_on_a_lease(make: Any) -> None:
+def test_a_result_in_the_lease_is_ignored_for_small_results(make: Any) -> None:
     attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
     pod = make.pod(make.terminated(0, message="1"), attempt=attempt)
-    assert tell(make, pod, make.lease(attempt, result="2"), attempt=attempt).result == 1
+    assert outcome_of(make, pod, make.lease(attempt, result="2"), attempt=attempt).result == 1
 
 
-def test_a_sidecar_among_the_init_containers_decides_nothing(make: Any) -> None:
+def test_a_sidecar_init_container_does_not_determine_the_outcome(make: Any) -> None:
     definition = make.activity(
         podTemplate={
             "spec": {
@@ -194,19 +194,19 @@ def test_a_sidecar_among_the_init_containers_decides_nothing(make: Any) -> None:
         }
     )
     pod = make.pod(make.running(), definition=definition, init=(make.terminated(1, name="proxy"),))
-    assert isinstance(tell(make, pod, definition=definition), AttemptStarted)
+    assert isinstance(outcome_of(make, pod, definition=definition), AttemptStarted)
 
 
-def test_the_activity_is_found_by_its_name(make: Any) -> None:
+def test_the_activity_container_is_found_by_name(make: Any) -> None:
     definition = make.activity(podTemplate={"spec": {"containers": [{"name": "work", "image": "a"}, {"name": "side"}]}})
     pod = make.pod(make.terminated(1, name="side"), make.terminated(0, name="work"), definition=definition)
-    assert isinstance(tell(make, pod, definition=definition), AttemptCompleted)
+    assert isinstance(outcome_of(make, pod, definition=definition), AttemptCompleted)
 
 
-def test_a_pod_over_its_own_storage_limits_failed_by_itself(make: Any) -> None:
+def test_exceeding_a_storage_limit_is_a_failure(make: Any) -> None:
     text = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'
     pod = make.pod(make.terminated(137), phase="Failed", reason="Evicted", message=text)
-    failure = failure_of(tell(make, pod))
+    failure = failure_of(outcome_of(make, pod))
     assert failure.type == "Evicted"
     assert failure.message == (
         f"pod order-42-5-2 failed: Evicted: {text.rstrip('.')}; make it write less, or raise `resources.limits.ephemeral-storage`"
@@ -214,17 +214,17 @@ def test_a_pod_over_its_own_storage_limits_failed_by_itself(make: Any) -> None:
 
 
 @pytest.mark.parametrize("reason", ["SysctlForbidden", "AppArmor"])
-def test_a_node_that_refuses_what_the_definition_asks_for(make: Any, reason: str) -> None:
-    failure = failure_of(tell(make, make.pod(phase="Failed", reason=reason, message="not allowed")))
+def test_a_definition_rejected_by_the_node_is_a_failure(make: Any, reason: str) -> None:
+    failure = failure_of(outcome_of(make, make.pod(phase="Failed", reason=reason, message="not allowed")))
     assert failure.type == reason
 
 
-def test_the_deadline_on_the_node_is_a_start_to_close_timeout(make: Any) -> None:
+def test_the_deadline_of_the_pod_is_a_start_to_close_timeout(make: Any) -> None:
     attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
     end = make.terminated(143, finishedAt="2026-01-31T12:10:01Z", message=document(cancelled=True, message="SIGTERM"))
     pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", attempt=attempt)
-    told = tell(make, pod, make.lease(attempt, heartbeat_details='{"done": 3}'), attempt=attempt)
-    assert failure_of(told) == Failure(
+    reported = outcome_of(make, pod, make.lease(attempt, heartbeat_details='{"done": 3}'), attempt=attempt)
+    assert failure_of(reported) == Failure(
         kind=FailureKind.TIMEOUT,
         timeout_type=TimeoutType.START_TO_CLOSE,
         message="activity StartToClose timeout after 5m",
@@ -232,15 +232,15 @@ def test_the_deadline_on_the_node_is_a_start_to_close_timeout(make: Any) -> None
     )
 
 
-def test_the_deadline_also_counts_while_init_containers_run(make: Any) -> None:
+def test_the_deadline_applies_while_init_containers_run(make: Any) -> None:
     end = make.terminated(137, name="fetch", finishedAt="2026-01-31T12:10:01Z")
     pod = make.pod(make.waiting("PodInitializing"), phase="Failed", reason="DeadlineExceeded", init=(end,))
-    assert failure_of(tell(make, pod)).timeout_type is TimeoutType.START_TO_CLOSE
+    assert failure_of(outcome_of(make, pod)).timeout_type is TimeoutType.START_TO_CLOSE
 
 
-def test_a_container_that_failed_before_the_deadline_failed_by_itself(make: Any) -> None:
+def test_a_container_that_failed_before_the_deadline_is_a_failure(make: Any) -> None:
     pod = make.pod(make.terminated(3), phase="Failed", reason="DeadlineExceeded")
-    assert failure_of(tell(make, pod)).type == "ExitCode3"
+    assert failure_of(outcome_of(make, pod)).type == "ExitCode3"
 
 
 NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}
@@ -248,7 +248,7 @@ NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt"
 
 
 @pytest.mark.parametrize(
-    ("reason", "want", "told"),
+    ("reason", "want", "reported"),
     [
         ("container activity: ImagePullBackOff: not found", "ImagePullBackOff", "check that the image exists"),
         ("container activity: ErrImagePull: not found", "ImagePullBackOff", "imagePullSecrets"),
@@ -257,27 +257,27 @@ NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt"
         (None, "NotStarted", "on the node longer than"),
     ],
 )
-def test_what_never_started_until_its_node_gave_up_has_failed_and_says_for_want_of_what(
-    make: Any, reason: str | None, want: str, told: str
+def test_an_attempt_that_never_started_before_the_deadline_fails_with_the_waiting_reason(
+    make: Any, reason: str | None, want: str, reported: str
 ) -> None:
     for end in (make.terminated(137, **NEVER_RAN), make.waiting("ContainerCreating")):
         pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", message="on the node longer than allowed")
-        failure = failure_of(tell(make, pod, attempt=make.with_attempt(waiting_reason=reason)))
+        failure = failure_of(outcome_of(make, pod, attempt=make.with_attempt(waiting_reason=reason)))
         assert failure.type == want
-        assert told in failure.message
+        assert reported in failure.message
         assert not failure.non_retryable
 
 
-def test_what_had_started_and_is_unknown_at_the_deadline_is_lost(make: Any) -> None:
+def test_a_started_attempt_without_a_known_end_is_lost_at_the_deadline(make: Any) -> None:
     pod = make.pod(make.terminated(137, **NEVER_RAN), phase="Failed", reason="DeadlineExceeded")
-    told = tell(make, pod, attempt=make.with_attempt(started=True))
-    assert isinstance(told, AttemptLost)
-    assert told.failure.details["reason"] == "ContainerStatusUnknown"
+    reported = outcome_of(make, pod, attempt=make.with_attempt(started=True))
+    assert isinstance(reported, AttemptLost)
+    assert reported.failure.details["reason"] == "ContainerStatusUnknown"
 
 
-def test_an_image_name_that_is_none_ends_the_attempt_for_good(make: Any) -> None:
+def test_an_invalid_image_name_is_not_retried(make: Any) -> None:
     pod = make.pod(make.waiting("InvalidImageName", 'couldn\'t parse "a b"'), phase="Pending")
-    failure = failure_of(tell(make, pod))
+    failure = failure_of(outcome_of(make, pod))
     assert failure.type == "InvalidImageName"
     assert failure.non_retryable
     assert 'couldn\'t parse "a b"; fix the image name' in failure.message
@@ -293,11 +293,13 @@ def test_an_image_name_that_is_none_ends_the_attempt_for_good(make: Any) -> None
         (lambda m: m.pod(phase="Failed", reason="AppArmor"), None),
     ],
 )
-def test_whose_log_says_why(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
+def test_failed_container_explains_the_failure(
+    make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None
+) -> None:
     assert failed_container(make.activity(), pod(make)) == want
 
 
-# --- Whatever comes ---------------------------------------------------------------------------------------------------
+# --- Random pods ------------------------------------------------------------------------------------------------------
 
 STATES = st.one_of(
     st.none(),
@@ -325,7 +327,7 @@ STATES = st.one_of(
     deleted=st.sampled_from([None, BEFORE, AFTER]),
     node=st.sampled_from([None, "node-1"]),
 )
-def test_only_exit_code_0_completes_and_only_something_that_is_over_ends_an_attempt(  # noqa: PLR0917
+def test_random_pods_complete_only_with_exit_code_0_and_end_only_when_terminated(  # noqa: PLR0917
     state: dict[str, Any] | None,
     init: dict[str, Any] | None,
     phase: str,
@@ -345,12 +347,12 @@ def test_only_exit_code_0_completes_and_only_something_that_is_over_ends_an_atte
         deleted_at=deleted,
         conditions=[make.disruption("EvictionByEvictionAPI")] if condition else [],
     )
-    told = tell(make, pod)
+    reported = outcome_of(make, pod)
     ended = state is not None and state.get("terminated", {}).get("exitCode") == 0
-    assert isinstance(told, AttemptCompleted) is ended
+    assert isinstance(reported, AttemptCompleted) is ended
     over = ended or phase in {"Succeeded", "Failed", "Unknown"} or deleted or "terminated" in (state or init or {})
     if not over and "terminated" not in (init or {}):
-        assert told is None or isinstance(told, AttemptStarted)
+        assert reported is None or isinstance(reported, AttemptStarted)
     if phase == "Failed" or (state is not None and "terminated" in state):
-        assert told is not None, "an attempt that is over never waits"
-        assert not isinstance(told, AttemptStarted)
+        assert reported is not None, "an attempt that is over never waits"
+        assert not isinstance(reported, AttemptStarted)

@@ -1,4 +1,4 @@
-"""Attempts that are lost: their nodes, pods, or containers are gone."""
+"""Lost attempts: their nodes, pods, or containers no longer exist."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,13 +9,13 @@ import pytest
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptLost, AttemptStarted
 from perdure.runtime import recheck_time
-from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, tell
+from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 
 @pytest.mark.parametrize(
     ("pod", "want_reason"),
     [
-        pytest.param(lambda _m: None, "PodGone", id="the pod is gone"),
+        pytest.param(lambda _m: None, "PodGone", id="the pod does not exist"),
         pytest.param(
             lambda m: m.pod(m.terminated(143), phase="Failed", deleted_at=BEFORE), "PodDeleted", id="someone deleted it"
         ),
@@ -43,7 +43,9 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
             lambda m: m.pod(phase="Pending", node=None, deleted_at=BEFORE), "PodDeleted", id="deleted without a node"
         ),
         pytest.param(
-            lambda m: m.pod(m.running(), deleted_at="2026-01-31T12:01:00Z"), "NodeLost", id="deleted, and no word since"
+            lambda m: m.pod(m.running(), deleted_at="2026-01-31T12:01:00Z"),
+            "NodeLost",
+            id="deleted, without a further status",
         ),
         *(
             pytest.param(
@@ -80,7 +82,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
                 conditions=[m.disruption("EvictionByEvictionAPI", at=BEFORE)],
             ),
             "EvictionByEvictionAPI",
-            id="the activity answered to the drain of its node",
+            id="the activity stopped when its node was drained",
         ),
         *(
             pytest.param(
@@ -92,7 +94,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
             pytest.param(lambda m, r=reason: m.pod(phase="Failed", reason=r), reason, id=f"refused: {reason}")
             for reason in ("UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfpods", "NodeName", "Later")
         ),
-        pytest.param(lambda m: m.pod(phase="Failed"), "PodFailed", id="failed without a word"),
+        pytest.param(lambda m: m.pod(phase="Failed"), "PodFailed", id="failed without a message"),
         pytest.param(
             lambda m: m.pod(m.terminated(137, reason="ContainerStatusUnknown", finishedAt=None), phase="Failed"),
             "ContainerStatusUnknown",
@@ -111,15 +113,15 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
             id="the node was restarted while an init container ran",
         ),
         pytest.param(lambda m: m.pod(phase="Succeeded"), "NoProof", id="a phase without containers proves nothing"),
-        pytest.param(lambda m: m.pod(m.running(), phase="Unknown"), "NodeLost", id="the node does not answer"),
+        pytest.param(lambda m: m.pod(m.running(), phase="Unknown"), "NodeLost", id="the node does not respond"),
     ],
 )
-def test_an_attempt_is_lost_if(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
-    told = tell(make, pod(make))
-    assert isinstance(told, AttemptLost), told
-    assert told.failure.kind is FailureKind.SERVER
-    assert told.failure.details["reason"] == want_reason
-    assert not told.failure.non_retryable
+def test_disruptions_lose_the_attempt(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
+    reported = outcome_of(make, pod(make))
+    assert isinstance(reported, AttemptLost), reported
+    assert reported.failure.kind is FailureKind.SERVER
+    assert reported.failure.details["reason"] == want_reason
+    assert not reported.failure.non_retryable
 
 
 @pytest.mark.parametrize(
@@ -144,32 +146,32 @@ def test_an_attempt_is_lost_if(make: Any, pod: Callable[[Any], dict[str, Any] | 
         ),
     ],
 )
-def test_a_container_that_failed_by_itself_before(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
-    assert failure_of(tell(make, pod(make))).type == "ExitCode1"
+def test_a_failure_before_a_disruption_is_a_failure(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert failure_of(outcome_of(make, pod(make))).type == "ExitCode1"
 
 
-def test_a_loss_says_what_happened_and_where(make: Any) -> None:
+def test_a_loss_has_a_message_with_cause_and_node(make: Any) -> None:
     pod = make.pod(make.terminated(137), phase="Failed", conditions=[make.disruption("PreemptionByScheduler")])
-    told = tell(make, pod)
-    assert told.failure.message == (
+    reported = outcome_of(make, pod)
+    assert reported.failure.message == (
         "pod order-42-5-2 was disrupted on node node-1: PreemptionByScheduler: told by PreemptionByScheduler"
     )
-    assert told.failure.details == {"reason": "PreemptionByScheduler", "node": "node-1"}
-    assert told.started_time == STARTED
+    assert reported.failure.details == {"reason": "PreemptionByScheduler", "node": "node-1"}
+    assert reported.started_time == STARTED
 
 
-def test_braces_in_a_kubelets_message_are_only_text(make: Any) -> None:
-    told = tell(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
-    assert told.failure.message.endswith("OutOfcpu: {pod} {0} {")
+def test_braces_in_a_message_of_the_kubelet_are_literal(make: Any) -> None:
+    reported = outcome_of(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
+    assert reported.failure.message.endswith("OutOfcpu: {pod} {0} {")
 
 
-def test_a_silent_node_is_waited_for_a_while(make: Any) -> None:
+def test_an_unresponsive_node_gets_some_time(make: Any) -> None:
     pod = make.pod(make.running(), deleted_at="2026-01-31T12:00:20Z", grace=30)
     when = recheck_time(pod)
     assert when == datetime(2026, 1, 31, 12, 1, 20, tzinfo=UTC)
-    assert isinstance(tell(make, pod, now=when - timedelta(microseconds=1)), AttemptStarted)
-    assert isinstance(tell(make, pod, now=when), AttemptLost)
+    assert isinstance(outcome_of(make, pod, now=when - timedelta(microseconds=1)), AttemptStarted)
+    assert isinstance(outcome_of(make, pod, now=when), AttemptLost)
 
 
-def test_there_is_no_need_to_look_again_at_a_pod_that_nobody_deletes(make: Any) -> None:
+def test_a_pod_that_is_not_terminating_has_no_recheck_time(make: Any) -> None:
     assert recheck_time(make.pod(make.running())) is None

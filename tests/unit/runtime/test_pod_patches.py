@@ -29,7 +29,7 @@ from perdure.runtime.pod_patches import patched
         ({"a": 1}, {"a": {"b": 2}}, {"a": {"b": 2}}),
     ],
 )
-def test_objects_are_merged_and_lists_of_objects_by_their_key(given: Any, patch: Any, made: Any) -> None:
+def test_objects_are_merged_and_lists_of_objects_merged_by_key(given: Any, patch: Any, made: Any) -> None:
     if made is None:
         made = {"a": [*given["a"], *patch["a"]]}
     assert patched(given, patch) == made
@@ -40,7 +40,7 @@ def build(make: Any, patch: dict[str, Any], **work: Any) -> dict[str, Any]:
     return build_pod(make.run, make.attempt, definition, PodSettings())
 
 
-def test_the_container_of_every_kind_of_work_can_be_changed(make: Any) -> None:
+def test_the_container_of_every_kind_of_work_can_be_patched(make: Any) -> None:
     patch = {
         "nodeSelector": {"disk": "ssd"},
         "volumes": [{"name": "scratch", "emptyDir": {}}],
@@ -59,7 +59,7 @@ def test_the_container_of_every_kind_of_work_can_be_changed(make: Any) -> None:
         assert "PERDURE_RUN" in {variable["name"] for variable in spec["containers"][0]["env"]}
 
 
-def test_a_patch_does_not_make_a_pod_restart_or_take_its_identity(make: Any) -> None:
+def test_a_patch_cannot_change_restart_policy_or_identity(make: Any) -> None:
     pod = build(
         make,
         {
@@ -93,7 +93,7 @@ def test_expressions_in_a_patch_keep_their_type() -> None:
     assert containers.with_placeholders(fixed).pod_spec_patch == {"priority": 1}
 
 
-def test_a_service_is_a_sidecar_that_does_not_decide_the_outcome(make: Any) -> None:
+def test_a_service_is_a_sidecar_that_does_not_determine_the_outcome(make: Any) -> None:
     service = {
         "name": "service",
         "image": "db",
@@ -105,6 +105,6 @@ def test_a_service_is_a_sidecar_that_does_not_decide_the_outcome(make: Any) -> N
     pod = make.pod(make.terminated(message="7"), phase="Succeeded", definition=definition, init=(stopped,))
     (found,) = pod["spec"]["initContainers"]
     assert found.items() >= service.items()
-    told = outcome(make.attempt, definition, pod, now=make.now)
-    assert isinstance(told, AttemptCompleted)
-    assert told.result == 7
+    reported = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(reported, AttemptCompleted)
+    assert reported.result == 7

@@ -23,7 +23,7 @@ def template(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     return {"podTemplate": {"metadata": metadata, "spec": spec}}
 
 
-def test_the_pod_says_whose_it_is(make: Any) -> None:
+def test_the_pod_has_labels_and_owner_of_its_run(make: Any) -> None:
     metadata = build(make)["metadata"]
     assert metadata["name"] == "order-42-5-2"
     assert metadata["namespace"] == "shop"
@@ -52,12 +52,12 @@ def test_the_pod_says_whose_it_is(make: Any) -> None:
     }
 
 
-def test_the_same_attempt_always_gives_the_same_pod(make: Any) -> None:
+def test_building_a_pod_is_deterministic(make: Any) -> None:
     definition = make.activity(container={"image": "a", "env": [{"name": "X", "value": "1"}]})
     assert build(make, definition) == build(make, definition)
 
 
-def test_the_container_is_told_everything_about_the_attempt(make: Any) -> None:
+def test_the_container_gets_variables_describing_the_attempt(make: Any) -> None:
     pod = build(make, heartbeat_timeout=timedelta(seconds=1.5), last_heartbeat_details={"done": 3})
     known = environment(pod)
     assert known == {
@@ -90,7 +90,7 @@ def test_the_container_is_told_everything_about_the_attempt(make: Any) -> None:
     ]
 
 
-def test_without_details_there_is_neither_a_file_nor_a_variable_for_them(make: Any) -> None:
+def test_without_heartbeat_details_there_is_no_file_or_variable_for_them(make: Any) -> None:
     pod = build(make)
     assert not any("DETAILS" in name and "LIMIT" not in name for name in environment(pod))
     assert [item["path"] for item in pod["spec"]["volumes"][0]["downwardAPI"]["items"]] == ["input.json"]
@@ -103,15 +103,15 @@ def test_without_details_there_is_neither_a_file_nor_a_variable_for_them(make: A
         pytest.param(32 * 1024 - 1, False, id="a larger one is only a file"),
     ],
 )
-def test_large_inputs_are_no_variables(make: Any, size: int, want: bool) -> None:
+def test_large_inputs_are_not_passed_as_variables(make: Any, size: int, want: bool) -> None:
     assert ("PERDURE_INPUT" in environment(build(make, input="x" * size))) is want
 
 
-def test_dollar_signs_reach_the_container_as_they_are(make: Any) -> None:
+def test_dollar_signs_are_escaped(make: Any) -> None:
     assert environment(build(make, activity_id="a$(PERDURE_RUN)"))["PERDURE_ACTIVITY_ID"] == "a$$(PERDURE_RUN)"
 
 
-def test_users_can_refer_to_our_variables_and_not_replace_them(make: Any) -> None:
+def test_users_can_refer_to_perdures_variables_but_not_replace_them(make: Any) -> None:
     env = [{"name": "MY_RUN", "value": "$(PERDURE_RUN)"}, {"name": "PERDURE_ATTEMPT", "value": "99"}]
     pod = build(make, make.activity(container={"image": "a", "env": env}))
     names = [item["name"] for item in pod["spec"]["containers"][0]["env"]]
@@ -120,7 +120,7 @@ def test_users_can_refer_to_our_variables_and_not_replace_them(make: Any) -> Non
     assert environment(pod)["PERDURE_ATTEMPT"] == "2"
 
 
-def test_users_labels_and_annotations_stay_beside_ours(make: Any) -> None:
+def test_labels_and_annotations_of_users_are_kept(make: Any) -> None:
     definition = make.activity(
         **template(
             {"containers": [{"name": "main", "image": "a"}]},
@@ -137,7 +137,7 @@ def test_users_labels_and_annotations_stay_beside_ours(make: Any) -> None:
     assert metadata["annotations"]["kubectl.kubernetes.io/default-container"] == "main"
 
 
-def test_nothing_restarts_the_activity(make: Any) -> None:
+def test_the_activity_is_never_restarted(make: Any) -> None:
     spec = {
         "restartPolicy": "Always",
         "containers": [
@@ -164,7 +164,7 @@ def test_nothing_restarts_the_activity(make: Any) -> None:
         pytest.param(1, 0, True, ("258048", "4095"), id="a large result goes to the Lease"),
     ],
 )
-def test_the_container_knows_how_large_its_result_may_be(
+def test_the_container_gets_the_size_limit_of_its_result(
     make: Any, containers: int, init: int, large: bool, want: tuple[str, str]
 ) -> None:
     spec = {
@@ -175,12 +175,12 @@ def test_the_container_knows_how_large_its_result_may_be(
     assert (known["PERDURE_RESULT_LIMIT"], known["PERDURE_MESSAGE_LIMIT"]) == want
 
 
-def test_the_termination_message_may_stand_elsewhere(make: Any) -> None:
+def test_the_path_of_the_termination_message_is_configurable(make: Any) -> None:
     pod = build(make, make.activity(container={"image": "a", "terminationMessagePath": "/tmp/last-words"}))
     assert environment(pod)["PERDURE_TERMINATION_LOG"] == "/tmp/last-words"
 
 
-def test_every_container_leaves_the_end_of_its_log_unless_the_user_decided_otherwise(make: Any) -> None:
+def test_containers_fall_back_to_their_log_unless_the_user_sets_a_policy(make: Any) -> None:
     spec = {
         "containers": [{"name": "a", "image": "a"}, {"name": "b", "image": "b", "terminationMessagePolicy": "File"}],
         "initContainers": [{"name": "c", "image": "c"}],
@@ -190,7 +190,7 @@ def test_every_container_leaves_the_end_of_its_log_unless_the_user_decided_other
     assert policies == ["FallbackToLogsOnError", "File", "FallbackToLogsOnError"]
 
 
-def test_an_input_that_just_fits_is_taken_and_one_byte_more_is_refused(make: Any) -> None:
+def test_an_input_at_the_size_limit_is_accepted_and_a_larger_one_rejected(make: Any) -> None:
     annotations = build(make, input="")["metadata"]["annotations"]
     room = ANNOTATIONS_LIMIT - sum(len(name) + len(value) for name, value in annotations.items())
     build(make, input="x" * room)
@@ -201,7 +201,7 @@ def test_an_input_that_just_fits_is_taken_and_one_byte_more_is_refused(make: Any
     assert f"would take {ANNOTATIONS_LIMIT + 1} (input {room + 3} bytes)" in caught.value.failure.message
 
 
-def test_size_is_counted_in_bytes_and_includes_the_details_of_an_earlier_attempt(make: Any) -> None:
+def test_the_size_limit_counts_bytes_and_includes_heartbeat_details(make: Any) -> None:
     with pytest.raises(PayloadTooLargeError, match=r"input 180002 bytes, last-heartbeat-details 90002 bytes"):
         build(make, input="é" * 90_000, last_heartbeat_details="é" * 45_000)
 
@@ -209,7 +209,7 @@ def test_size_is_counted_in_bytes_and_includes_the_details_of_an_earlier_attempt
 # --- Security ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_says_nothing_is_restricted(make: Any) -> None:
+def test_a_pod_is_restricted_by_default(make: Any) -> None:
     spec = build(make)["spec"]
     assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert spec["containers"][0]["securityContext"] == {
@@ -227,21 +227,25 @@ def test_a_pod_that_says_nothing_is_restricted(make: Any) -> None:
             {},
             {"runAsUser": 1000, "runAsNonRoot": True},
             {},
-            id="a user for the pod is everybody's",
+            id="the user of the pod applies to all containers",
         ),
         pytest.param(
-            {}, {"runAsUser": 1000}, {"runAsNonRoot": True}, {"runAsUser": 1000}, id="a container's user stays"
+            {}, {"runAsUser": 1000}, {"runAsNonRoot": True}, {"runAsUser": 1000}, id="the user of a container is kept"
         ),
         pytest.param(
             {},
             {"runAsUser": 0},
             {"runAsNonRoot": True},
             {"runAsUser": 0, "runAsNonRoot": False},
-            id="a container that asks for root gets it",
+            id="a container that requests root gets it",
         ),
         pytest.param({"runAsUser": 0}, {}, {"runAsUser": 0}, {}, id="so does a pod"),
         pytest.param(
-            {"runAsNonRoot": False}, {}, {"runAsNonRoot": False}, {}, id="whoever allows root means the image's"
+            {"runAsNonRoot": False},
+            {},
+            {"runAsNonRoot": False},
+            {},
+            id="runAsNonRoot: false keeps the user of the image",
         ),
         pytest.param(
             {},
@@ -255,11 +259,11 @@ def test_a_pod_that_says_nothing_is_restricted(make: Any) -> None:
             {"runAsUser": 0},
             {"runAsNonRoot": True},
             {"runAsUser": 0},
-            id="a contradiction is the user's to solve",
+            id="a contradiction of the user is kept",
         ),
     ],
 )
-def test_what_the_user_says_about_users_stays(
+def test_run_as_user_settings_are_kept(
     make: Any,
     pod: dict[str, Any],
     container: dict[str, Any],
@@ -284,9 +288,9 @@ def test_what_the_user_says_about_users_stays(
         pytest.param(
             {"capabilities": {"drop": ["NET_RAW"]}},
             {"capabilities": {"drop": ["NET_RAW"]}, "allowPrivilegeEscalation": False},
-            id="whoever drops some decided about all",
+            id="dropped capabilities are not extended",
         ),
-        pytest.param({"privileged": True}, {"privileged": True}, id="a privileged container cannot be held back"),
+        pytest.param({"privileged": True}, {"privileged": True}, id="a privileged container cannot be restricted"),
         pytest.param(
             {"capabilities": {"add": ["SYS_ADMIN"], "drop": []}},
             {"capabilities": {"add": ["SYS_ADMIN"], "drop": []}},
@@ -299,20 +303,20 @@ def test_what_the_user_says_about_users_stays(
         ),
     ],
 )
-def test_what_the_user_says_about_rights_stays(make: Any, given: dict[str, Any], want: dict[str, Any]) -> None:
+def test_security_context_settings_are_kept(make: Any, given: dict[str, Any], want: dict[str, Any]) -> None:
     pod = build(make, make.activity(container={"image": "a", "securityContext": given}))
     context = pod["spec"]["containers"][0]["securityContext"]
     assert {k: v for k, v in context.items() if k != "runAsUser"} == want
 
 
-def test_windows_pods_get_only_what_windows_knows(make: Any) -> None:
+def test_windows_pods_get_only_supported_settings(make: Any) -> None:
     spec = {"os": {"name": "windows"}, "containers": [{"name": "a", "image": "a"}]}
     built = build(make, make.activity(**template(spec)))["spec"]
     assert built["securityContext"] == {"runAsNonRoot": True}
     assert "securityContext" not in built["containers"][0]
 
 
-def test_the_operator_may_leave_the_user_to_the_image(make: Any) -> None:
+def test_the_user_can_be_left_to_the_image(make: Any) -> None:
     context = build(make, settings=PodSettings(run_as_user=None))["spec"]["containers"][0]["securityContext"]
     assert "runAsUser" not in context
 
@@ -333,16 +337,16 @@ def test_the_operator_may_leave_the_user_to_the_image(make: Any) -> None:
             id="the user's own account, as Kubernetes mounts it",
         ),
         pytest.param({"serviceAccountName": "mine"}, {}, ("mine", None), id="also without a Lease"),
-        pytest.param({"automountServiceAccountToken": True}, {}, (None, True), id="a token that the user asks for"),
+        pytest.param({"automountServiceAccountToken": True}, {}, (None, True), id="a token requested by the user"),
         pytest.param(
             {"automountServiceAccountToken": False},
             {"large_result": True},
             ("perdure-activity", False),
-            id="a token that the user refuses",
+            id="a token disabled by the user",
         ),
     ],
 )
-def test_a_token_is_there_only_for_a_lease(
+def test_a_service_account_token_is_mounted_only_for_a_lease(
     make: Any, spec: dict[str, Any], attempt: dict[str, Any], want: tuple[str | None, bool | None]
 ) -> None:
     definition = make.activity(**template({"containers": [{"name": "a", "image": "a"}], **spec}))
@@ -360,10 +364,10 @@ def test_a_token_is_there_only_for_a_lease(
         pytest.param(timedelta(seconds=0.5), None, 301, id="rounded up"),
         pytest.param(None, None, None, id="none without start-to-close"),
         pytest.param(timedelta(days=30_000), None, None, id="none where Kubernetes could not count that far"),
-        pytest.param(timedelta(minutes=5), 7, 7, id="the user's own stays"),
+        pytest.param(timedelta(minutes=5), 7, 7, id="the deadline of the user is kept"),
     ],
 )
-def test_the_node_stops_the_pod_by_itself_a_little_later(
+def test_the_active_deadline_is_slightly_after_the_timeout(
     make: Any, start_to_close: timedelta | None, given: int | None, want: int | None
 ) -> None:
     spec = {"containers": [{"name": "a", "image": "a"}], "activeDeadlineSeconds": given}
@@ -371,12 +375,12 @@ def test_the_node_stops_the_pod_by_itself_a_little_later(
     assert built.get("activeDeadlineSeconds") == want
 
 
-def test_what_schedule_to_start_allows_is_not_taken_from_start_to_close(make: Any) -> None:
+def test_the_active_deadline_includes_schedule_to_start(make: Any) -> None:
     built = build(make, make.activity(), start_to_close=timedelta(minutes=5), schedule_to_start=timedelta(hours=1))
     assert built["spec"]["activeDeadlineSeconds"] == 3900
 
 
-# --- Definitions that are none ----------------------------------------------------------------------------------------
+# --- Invalid definitions ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -391,7 +395,7 @@ def test_what_schedule_to_start_allows_is_not_taken_from_start_to_close(make: An
         pytest.param(template({"containers": [{"name": "a"}], "os": "windows"}), id="a text for an object"),
     ],
 )
-def test_a_malformed_definition_is_refused_with_a_failure(make: Any, definition: dict[str, Any]) -> None:
+def test_a_malformed_definition_is_rejected_with_a_failure(make: Any, definition: dict[str, Any]) -> None:
     with pytest.raises(InvalidDefinitionError) as caught:
         build(make, make.activity(**definition))
     assert isinstance(caught.value, AttemptRefusedError)
@@ -415,7 +419,9 @@ def test_the_pod_is_json(make: Any) -> None:
         ({"onSuccess": "Delete", "onFailure": "Expire"}, ("Delete", "Expire")),
     ],
 )
-def test_what_becomes_of_a_pod_stands_on_it(make: Any, given: dict[str, str] | None, kept: tuple[str, str]) -> None:
+def test_the_retention_policy_is_recorded_on_the_pod(
+    make: Any, given: dict[str, str] | None, kept: tuple[str, str]
+) -> None:
     pod = build(make, make.activity(**({"podRetention": given} if given is not None else {})))
     assert (retention_of(pod, succeeded=True), retention_of(pod, succeeded=False)) == kept
     assert retention_of({"metadata": {}}, succeeded=False) == "Keep"
@@ -423,7 +429,7 @@ def test_what_becomes_of_a_pod_stands_on_it(make: Any, given: dict[str, str] | N
     assert retention_of(unknown, succeeded=True) == "Delete"
 
 
-def test_a_sidecar_has_the_token_and_the_activity_only_files(make: Any) -> None:
+def test_only_the_sidecar_has_the_token(make: Any) -> None:
     definition = make.activity(sidecar={"autoHeartbeat": True, "resources": {"limits": {"memory": "64Mi"}}})
     spec = build(make, definition, sidecar=True, heartbeat_timeout=timedelta(seconds=30))["spec"]
     (main,), (sidecar,) = spec["containers"], spec["initContainers"]
@@ -441,7 +447,7 @@ def test_a_sidecar_has_the_token_and_the_activity_only_files(make: Any) -> None:
     assert {"name": "PERDURE_FILES", "value": "/perdure-files"} in main["env"]
 
 
-def test_a_sidecar_is_the_same_user_as_the_activity(make: Any) -> None:
+def test_a_sidecar_runs_as_the_user_of_the_activity(make: Any) -> None:
     def user(**container: Any) -> Any:
         definition = make.activity(container={"image": "i", **container}, sidecar={"image": "mine"})
         (sidecar,) = build(make, definition, sidecar=True)["spec"]["initContainers"]

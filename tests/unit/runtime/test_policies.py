@@ -1,4 +1,4 @@
-"""What the column WAITS of a RetryPolicy shows."""
+"""The column WAITS of a RetryPolicy."""
 
 from datetime import timedelta
 
@@ -23,5 +23,5 @@ S = timedelta(seconds=1)
         (RetryPolicy(cloud_scheduler=CloudSchedulerRetry(max_retry_duration=20 * S)), "5s 10s"),
     ],
 )
-def test_as_many_waits_are_shown_as_there_can_be(policy: RetryPolicy, want: str) -> None:
+def test_waits_are_listed_up_to_the_number_of_retries(policy: RetryPolicy, want: str) -> None:
     assert waits_in_short(policy) == want

@@ -1,4 +1,4 @@
-"""What an Operation asks, as the engine is asked it."""
+"""Operations as requests to the engine."""
 
 from typing import Any
 
@@ -78,13 +78,13 @@ def asked(**spec: Any) -> Any:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_an_operation_is_the_request_that_it_says(spec: dict[str, Any], request_: inp.Request) -> None:
+def test_an_operation_becomes_its_request(spec: dict[str, Any], request_: inp.Request) -> None:
     assert asked(**spec) == request_
 
 
-def test_a_failure_from_outside_is_one_of_the_application() -> None:
-    told = {"type": "Declined", "message": "no", "details": {"by": "phone"}, "nonRetryable": True}
-    failure = asked(completeActivity={"step": "charge", "failure": told}).failure
+def test_a_failure_given_by_an_operation_is_an_application_failure() -> None:
+    reported = {"type": "Declined", "message": "no", "details": {"by": "phone"}, "nonRetryable": True}
+    failure = asked(completeActivity={"step": "charge", "failure": reported}).failure
     assert (failure.kind, failure.type, failure.message) == ("Application", "Declined", "no")
     assert (failure.details, failure.non_retryable) == ({"by": "phone"}, True)
 
@@ -94,7 +94,7 @@ def test_a_failure_from_outside_is_one_of_the_application() -> None:
     [{"signal": {"name": "go"}}, {"cancel": {}}, {"terminate": {}}, {"pause": {}}, {"unpause": {}}, _ANSWER],
     ids=str,
 )
-def test_a_request_has_the_user_that_has_made_the_operation(spec: dict[str, Any]) -> None:
+def test_a_request_has_the_creator_of_the_operation(spec: dict[str, Any]) -> None:
     obj = operation(RUN, **spec)
     obj["metadata"]["annotations"] = {labels.CREATED_BY_ANNOTATION: "alice"}
     request: Any = request_of(Operation.parse(obj).spec, "uid-1", WHO, created_by(obj))
@@ -102,7 +102,7 @@ def test_a_request_has_the_user_that_has_made_the_operation(spec: dict[str, Any]
     assert asked(**spec).principal == ""
 
 
-def test_a_reset_is_no_request_to_the_engine() -> None:
+def test_a_reset_is_not_a_request_to_the_engine() -> None:
     with pytest.raises(ValueError, match="reset"):
         asked(reset={"eventId": 3})
 
@@ -125,17 +125,17 @@ def nested(levels: int) -> Any:
     ],
     ids=["fits", "too large", "deep", "too deep", "very deep"],
 )
-def test_what_is_carried_is_bounded_in_size_and_depth(payload: Any, wrong: str | None) -> None:
-    told = too_much(inp.SignalRequested(request_id="1", signal_name="go", input=payload))
-    assert told is None if wrong is None else wrong in (told or "")
+def test_payloads_of_requests_are_limited_in_size_and_depth(payload: Any, wrong: str | None) -> None:
+    reported = too_much(inp.SignalRequested(request_id="1", signal_name="go", input=payload))
+    assert reported is None if wrong is None else wrong in (reported or "")
 
 
-def test_who_carries_nothing_carries_never_too_much() -> None:
+def test_a_request_without_a_payload_is_never_too_large() -> None:
     assert too_much(inp.CancelRequested(request_id="1", reason="x" * 200_000)) is None
 
 
 @given(st.text(min_size=1, max_size=1_000), st.uuids())
-def test_a_run_to_start_has_a_name_that_is_a_lock_and_carries_its_signal(workflow_id: str, uid: Any) -> None:
+def test_a_run_for_signal_with_start_has_a_unique_name_and_its_signal(workflow_id: str, uid: Any) -> None:
     target = {"kind": "WorkflowRun", "workflowId": workflow_id}
     start = {"workflow": {"name": "cart"}, "input": [1]}
     obj = operation(target, signalWithStart={"name": "add", "input": {"n": 1}, "start": start})
@@ -156,6 +156,6 @@ def test_a_run_to_start_has_a_name_that_is_a_lock_and_carries_its_signal(workflo
     assert created_by(run) == "alice"
 
 
-def test_a_mark_that_is_not_ours_is_none() -> None:
+def test_an_invalid_start_signal_annotation_is_ignored() -> None:
     for text in ("", "{", "{}", '{"requestId": 1}'):
         assert start_signal_of({"metadata": {"annotations": {labels.START_SIGNAL_ANNOTATION: text}}}) is None

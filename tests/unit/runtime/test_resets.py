@@ -1,4 +1,4 @@
-"""What ties a run that was reset to the one before: its object, its chain, its children."""
+"""Relations between a reset run and the original: object, chain, children."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def asked(*ancestors: tuple[str, int]) -> ResetOrigin:
     return ResetOrigin(request_id="op", lineage=lineage)
 
 
-def test_the_new_run_is_of_the_same_workflow_id_and_chain_and_starts_at_once() -> None:
+def test_the_new_run_has_the_same_workflow_id_and_chain_and_starts_immediately() -> None:
     made = reset_run(run(), asked(("order", 7)), "order-reset-x")
     assert WorkflowRun.parse(made).spec.workflow_id == "order"
     assert made["spec"] == {"workflow": {"name": "flow"}, "input": {"x": 1}, "workflowId": "order"}
@@ -52,27 +52,27 @@ def test_the_new_run_is_of_the_same_workflow_id_and_chain_and_starts_at_once() -
     assert first_run_id(made) == "first"
 
 
-def test_an_annotation_that_says_nothing_is_none() -> None:
+def test_an_invalid_reset_annotation_is_ignored() -> None:
     assert reset_of(run(**{RESET_ANNOTATION: {"requestId": "x", "lineage": []}})) is None
     assert reset_of(run(**{RESET_ANNOTATION: {"x": 1}})) is None
 
 
-def test_a_child_that_is_taken_over_has_another_parent_and_owner() -> None:
+def test_a_transferred_child_has_another_parent_and_owner() -> None:
     tie = {"name": "order", "workflowId": "order", "runId": "uid-order", "initiatedEventId": 5}
     child = run("child", **{PARENT_ANNOTATION: tie})
-    stranger = {"kind": "Other", "name": "o", "uid": "o"}
-    child["metadata"]["ownerReferences"] = [{"kind": "WorkflowRun", "name": "order", "uid": "uid-order"}, stranger]
+    foreign = {"kind": "Other", "name": "o", "uid": "o"}
+    child["metadata"]["ownerReferences"] = [{"kind": "WorkflowRun", "name": "order", "uid": "uid-order"}, foreign]
     parent = RunRef(namespace="shop", name="order-reset-x", uid="new", workflow_id="order")
     changed = adopted(child, parent)["metadata"]
     assert changed["resourceVersion"] == "7"
     assert changed["labels"][PARENT_RUN_ID_LABEL] == "new"
-    assert changed["ownerReferences"] == [{"kind": "WorkflowRun", "name": "order-reset-x", "uid": "new"}, stranger]
+    assert changed["ownerReferences"] == [{"kind": "WorkflowRun", "name": "order-reset-x", "uid": "new"}, foreign]
     found = parent_of({**child, "metadata": {**child["metadata"], **changed}})
     assert found is not None
     assert (found.name, found.run_id, found.initiated_event_id) == ("order-reset-x", "new", 5)
 
 
-def test_a_watch_that_lags_does_not_give_a_child_back() -> None:
+def test_a_lagging_watch_does_not_return_a_transferred_child() -> None:
     def child(parent: str, version: str) -> Json:
         tie = {"name": "p", "workflowId": "p", "runId": parent, "initiatedEventId": 5}
         found = run("child", **{PARENT_ANNOTATION: tie})
@@ -87,7 +87,7 @@ def test_a_watch_that_lags_does_not_give_a_child_back() -> None:
     assert [entry.name for entry in directory.children_of("shop", "new")] == ["child"]
 
 
-def test_an_event_is_of_the_run_that_has_recorded_it() -> None:
+def test_the_origin_of_an_event_is_the_run_that_recorded_it() -> None:
     reset = asked(("a", 100), ("b", 50))
     assert [reset.origin(n) for n in (1, 50, 51, 100)] == ["uid-a", "uid-a", None, None]
     reset = asked(("a", 50), ("b", 100))
@@ -95,7 +95,7 @@ def test_an_event_is_of_the_run_that_has_recorded_it() -> None:
 
 
 @given(st.text("abc-", min_size=1, max_size=250).filter(lambda n: n[0] != "-" != n[-1]), st.text(), st.text())
-def test_the_name_is_of_the_request_and_does_not_grow(name: str, one: str, other: str) -> None:
+def test_the_name_depends_on_the_request_and_has_bounded_length(name: str, one: str, other: str) -> None:
     first = reset_name(name, one)
     assert len(first) <= 253
     assert (first == reset_name(name, other)) is (one == other)

@@ -25,7 +25,7 @@ def runs(*sizes: int) -> list[Run]:
 
 
 def removed(found: list[Run], limits: Limits, *kept: int) -> list[int]:
-    """Numbers of the runs that are removed, where those in `kept` may not be."""
+    """Numbers of the removed runs; those in `kept` are protected."""
     stays = {f"run-{n}" for n in kept}
     return [int(run.uid.removeprefix("run-")) for run in surplus(found, limits, lambda run: run.uid not in stays)]
 
@@ -45,18 +45,20 @@ def removed(found: list[Run], limits: Limits, *kept: int) -> list[int]:
         (Limits(runs=0, size=1), (), [0, 1, 2, 3, 4]),
     ],
 )
-def test_the_oldest_go_until_the_rest_is_within_the_limits(
+def test_the_oldest_runs_are_removed_until_the_rest_is_within_the_limits(
     limits: Limits, kept: tuple[int, ...], want: list[int]
 ) -> None:
     assert removed(runs(10, 10, 10, 10, 10), limits, *kept) == want
 
 
-def test_the_order_in_which_runs_are_known_does_not_matter() -> None:
+def test_the_order_of_runs_does_not_matter() -> None:
     assert removed(runs(1, 1, 1, 1)[::-1], Limits(runs=2)) == [0, 1]
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(0, 12), st.integers(0, 200), st.sets(st.integers(0, 11)))
-def test_what_is_left_fits_or_may_not_be_removed(sizes: list[int], most: int, size: int, kept: set[int]) -> None:
+def test_remaining_runs_are_within_the_limits_or_protected(
+    sizes: list[int], most: int, size: int, kept: set[int]
+) -> None:
     limits, found = Limits(runs=most, size=size), runs(*sizes)
     gone = set(removed(found, limits, *kept))
     assert not gone & kept
@@ -68,14 +70,14 @@ def test_what_is_left_fits_or_may_not_be_removed(sizes: list[int], most: int, si
         assert limits.exceeded_by(Tally(len(before), sum(sizes[n] for n in before)))
 
 
-def test_why_runs_are_removed_is_said() -> None:
+def test_the_reason_for_the_removal_is_reported() -> None:
     limits = Limits(runs=10, size=2 * 1024 * 1024)
     assert "12 finished runs, and the limit is 10" in limits.exceeded_by(Tally(12, 0))
     assert "take 3 MiB, and the limit is 2 MiB" in limits.exceeded_by(Tally(2, 3 * 1024 * 1024))
     assert limits.exceeded_by(Tally(10, 2 * 1024 * 1024)) == ""
 
 
-def test_a_run_takes_its_object_and_its_segments() -> None:
+def test_the_size_of_a_run_includes_its_segments() -> None:
     tail = [{"eventId": 300, "result": "x" * 100}]
     history = {"events": tail, "segments": 2, "sizeBytes": 100_000 + len(orjson.dumps(tail[0]))}
     run: dict[str, Any] = {"metadata": {"name": "r"}, "spec": {"input": "y" * 1000}, "status": {"history": history}}

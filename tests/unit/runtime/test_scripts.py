@@ -1,4 +1,4 @@
-"""The container of a script, and what its command does."""
+"""The container of a script, and its command."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def execute(pod: dict[str, Any], folder: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, (folder / "log").read_text()
 
 
-def test_the_script_is_a_file_of_the_pod_and_the_interpreter_gets_it(make: Any) -> None:
+def test_the_interpreter_gets_the_script_as_a_file(make: Any) -> None:
     pod = build(make, script(make, "print(1)", command=["python", "-u"], args=["a"], env=[{"name": "A", "value": "b"}]))
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["python", "-u", "/perdure/script"]
@@ -48,7 +48,7 @@ def test_the_script_is_a_file_of_the_pod_and_the_interpreter_gets_it(make: Any) 
     ]["items"]
 
 
-def test_a_script_that_is_too_large_together_with_its_input_is_refused(make: Any) -> None:
+def test_a_script_too_large_with_its_input_is_rejected(make: Any) -> None:
     attempt = make.with_attempt(input="x" * 220_000)
     with pytest.raises(PayloadTooLargeError, match="script 60000 bytes"):
         build_pod(make.run, attempt, script(make, "#" * 60_000), PodSettings())
@@ -71,7 +71,7 @@ def test_a_script_that_is_too_large_together_with_its_input_is_refused(make: Any
         ('echo "$0" | tail -c 7', "Output", (0, "script")),
     ],
 )
-def test_the_result_comes_from_where_the_script_says(
+def test_the_result_comes_from_the_selected_source(
     make: Any, tmp_path: Path, source: str, result: str, ending: tuple[int, str]
 ) -> None:
     pod = build(make, script(make, source, result=result))
@@ -80,7 +80,7 @@ def test_the_result_comes_from_where_the_script_says(
 
 
 @pytest.mark.parametrize("result", ["LastLine", "Output"])
-def test_stdout_goes_to_the_log_whole(make: Any, tmp_path: Path, result: str) -> None:
+def test_stdout_is_logged_completely(make: Any, tmp_path: Path, result: str) -> None:
     pod = build(make, script(make, "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done", result=result))
     code, printed, message = execute(pod, tmp_path)
     assert (code, printed.count("\n")) == (0, 5000)
@@ -88,7 +88,7 @@ def test_stdout_goes_to_the_log_whole(make: Any, tmp_path: Path, result: str) ->
     assert len(message) < TERMINATION_MESSAGE_LIMIT or result == "Output"
 
 
-def test_an_output_that_is_too_large_fills_the_termination_message(make: Any, tmp_path: Path) -> None:
+def test_a_too_large_output_is_truncated_to_the_termination_message(make: Any, tmp_path: Path) -> None:
     pod = build(
         make, script(make, "i=0; while [ $i -lt 900 ]; do echo $i-----; i=$((i+1)); done; printf x", result="Output")
     )

@@ -1,4 +1,4 @@
-"""Segments: whatever is sealed, in whatever pieces, reads back whole; whatever was changed afterwards shows."""
+"""Segments: a sealed history is read completely, and later changes are detected."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ def events_of(inputs: list[Any], first: int = 1) -> list[Json]:
 
 
 def stored(value: Any) -> Any:
-    """A value as the API server gives it back: keys in another order, floats without a fraction as integers."""
+    """A value as the API server returns it: keys in another order, floats without a fraction as integers."""
     if isinstance(value, dict):
         return {key: stored(value[key]) for key in sorted(value, reverse=True)}
     if isinstance(value, list):
@@ -49,14 +49,14 @@ def stored(value: Any) -> Any:
 
 
 @given(st.lists(values, min_size=1, max_size=5))
-def test_what_the_api_server_gives_back_has_the_hash_that_was_sealed(inputs: list[Any]) -> None:
+def test_the_hash_of_a_segment_survives_storage(inputs: list[Any]) -> None:
     segment = segments.build(RUN, 0, events_of(inputs), None)
     again = stored(orjson.loads(orjson.dumps(segment)))
     assert segments.fault(again, RUN.uid, 0, None) is None
     assert segments.continues(again, events_of(inputs))
 
 
-def test_a_segment_is_what_the_api_takes() -> None:
+def test_a_segment_is_a_valid_object() -> None:
     first = segments.build(RUN, 0, events_of([1, 2]), None)
     second = segments.build(RUN, 1, events_of([3], 3), first["spec"]["hash"])
     for segment in (first, second):
@@ -66,7 +66,7 @@ def test_a_segment_is_what_the_api_takes() -> None:
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=12), st.data())
-def test_a_history_divided_reads_back_whole_and_every_change_shows(sizes: list[int], data: st.DataObject) -> None:
+def test_a_sealed_history_is_read_completely_and_any_change_is_detected(sizes: list[int], data: st.DataObject) -> None:
     events = events_of(["x" * size for size in sizes])
     sealed, history = segments.chain(RUN, events)
     assert (sealed, history) == segments.chain(RUN, events)
@@ -85,16 +85,16 @@ def test_a_history_divided_reads_back_whole_and_every_change_shows(sizes: list[i
     assert [(d.reason, name in d.message) for d in lost.damage] == [(ConditionReason.SEGMENT_MISSING, True)]
     tampered = copy.deepcopy(sealed)
     tampered[victim]["spec"]["events"][0]["details"] += "!"
-    (told,) = segments.gather(run, tampered).damage
-    assert (told.reason, name in told.message) == (ConditionReason.SEGMENT_CHANGED, True)
-    # Whoever changes the hash as well breaks the chain behind it.
+    (reported,) = segments.gather(run, tampered).damage
+    assert (reported.reason, name in reported.message) == (ConditionReason.SEGMENT_CHANGED, True)
+    # Changing the hash, too, breaks the chain after it.
     spec = tampered[victim]["spec"]
     spec["hash"] = segments.digest(spec.get("previousHash"), spec["events"])
     assert segments.gather(run, tampered).damage
 
 
 @given(st.integers(1, 30), st.lists(st.integers(1, 10), max_size=8))
-def test_whoever_seals_and_crashes_in_whatever_order_no_event_is_lost(start: int, growth: list[int]) -> None:
+def test_no_event_is_lost_when_sealing_operators_crash(start: int, growth: list[int]) -> None:
     """Operators seal the tail they know, and are killed before the commit or after it; the tail grows in between."""
     there: dict[str, Json] = {}
     tail, index, previous, count = events_of([0] * start), 0, None, start
@@ -147,14 +147,14 @@ def _too_deep(segment: Json) -> None:
 @pytest.mark.parametrize(
     "change", [_stranger, _other_run, _other_number, _other_chain, _other_events, _too_deep], ids=lambda f: f.__name__
 )
-def test_a_segment_that_is_not_the_one_that_was_sealed_is_told_from_it(change: Any) -> None:
+def test_a_changed_segment_is_detected(change: Any) -> None:
     segment = segments.build(RUN, 0, events_of([1, 2]), None)
     assert segments.fault(segment, RUN.uid, 0, None) is None
     change(segment)
     assert segments.fault(segment, RUN.uid, 0, None)
 
 
-def test_a_tail_that_is_shorter_or_other_is_not_continued() -> None:
+def test_a_shorter_or_different_tail_is_not_continued() -> None:
     segment = segments.build(RUN, 0, events_of([1, 2]), None)
     assert segments.continues(segment, events_of([1, 2, 3]))
     assert not segments.continues(segment, events_of([1]))

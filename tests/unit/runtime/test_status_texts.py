@@ -54,7 +54,7 @@ OPEN: Json = {
 }
 
 
-def test_bulky_fields_are_texts_and_the_rest_is_not() -> None:
+def test_only_bulky_fields_are_stored_as_text() -> None:
     assert status_texts.encode(OPEN) == {
         "phase": "Running",
         "definition": '{"steps":[{"name":"charge"}]}',
@@ -75,7 +75,7 @@ def test_bulky_fields_are_texts_and_the_rest_is_not() -> None:
 
 
 @pytest.mark.parametrize("name", [file.stem for file in sorted(RECORDED.iterdir())])
-def test_a_run_is_read_as_it_was_written_in_either_form(name: str) -> None:
+def test_a_run_is_read_in_either_form(name: str) -> None:
     run = recorded(name)
     before = copy.deepcopy(run)
     texts = {**run, "status": status_texts.encode(run["status"])}
@@ -91,13 +91,13 @@ values = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), values, max_size=3), max_size=3), values)
-def test_values_of_users_are_kept(events: list[Json], value: Any) -> None:
+def test_user_values_are_unchanged(events: list[Json], value: Any) -> None:
     state = {"memory": {"vars": {"value": value}}, "successorRefused": "{}"}
     status = {"history": {"events": events}, "state": state, "output": value}
     assert read(status_texts.encode(status)) == status
 
 
-def test_the_text_of_a_value_is_made_once_for_all_statuses_with_it() -> None:
+def test_the_text_of_a_value_is_reused() -> None:
     after = {**OPEN, "history": {**OPEN["history"], "events": [*OPEN["history"]["events"], {"eventId": 3}]}}
     texts = status_texts.Texts()
     old, new = texts.encode(OPEN), texts.encode(after)
@@ -106,7 +106,7 @@ def test_the_text_of_a_value_is_made_once_for_all_statuses_with_it() -> None:
     assert texts.size_of(after) == status_texts.size_of(after)
 
 
-def test_a_status_may_have_both_forms() -> None:
+def test_a_status_can_have_both_forms() -> None:
     texts = status_texts.encode(OPEN)
     mixed = copy.deepcopy(OPEN)
     mixed["history"]["events"][1] = texts["history"]["events"][1]
@@ -114,20 +114,20 @@ def test_a_status_may_have_both_forms() -> None:
     assert read(mixed) == OPEN
 
 
-def test_other_objects_are_left_alone() -> None:
+def test_other_objects_are_unchanged() -> None:
     for obj in ({"kind": "Schedule", "status": {"state": {"requests": "[]"}}}, {"kind": "WorkflowRun"}, {}):
         assert status_texts.decode(obj) is obj
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "12", "nothing", '"{}"'])
-def test_a_text_that_is_no_object_counts_as_an_edit(text: str) -> None:
+def test_a_text_that_is_not_an_object_counts_as_an_edit(text: str) -> None:
     stored = status_texts.encode(committed(OPEN, OF_RUNS, "u", 0))
     assert edited(read(stored), OF_RUNS) == ""
     stored["history"]["events"][0] = text
     assert edited(read(stored), OF_RUNS).startswith("The status was edited")
 
 
-def test_a_change_is_sent_without_what_is_around_it() -> None:
+def test_a_patch_contains_only_the_changed_texts() -> None:
     after = copy.deepcopy(OPEN)
     after["history"]["events"].append({"eventId": 3})
     after["state"]["activities"]["5"]["attempt"] = 3
@@ -161,7 +161,7 @@ def parts(kind: type[msgspec.Struct]) -> set[str]:
     ],
     ids=["state", "code", "memory"],
 )
-def test_every_part_of_the_state_that_may_grow_is_in_texts(
+def test_every_growing_part_of_the_state_is_stored_as_text(
     kind: type[msgspec.Struct], wrap: Callable[[Json], Json]
 ) -> None:
     for name in parts(kind) - {"code"}:

@@ -1,4 +1,4 @@
-"""What people are told about a pod that has not started."""
+"""Messages about pods that have not started."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from perdure.runtime.pod_waiting import hinders
 @pytest.mark.parametrize(
     ("pod", "want"),
     [
-        pytest.param(lambda m: m.pod(phase="Pending", node=None), "waiting for a node", id="nobody looked at it yet"),
+        pytest.param(lambda m: m.pod(phase="Pending", node=None), "waiting for a node", id="not scheduled yet"),
         pytest.param(
             lambda m: m.pod(
                 phase="Pending",
@@ -46,13 +46,13 @@ from perdure.runtime.pod_waiting import hinders
             "ContainerCreating",
             id="the ordinary wait",
         ),
-        pytest.param(lambda m: m.pod(phase="Pending"), "ContainerCreating", id="the kubelet has not said a word"),
+        pytest.param(lambda m: m.pod(phase="Pending"), "ContainerCreating", id="no status of the kubelet"),
         pytest.param(lambda m: m.pod(m.running()), None, id="it runs"),
         pytest.param(lambda m: m.pod(m.terminated(1)), None, id="it ended"),
         pytest.param(lambda m: m.pod(phase="Failed"), None, id="the pod ended"),
     ],
 )
-def test_a_pod_waits_for(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
+def test_a_waiting_pod_has_a_reason(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
     assert waiting_reason(pod(make), make.activity()) == want
 
 
@@ -68,7 +68,7 @@ def test_a_pod_waits_for(make: Any, pod: Callable[[Any], dict[str, Any]], want: 
         ("init container fetch is running", False),
     ],
 )
-def test_what_is_in_the_way_of_a_pod(reason: str, want: bool) -> None:
+def test_only_lasting_reasons_block_a_pod(reason: str, want: bool) -> None:
     assert hinders(reason) is want
 
 

@@ -31,7 +31,7 @@ def spec_of(
     return build_pod(make.run, make.attempt, mounted, settings)
 
 
-def test_a_claim_belongs_to_its_run_and_is_what_the_template_says(make: Any) -> None:
+def test_a_claim_is_owned_by_its_run_and_follows_the_template(make: Any) -> None:
     given = {
         "metadata": {"labels": {"team": "shop", "perdure.dev/run-id": "mine"}, "annotations": {"a": "b"}},
         "spec": {**ONCE, "storageClassName": "fast"},
@@ -61,7 +61,7 @@ def test_a_claim_belongs_to_its_run_and_is_what_the_template_says(make: Any) -> 
     }
 
 
-def test_a_run_that_continues_a_history_finds_the_claim_of_the_first_one() -> None:
+def test_a_reset_run_uses_the_claim_of_the_original_run() -> None:
     reset = RunRef(namespace="shop", name="order-42-reset-h2345a", uid="other", workflow_id="order-42")
     made = build_claim(reset, ORIGINAL, workspace())["metadata"]
     assert made["name"] == claim_name(*ORIGINAL, "files")
@@ -84,7 +84,7 @@ def test_names_of_claims_are_unique() -> None:
         ({"onFailure": "Delete"}, "run-closed", (True, True)),
     ],
 )
-def test_a_claim_says_when_it_is_deleted(
+def test_the_retention_of_a_claim_is_recorded_on_it(
     make: Any, retention: dict[str, str], label: str, want: tuple[bool, bool]
 ) -> None:
     made = build_claim(make.run, ORIGINAL, workspace(volumeClaimTemplate={"spec": ONCE}, retention=retention))
@@ -92,7 +92,7 @@ def test_a_claim_says_when_it_is_deleted(
     assert (is_deleted_after(made, succeeded=True), is_deleted_after(made, succeeded=False)) == want
 
 
-def test_a_container_gets_its_volumes_and_their_group(make: Any) -> None:
+def test_a_container_gets_its_volumes_and_the_pod_their_group(make: Any) -> None:
     mounts = [
         {"name": "files"},
         {"name": "files", "mountPath": "/parts", "subPath": "parts/1", "readOnly": True},
@@ -121,7 +121,7 @@ def test_a_container_gets_its_volumes_and_their_group(make: Any) -> None:
     assert definition.pod_template is None, "the definition itself is not changed"
 
 
-def test_a_template_keeps_what_it_says(make: Any) -> None:
+def test_settings_of_a_pod_template_are_kept(make: Any) -> None:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
     given = {
         "securityContext": {"fsGroup": 7, "runAsUser": 5},
@@ -172,11 +172,11 @@ def test_a_template_keeps_what_it_says(make: Any) -> None:
         (["ReadWriteOncePod"], False),
     ],
 )
-def test_pods_are_kept_together_only_where_the_volume_is_on_one_node(modes: list[str], together: bool) -> None:
+def test_pods_are_co_located_only_for_single_node_volumes(modes: list[str], together: bool) -> None:
     assert volume_of(claim(*modes)).one_node is together
 
 
-def test_the_group_is_left_to_clusters_that_choose_users_and_to_windows(make: Any) -> None:
+def test_no_group_is_set_for_clusters_that_choose_users_and_for_windows(make: Any) -> None:
     volumes = {"files": volume_of(claim("ReadWriteMany"))}
     definition = make.activity(workspaces=[{"name": "files"}])
     pod = spec_of(make, definition, volumes, PodSettings(run_as_user=None))
@@ -186,7 +186,7 @@ def test_the_group_is_left_to_clusters_that_choose_users_and_to_windows(make: An
     assert "fsGroup" not in pod["spec"]["securityContext"]
 
 
-def test_an_activity_without_workspaces_stays_as_it_is(make: Any) -> None:
+def test_an_activity_without_workspaces_is_unchanged(make: Any) -> None:
     definition = make.activity()
     assert with_volumes(definition, {}, 65532) is definition
 

@@ -1,4 +1,4 @@
-"""Workflows that tests simulate: definitions and scenarios as YAML, what came of them by the questions that tests ask."""
+"""Simulated workflows: definitions and scenarios as YAML, and their results."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +37,7 @@ def policy(name: str, spec: str) -> Json:
 
 @dataclass
 class Played:
-    """A simulation that has come to its end."""
+    """A finished simulation."""
 
     report: Report
 
@@ -81,17 +81,17 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     """Simulate a workflow; `others` are further manifests."""
     manifests = [Manifest("w.yaml", workflow(spec) if isinstance(spec, str) else spec)]
     manifests += [Manifest(f"other{i}.yaml", other) for i, other in enumerate(others)]
-    told = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    world = Play(read_cast(manifests, told, "s.yaml"), told)
+    reported = read_scenario(yaml.safe_load(scenario), "s.yaml")
+    world = Play(read_cast(manifests, reported, "s.yaml"), reported)
     world.play()
     for player in world.transcript.players:
         for run in player.runs if isinstance(player, SimulatedChain) else ():
-            hold_to_its_history(run)
+            check_stored_history(run)
     return Played(Report(world))
 
 
-def hold_to_its_history(run: SimulatedRun) -> None:
-    """A run's history, as stored, leads to its state, and a decider that begins anew decides the same."""
+def check_stored_history(run: SimulatedRun) -> None:
+    """Check that the stored history of a run leads to its state, and that a new decider decides the same."""
     assert run.state is not None
     events = history.decode_events(history.encode(run.events))
     again = make_run(run.chain, run.first, run.name, run.run_id, run.given).decider

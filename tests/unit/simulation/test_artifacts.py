@@ -1,4 +1,4 @@
-"""Scenarios say which output artifacts an attempt leaves."""
+"""Scenarios define the output artifacts of an attempt."""
 
 import pytest
 
@@ -22,12 +22,12 @@ output: "${[steps.make.artifacts.report.size, has(steps.make.artifacts.log)]}"
 """
 
 
-def test_an_attempt_leaves_all_artifacts_unless_the_scenario_says_otherwise() -> None:
+def test_an_attempt_produces_all_artifacts_by_default() -> None:
     assert play(FLOW).json["output"] == [1024, True]
     assert play(FLOW, "activities: {make: [{artifacts: {report: 7}}]}").json["output"] == [7, False]
 
 
-def test_an_attempt_that_does_not_leave_an_artifact_fails_and_is_retried() -> None:
+def test_an_attempt_without_a_required_artifact_fails_and_is_retried() -> None:
     played = play(FLOW, "activities: {make: [{artifacts: {log: 1}}, {}]}")
     assert [how for _, _, how in played.attempts("make")] == ["Failed", "Completed"]
     assert played.phase == "Completed"
@@ -43,7 +43,18 @@ def test_artifacts_belong_to_their_attempt() -> None:
     assert (first.rpartition("-")[2], second.rpartition("-")[2]) == ("1/report", "2/report")
 
 
-def test_an_artifact_that_the_activity_does_not_have_is_a_mistake() -> None:
+def test_a_successful_attempt_archives_its_log_unless_the_scenario_leaves_it_out() -> None:
+    archiving = FLOW.replace("artifacts: {outputs", "artifacts: {archiveLogs: true, outputs").replace(
+        "container: {image: i}", "container: {image: i, command: [run]}"
+    )
+    sizes = archiving.replace("has(steps.make.artifacts.log)", "steps.make.artifacts[?'log.gz'].size.orValue(0)")
+    assert play(sizes).json["output"] == [1024, 1024]
+    scenario = "activities: {make: [{artifacts: {report: 7, log.gz: 20}}]}"
+    assert play(sizes, scenario).json["output"] == [7, 20]
+    assert play(sizes, scenario.replace(", log.gz: 20", "")).json["output"] == [7, 0]
+
+
+def test_an_unknown_artifact_in_a_scenario_is_an_error() -> None:
     with pytest.raises(
         BadFileError,
         match=r"activities\.make\[0\]\.artifacts\.reprot: unknown output artifact; known: `log`, `report`",

@@ -1,4 +1,4 @@
-"""How attempts go: retries, timeouts, heartbeats, losses; times are seconds of virtual time."""
+"""Simulated attempts: retries, timeouts, heartbeats, losses; times are seconds of virtual time."""
 
 import pytest
 
@@ -16,18 +16,18 @@ def one(options: str = "") -> str:
     return ONE % (f", {options}" if options else "")
 
 
-def test_what_is_not_scripted_completes_at_once_with_null() -> None:
+def test_an_activity_without_entries_completes_immediately_with_null() -> None:
     played = play(one())
     assert (played.phase, played.json["output"], played.elapsed) == ("Completed", None, 0)
     assert played.attempts("work") == [(0, 0, "Completed")]
 
 
-def test_an_attempt_takes_its_time() -> None:
+def test_an_attempt_takes_the_given_time() -> None:
     played = play(one(), "activities: {work: [{after: 2.5, output: {ok: true}}]}")
     assert (played.json["output"], played.json["elapsed"]) == ({"ok": True}, 2.5)
 
 
-def test_retries_wait_as_the_policy_says() -> None:
+def test_retries_wait_as_defined_by_the_policy() -> None:
     exponential = "retryPolicy: {exponential: {initialInterval: 2s, backoffCoefficient: '3', maximumInterval: 10s}}"
     played = play(one(exponential), "activities: {work: [{fail: {}}, {fail: {}}, {fail: {}}, {fail: {}}, {}]}")
     assert [start for start, _, _ in played.attempts("work")] == [0, 2, 8, 18, 28]
@@ -40,7 +40,7 @@ def test_a_policy_by_name_is_found_in_the_files() -> None:
     assert played.json["failure"]["retryState"] == "MaximumAttemptsReached"
 
 
-def test_the_failure_says_how_long_to_wait_or_that_it_is_final() -> None:
+def test_a_failure_can_set_the_retry_delay_or_be_non_retryable() -> None:
     entries = "[{fail: {type: Busy, nextRetryDelay: 1h}}, {fail: {type: Bad, nonRetryable: true, details: {a: 1}}}]"
     played = play(one(), f"activities: {{work: {entries}}}")
     assert played.attempts("work") == [(0, 0, "Failed"), (3600, 3600, "Failed")]
@@ -59,7 +59,7 @@ def test_the_failure_says_how_long_to_wait_or_that_it_is_final() -> None:
         ("{fail: {message: hm}, exitCode: 64}", "InvalidInput"),
     ],
 )
-def test_an_exit_code_becomes_a_type_as_it_does_for_a_pod(entry: str, want: str) -> None:
+def test_an_exit_code_maps_to_a_failure_type_as_for_a_pod(entry: str, want: str) -> None:
     options = "failureTypes: [{exitCodes: [64], type: InvalidInput}], retryPolicy: {exponential: {maximumAttempts: 1}}"
     played = play(one(options), f"activities: {{work: [{entry}]}}")
     assert played.json["failure"]["cause"]["type"] == want
@@ -72,12 +72,12 @@ def test_a_lost_attempt_is_not_counted() -> None:
     assert played.phase == "Completed"
 
 
-def test_an_attempt_that_hangs_runs_into_its_timeout() -> None:
+def test_an_attempt_that_hangs_times_out() -> None:
     played = play(one(), "activities: {work: [{hang: true}, {output: 1}]}")
     assert played.attempts("work") == [(0, 60, "TimedOut"), (61, 61, "Completed")]
 
 
-def test_a_result_that_is_there_at_the_deadline_counts() -> None:
+def test_a_result_at_the_deadline_counts() -> None:
     assert play(one(), "activities: {work: [{after: 60s}]}").attempts("work") == [(0, 60, "Completed")]
     assert play(one(), "activities: {work: [{after: 60001ms}, {}]}").attempts("work")[0] == (0, 60, "TimedOut")
 
@@ -89,7 +89,7 @@ def test_schedule_to_close_ends_all_attempts() -> None:
     assert played.json["failure"]["retryState"] == "Timeout"
 
 
-def test_an_attempt_that_does_not_start_runs_into_schedule_to_start() -> None:
+def test_an_attempt_that_does_not_start_times_out_by_schedule_to_start() -> None:
     played = play(one("scheduleToStartTimeout: 30s"), "activities: {work: [{startsAfter: 1h}]}")
     assert played.attempts("work") == [(None, 30, "TimedOut")]
     assert played.json["failure"]["cause"]["timeoutType"] == "ScheduleToStart"
@@ -111,18 +111,18 @@ HEARTBEATS = "heartbeatTimeout: 10s, retryPolicy: {exponential: {maximumAttempts
         ("{after: 30s}", 30, "Completed"),
     ],
 )
-def test_an_attempt_that_falls_silent_is_given_up(entry: str, end: float, outcome: str) -> None:
+def test_an_attempt_without_heartbeats_times_out(entry: str, end: float, outcome: str) -> None:
     played = play(one(HEARTBEATS), f"activities: {{work: [{entry}]}}")
     assert played.attempts("work") == [(0, end, outcome)]
 
 
-def test_the_last_heartbeat_stands_in_the_failure() -> None:
+def test_the_failure_contains_the_last_heartbeat_details() -> None:
     entry = "{hang: true, heartbeats: {every: 4s, count: 1, details: {page: 3}}}"
     failure = play(one(HEARTBEATS), f"activities: {{work: [{entry}]}}").json["failure"]["cause"]
     assert (failure["timeoutType"], failure["lastHeartbeatDetails"]) == ("Heartbeat", {"page": 3})
 
 
-def test_heartbeats_over_months_cost_no_real_time() -> None:
+def test_heartbeats_over_months_take_no_real_time() -> None:
     spec = one("heartbeatTimeout: 10s").replace("startToCloseTimeout: 1m", "startToCloseTimeout: 300d")
     played = play(spec, "activities: {work: [{after: 200d, heartbeats: {every: 1s}}]}")
     assert played.attempts("work") == [(0, 200 * 86400, "Completed")]
@@ -143,7 +143,7 @@ def test_entries_are_counted_for_each_input() -> None:
     assert played.steps() == {"rooms": "Succeeded", "rooms[0]": "Succeeded", "rooms[1]": "Succeeded"}
 
 
-def test_entries_can_be_chosen_by_input() -> None:
+def test_entries_can_be_selected_by_input() -> None:
     clean = "[{whenInput: {id: 2}, output: two}, {whenInput: {id: 3, big: true}, output: three}, {output: other}]"
     scenario = (
         f"{{input: [{{id: 1}}, {{id: 2, x: 0}}, {{id: 3}}, {{id: 3, big: true}}], activities: {{clean: {clean}}}}}"
@@ -151,7 +151,7 @@ def test_entries_can_be_chosen_by_input() -> None:
     assert play(EACH, scenario).json["output"] == ["other", "two", "other", "three"]
 
 
-def test_expressions_in_a_container_have_a_value_or_fail_the_activity() -> None:
+def test_expressions_in_a_container_are_evaluated_or_fail_the_activity() -> None:
     given = one("retryPolicy: {exponential: {}}").replace(
         "image: i", 'image: i, args: ["${input.amount}", "${attempt}"]'
     )
@@ -163,7 +163,7 @@ def test_expressions_in_a_container_have_a_value_or_fail_the_activity() -> None:
     assert cause["message"].startswith("activity `work`: container.args[0]: ${input.amount}: ")
 
 
-def test_a_claim_that_a_workspace_names_exists() -> None:
+def test_claims_named_by_workspaces_are_assumed_to_exist() -> None:
     flow = """
 workspaces: [{name: data, persistentVolumeClaim: {claimName: theirs}}]
 activities:

@@ -1,4 +1,4 @@
-"""Simulated runs use cached results: their own, and those that the scenario says earlier runs have stored."""
+"""Simulated runs use cached results: their own, and those of earlier runs in the scenario."""
 
 import pytest
 

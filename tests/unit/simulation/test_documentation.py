@@ -16,7 +16,7 @@ SCENARIOS = (REPOSITORY / "docs" / "scenarios.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def test_the_first_test_goes_as_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_first_test_has_the_documented_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, scenario = (text for language, text in BLOCKS if language == "yaml")
     (tmp_path / "order.yaml").write_text(manifest)
     (tmp_path / "scenarios").mkdir()
@@ -40,9 +40,9 @@ def names(section: str) -> set[str]:
 @pytest.mark.parametrize(
     ("section", "model"), [("The scenario", Scenario), ("Activities", ScriptedAttempt), ("Expectations", Expect)]
 )
-def test_the_tables_name_every_field_and_no_other(section: str, model: type[Scenario]) -> None:
+def test_the_documented_fields_are_those_of_the_model(section: str, model: type[Scenario]) -> None:
     assert names(section) == {field.alias for field in model.model_fields.values()}
 
 
-def test_the_scenario_that_is_shown_is_one() -> None:
+def test_the_documented_scenario_is_valid() -> None:
     assert Scenario.parse(yaml.safe_load([text for language, text in BLOCKS if language == "yaml"][1])).expect

@@ -1,4 +1,4 @@
-"""How runs go: signals, pauses, cancellation, time; children, continuations, retries."""
+"""Simulated runs: signals, pauses, cancellation, time; children, continuations, retries."""
 
 import json
 
@@ -20,7 +20,7 @@ steps:
 """
 
 
-def test_a_year_of_subscription_is_played_to_its_end() -> None:
+def test_a_year_of_a_subscription_is_simulated_completely() -> None:
     played = play(SUBSCRIPTION, "input: {month: 1}")
     assert (played.phase, played.json["output"], played.json["runs"]) == ("Completed", 12, 12)
     assert played.elapsed == 12 * 30 * 86400
@@ -39,12 +39,12 @@ steps:
 """
 
 
-def test_polling_with_continue_as_new_takes_one_entry_after_the_other() -> None:
+def test_entries_are_used_in_order_across_continue_as_new() -> None:
     played = play(POLLING, "{input: job, activities: {look: [{output: no-no}, {output: no-no}, {output: done}]}}")
     assert (played.phase, played.json["runs"], played.elapsed) == ("Completed", 3, 7200)
 
 
-def test_a_failed_run_is_retried_as_its_policy_says() -> None:
+def test_a_failed_run_is_retried_by_its_policy() -> None:
     run = {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
@@ -78,18 +78,18 @@ output: ["${steps.first.output}", "${steps.second.output}"]
 """
 
 
-def test_signals_come_in_their_order_and_wait_until_they_are_wanted() -> None:
+def test_signals_arrive_in_order_and_are_buffered() -> None:
     played = play(VOTES, "signals: [{at: 4, name: vote, input: b}, {at: 3s, name: vote, input: a}, {name: other}]")
     assert (played.json["output"], played.elapsed) == (["a", "b"], 13)
 
 
-def test_a_signal_that_does_not_come_fails_its_step_in_time() -> None:
+def test_a_missing_signal_times_out_its_step() -> None:
     played = play(VOTES, "signals: [{at: 5s, name: vote}]")
     assert (played.phase, played.elapsed) == ("Failed", 15 + 3600)
     assert played.steps() == {"first": "Succeeded", "pause": "Succeeded", "second": "Failed"}
 
 
-def test_a_run_that_waits_for_ever_is_still_running_and_says_for_what() -> None:
+def test_a_run_that_waits_forever_is_running_and_shows_what_it_waits_for() -> None:
     played = play(VOTES)
     assert (played.phase, played.json["waitsFor"]) == ("Running", ["step `first`: signal `vote`"])
     assert played.json["output"] is None
@@ -109,7 +109,7 @@ steps:
 """
 
 
-def test_a_pause_keeps_the_next_attempt_from_starting() -> None:
+def test_a_pause_prevents_the_next_attempt() -> None:
     played = play(
         WORK_AND_SLEEP % "work", "{pauseAt: 1s, unpauseAt: 1m, activities: {work: [{fail: {}, after: 2s}, {}]}}"
     )
@@ -117,7 +117,7 @@ def test_a_pause_keeps_the_next_attempt_from_starting() -> None:
     assert (played.phase, played.elapsed) == ("Completed", 70)
 
 
-def test_a_run_that_stays_paused_says_so() -> None:
+def test_a_run_that_remains_paused_shows_it() -> None:
     played = play(WORK_AND_SLEEP % "work", "pauseAt: 0")
     assert (played.phase, played.json["waitsFor"][0]) == ("Paused", "the run is paused")
 
@@ -135,7 +135,7 @@ def test_a_run_that_stays_paused_says_so() -> None:
         ("slow", "{after: 100s, fail: {}, ignoresCancel: true}", (100, "Failed")),
     ],
 )
-def test_an_attempt_stops_when_it_hears_that_the_run_is_cancelled(
+def test_an_attempt_stops_when_it_receives_the_cancellation(
     activity: str, entry: str, stopped: tuple[float, str]
 ) -> None:
     played = play(
@@ -155,7 +155,7 @@ def test_a_terminated_run_runs_no_handlers() -> None:
     assert played.steps()["work"] == "Stopped"
 
 
-def test_what_comes_after_the_end_is_told_and_changes_nothing() -> None:
+def test_requests_after_the_end_are_reported_as_skipped() -> None:
     played = play(WORK_AND_SLEEP % "work", "{cancelAt: 1h, signals: [{at: 2h, name: late}]}")
     assert (played.phase, played.elapsed) == ("Completed", 10)
     details = [moment.detail for moment in played.report.transcript.timeline if moment.word == "Skipped"]
@@ -163,7 +163,7 @@ def test_what_comes_after_the_end_is_told_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("field", "phase"), [("runTimeout: 30s", "TimedOut"), ("executionTimeout: 1h", "Completed")])
-def test_a_run_has_its_own_timeout(field: str, phase: str) -> None:
+def test_timeouts_of_the_run_apply(field: str, phase: str) -> None:
     name, value = field.split(": ")
     inline = workflow("steps: [{name: nap, sleep: {duration: 1m}}]")["spec"]
     run = {"kind": "WorkflowRun", "metadata": {"name": "r"}, "spec": {"inline": inline, name: value}}
@@ -171,13 +171,13 @@ def test_a_run_has_its_own_timeout(field: str, phase: str) -> None:
     assert played.phase == phase
 
 
-def test_a_start_delay_counts() -> None:
+def test_a_start_delay_applies() -> None:
     inline = workflow("steps: [{name: nap, sleep: {duration: 1m}}]")["spec"]
     run = {"kind": "WorkflowRun", "metadata": {"name": "r"}, "spec": {"inline": inline, "startDelay": "10s"}}
     assert play(run | {"apiVersion": "perdure.dev/v1alpha1"}).elapsed == 70
 
 
-def test_an_input_that_does_not_fit_fails_the_run() -> None:
+def test_an_input_that_violates_the_schema_fails_the_run() -> None:
     spec = "{input: {schema: {type: object, required: [id]}}, steps: [{name: a, return: {}}]}"
     played = play(spec, "input: {}")
     assert (played.phase, played.json["failure"]["type"]) == ("Failed", "InvalidInput")
@@ -205,7 +205,7 @@ output: "${steps.wait.output}"
 """
 
 
-def test_a_child_whose_workflow_is_there_is_simulated_itself() -> None:
+def test_a_child_with_a_known_workflow_is_simulated() -> None:
     paid = "signals: [{at: 1m, name: paid, workflowId: the-invoice, input: 9}]"
     scenario = f"{{workflow: main, activities: {{print: [{{fail: {{}}}}, {{after: 5s}}]}}, {paid}}}"
     played = play(PARENT % "Terminate", scenario, workflow(INVOICE, "invoice"))
@@ -220,19 +220,19 @@ def test_a_child_whose_workflow_is_there_is_simulated_itself() -> None:
     ]
 
 
-def test_the_one_that_is_no_child_is_simulated() -> None:
+def test_the_workflow_that_is_not_a_child_is_simulated() -> None:
     assert play(workflow(INVOICE, "invoice"), "{}", workflow(PARENT % "Abandon")).json["workflow"] == "main"
 
 
 @pytest.mark.parametrize(
     ("policy", "want"), [("Terminate", "Terminated"), ("RequestCancel", "Cancelled"), ("Abandon", "Running")]
 )
-def test_what_becomes_of_a_child_when_its_parent_closes(policy: str, want: str) -> None:
+def test_a_child_follows_its_parent_close_policy(policy: str, want: str) -> None:
     played = play(PARENT % policy, "terminateAt: 10s", workflow(INVOICE, "invoice"))
     assert (played.phase, played.elapsed, played.child("invoice")["phase"]) == ("Terminated", 10, want)
 
 
-def test_an_abandoned_child_goes_on_after_its_parent() -> None:
+def test_an_abandoned_child_continues_after_its_parent() -> None:
     signals = "signals: [{at: 1m, name: paid, workflowId: the-invoice, input: 9}]"
     played = play(PARENT % "Abandon", f"{{terminateAt: 10s, {signals}}}", workflow(INVOICE, "invoice"))
     assert (played.elapsed, played.child("invoice")["phase"], played.child("invoice")["end"]) == (10, "Completed", 60)
@@ -257,7 +257,7 @@ def test_a_child_can_be_scripted(entry: str, phase: str, output: object) -> None
     assert (played.phase, played.json["output"], played.elapsed) == (phase, output, 3600)
 
 
-def test_a_scripted_child_hears_of_cancellation_too() -> None:
+def test_a_scripted_child_is_cancelled_with_its_parent() -> None:
     played = play(PARENT % "Terminate", "{cancelAt: 10s, children: {invoice: [{hang: true}]}}")
     assert (played.phase, played.elapsed, played.child("invoice")["phase"]) == ("Cancelled", 10, "Cancelled")
 
@@ -302,13 +302,13 @@ def test_runs_signal_each_other_by_workflow_id() -> None:
     assert (played.phase, played.json["output"], played.elapsed) == ("Completed", "heard now", 5)
 
 
-def test_a_signal_to_nobody_fails_its_step() -> None:
+def test_a_signal_to_a_missing_run_fails_its_step() -> None:
     played = play("steps: [{name: call, signal: {workflowId: nobody, name: go}}]")
     assert played.phase == "Failed"
     assert played.json["failure"]["type"] == "ExternalWorkflowExecutionNotFound"
 
 
-def test_the_tree_knows_blocks_branches_and_compensations() -> None:
+def test_the_tree_contains_blocks_branches_and_compensations() -> None:
     spec = """
     activities:
     - {name: work, startToCloseTimeout: 1m, container: {image: i}, retryPolicy: {exponential: {maximumAttempts: 1}}}
@@ -355,13 +355,13 @@ finally: {block: tidy, timeout: 10s}
 """
 
 
-def test_a_handler_ends_with_its_last_step_and_not_with_a_block_that_it_calls() -> None:
+def test_a_handler_ends_with_its_last_step() -> None:
     played = play(HANDLERS, "activities: {work: [{after: 3s}]}")
     assert (played.phase, played.elapsed) == ("Completed", 6)
     assert played.steps()[":finally/both"] == "Succeeded"
 
 
-def test_a_handler_whose_time_is_up_is_stopped_with_all_its_blocks() -> None:
+def test_a_handler_that_times_out_is_stopped_with_all_its_blocks() -> None:
     played = play(HANDLERS, "activities: {work: [{after: 3s}, {hang: true}]}")
     assert (played.phase, played.elapsed) == ("Failed", 10)
     assert "`finally` has taken longer than" in played.json["failure"]["message"]
@@ -385,7 +385,7 @@ steps:
 """
 
 
-def test_a_loop_without_end_is_told_with_what_to_do() -> None:
+def test_an_endless_loop_is_an_error_with_a_remedy() -> None:
     with pytest.raises(EndlessError, match=r"after 500 events and attempts: it has continued as \d+ runs"):
         play(ENDLESS, "maxEvents: 500")
     with pytest.raises(
@@ -396,26 +396,26 @@ def test_a_loop_without_end_is_told_with_what_to_do() -> None:
         play("steps: [{name: nap, sleep: {duration: 40000d}}]")
 
 
-def test_what_others_do_without_end_does_not_matter_once_the_run_has_closed() -> None:
+def test_endless_loops_of_other_runs_are_ignored_after_the_run_has_closed() -> None:
     loop = "{workflow: {name: loop}, cancellationType: Abandon, parentClosePolicy: Abandon}"
     parent = f"steps: [{{name: c, timeout: 1s, childWorkflow: {loop}}}]"
     played = play(parent, "{maxEvents: 200, activities: {work: [{after: 1s}]}}", workflow(ENDLESS, "loop"))
     assert (played.phase, played.elapsed) == ("Failed", 1)
 
 
-def test_a_simulation_is_the_same_every_time() -> None:
+def test_a_simulation_is_deterministic() -> None:
     scenario = "{activities: {print: [{fail: {}}, {after: 5s}]}, cancelAt: 20s}"
     first, second = (play(PARENT % "Terminate", scenario, workflow(INVOICE, "invoice")).json for _ in range(2))
     assert first == second
 
 
-def test_times_begin_where_the_scenario_says() -> None:
+def test_the_scenario_sets_the_start_time() -> None:
     spec = "{steps: [{name: nap, sleep: {until: '2030-01-01T00:00:00Z'}}], output: '${run.startTime}'}"
     played = play(spec, "startTime: '2029-12-31T00:00:00Z'")
     assert (played.elapsed, played.json["output"]) == (86400, "2029-12-31T00:00:00Z")
 
 
-def test_a_workflow_may_be_its_own_child_many_levels_deep() -> None:
+def test_a_workflow_can_be_its_own_child_many_levels_deep() -> None:
     done = play(
         """
         steps:
@@ -430,7 +430,7 @@ def test_a_workflow_may_be_its_own_child_many_levels_deep() -> None:
     assert max(map(len, ids)) <= 1_000
 
 
-def test_a_failure_far_below_is_recorded_in_bounded_space_at_each_level() -> None:
+def test_a_deeply_nested_failure_has_a_bounded_size_at_each_level() -> None:
     spec = """
     activities:
     - {name: work, startToCloseTimeout: 1m, container: {image: i}, retryPolicy: {exponential: {maximumAttempts: 1}}}
@@ -450,7 +450,7 @@ def test_a_failure_far_below_is_recorded_in_bounded_space_at_each_level() -> Non
         assert len(msgspec.json.encode(history.encode(run.events))) < 200_000
 
 
-def test_a_run_that_begins_later_has_started_when_it_was_created() -> None:
+def test_the_start_time_of_a_delayed_run_is_its_creation_time() -> None:
     """As on a cluster, where `status.startTime` says the same."""
     manifest = {
         "apiVersion": "perdure.dev/v1alpha1",
@@ -462,14 +462,14 @@ def test_a_run_that_begins_later_has_started_when_it_was_created() -> None:
     assert (done.elapsed, done.json["output"]) == (3600, "2026-01-01T00:00:00Z")
 
 
-def test_children_that_start_themselves_are_stopped_at_the_limit_of_nesting() -> None:
+def test_recursive_children_fail_at_the_nesting_limit() -> None:
     recursive = 'steps: [{name: again, childWorkflow: {workflow: {name: main}, input: "${input + 1}"}}]'
     played = play(recursive, "input: 0")
     assert played.phase == "Failed"
     assert "would have 21 ancestors" in json.dumps(played.json)
 
 
-def test_an_approval_has_its_sender() -> None:
+def test_an_approval_records_its_sender() -> None:
     flow = "steps: [{name: ask, waitForSignal: {name: go, approval: true}}]"
     said = "{at: 5s, name: go, sender: jane, input: {approved: true, comment: fine}}"
     played = play(flow, f"signals: [{said}]")

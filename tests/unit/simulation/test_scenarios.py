@@ -1,4 +1,4 @@
-"""What people write: mistakes are told with file, place and remedy; expectations are held against what came."""
+"""Scenario files: errors with file, path and remedy, and expectations compared with the outcome."""
 
 import re
 from typing import Any
@@ -21,12 +21,12 @@ output: "${steps.work.output}"
 
 
 def read(scenario: str, manifests: tuple[Any, ...]) -> None:
-    told = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    read_cast([Manifest(f"{i}.yaml", one) for i, one in enumerate(manifests or (workflow(FLOW),))], told, "s.yaml")
+    reported = read_scenario(yaml.safe_load(scenario), "s.yaml")
+    read_cast([Manifest(f"{i}.yaml", one) for i, one in enumerate(manifests or (workflow(FLOW),))], reported, "s.yaml")
 
 
 def refused(scenario: str = "{}", *manifests: Any) -> str:
-    """What is said of a scenario, or of manifests, that cannot be used."""
+    """The error for an invalid scenario or invalid manifests."""
     with pytest.raises(BadFileError) as caught:
         read(scenario, manifests)
     return str(caught.value)
@@ -69,7 +69,7 @@ def refused(scenario: str = "{}", *manifests: Any) -> str:
         ("startTime: today", "s.yaml: startTime: must be an RFC 3339 time"),
     ],
 )
-def test_a_mistake_in_a_scenario_names_file_place_and_remedy(scenario: str, want: str) -> None:
+def test_an_error_in_a_scenario_has_file_path_and_remedy(scenario: str, want: str) -> None:
     assert want in refused(scenario)
 
 
@@ -108,15 +108,15 @@ NAMED = FLOW.replace("exponential: {maximumAttempts: 2}", "name: standard")
         ),
     ],
 )
-def test_a_mistake_in_a_manifest_names_file_place_and_remedy(manifests: list[Any], want: str) -> None:
+def test_an_error_in_a_manifest_has_file_path_and_remedy(manifests: list[Any], want: str) -> None:
     assert want in refused("{}", *manifests)
 
 
-def test_all_mistakes_are_told_each_on_its_line() -> None:
+def test_all_errors_are_reported_on_one_line_each() -> None:
     assert len(refused("{foo: 1, bar: 2, expect: {phase: x}}").splitlines()) == 3
 
 
-def test_a_workflow_can_be_chosen_by_name_and_run_by_a_run() -> None:
+def test_a_workflow_can_be_selected_by_name_or_by_a_run() -> None:
     run = of({"workflow": {"name": "b"}, "input": 5, "workflowId": "five"}, name="r", namespace="shop")
     other = workflow("{steps: [{name: a, return: {output: '${input} ${run.workflowId} ${run.namespace}'}}]}", "b")
     assert play(FLOW, "workflow: b", other, run).json["output"] == "5 five shop"
@@ -124,7 +124,7 @@ def test_a_workflow_can_be_chosen_by_name_and_run_by_a_run() -> None:
     assert play(FLOW, "{}", other, run).json["name"] == "r"
 
 
-def test_policies_by_name_are_found_wherever_they_stand() -> None:
+def test_references_to_retry_policies_are_found_everywhere() -> None:
     spec = """
     activities: [{name: work, startToCloseTimeout: 1m, container: {image: i}}]
     steps:
@@ -148,7 +148,7 @@ EXPECTED = "activities: {work: [{fail: {type: Busy}}, {output: {id: 1}}]}"
         "{}",
     ],
 )
-def test_what_is_expected_and_comes_is_met(expect: str) -> None:
+def test_fulfilled_expectations_are_met(expect: str) -> None:
     assert unmet(expect) == []
 
 
@@ -166,31 +166,31 @@ def test_what_is_expected_and_comes_is_met(expect: str) -> None:
         ("{attempts: {work: [Completed]}}", "attempts.work: expected Completed, got 2: Failed, Completed"),
     ],
 )
-def test_what_is_expected_and_does_not_come_is_told(expect: str, want: str) -> None:
+def test_unmet_expectations_are_reported(expect: str, want: str) -> None:
     assert unmet(expect) == [want]
 
 
 def unmet(expect: str, scenario: str = EXPECTED) -> list[str]:
-    told = Scenario.parse({**yaml.safe_load(scenario), "expect": yaml.safe_load(expect)})
-    assert told.expect is not None
-    return play(FLOW, scenario).report.unmet(told.expect)
+    reported = Scenario.parse({**yaml.safe_load(scenario), "expect": yaml.safe_load(expect)})
+    assert reported.expect is not None
+    return play(FLOW, scenario).report.unmet(reported.expect)
 
 
-def test_a_type_is_looked_for_in_the_whole_chain() -> None:
+def test_a_failure_type_matches_anywhere_in_the_chain_of_causes() -> None:
     failing = "activities: {work: [{fail: {type: Busy}}]}"
     assert unmet("{phase: Failed, failureType: Busy}", failing) == []
     assert unmet("{failureType: Activity}", failing) == []
-    (told,) = unmet("{failureType: Other}", failing)
-    assert told == "failureType: expected Other, got Activity > Busy"
-    (told,) = unmet("{output: null}", failing)
-    assert told == "output: expected null, got none, it is Failed"
+    (reported,) = unmet("{failureType: Other}", failing)
+    assert reported == "failureType: expected Other, got Activity > Busy"
+    (reported,) = unmet("{output: null}", failing)
+    assert reported == "output: expected null, got none, it is Failed"
 
 
 def test_a_null_output_can_be_expected() -> None:
     assert unmet("{output: null}", "{}") == []
 
 
-def test_everything_of_the_model_is_described() -> None:
+def test_every_field_of_the_model_has_a_description() -> None:
     for name, field in Scenario.model_fields.items():
         assert field.description, name
         assert re.match(r"[A-Z]", field.description)

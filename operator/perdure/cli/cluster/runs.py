@@ -101,7 +101,7 @@ class ClusterRuns:
         except ForbiddenError:
             return []
 
-    # What belongs to a run
+    # Objects of a run
 
     async def seen(self, run: Object) -> Seen | None:
         """Read a run's pods with their Leases, the reasons for rejected pods, and its children.

@@ -167,7 +167,8 @@ class Pages:
         found = await cluster.runs.named(request.path_params["name"])
         pods = await cluster.runs.pods(found)
         logs = logs_of(read_run(found, now=clock.now()), pods)
-        log = next((each for each in logs if each.pod == request.path_params["pod"]), None)
+        pod, container = request.path_params["pod"], request.query_params.get("container", "")
+        log = next((each for each in logs if each.pod == pod and container in {"", each.container}), None)
         if log is None:
             raise HTTPException(404, "The pod of this attempt no longer exists, and neither does its log.")
         return log

@@ -72,7 +72,7 @@ class PortForward:
             with suppress(ProcessLookupError):
                 process.terminate()
         _, errors = await process.communicate()
-        return errors.decode(errors="replace").strip() or f"kubectl did not get ready within {_SECONDS} s"
+        return errors.decode(errors="replace").strip() or f"`kubectl port-forward` was not ready within {_SECONDS} s"
 
 
 async def _read_all(process: Process) -> None:

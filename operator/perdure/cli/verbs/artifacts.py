@@ -5,12 +5,13 @@ import base64
 import binascii
 import hashlib
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.cluster import Cluster, Object, connect
+from perdure.cli.cluster import Cluster, GoneError, Object, connect
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
@@ -104,7 +105,7 @@ def get(
     ] = None,
     image: Annotated[
         str | None,
-        typer.Option("--image", help="Image of the pod; default: that of a pod of the run", show_default=False),
+        typer.Option("--image", help="Image of the pod; default: that of the run", show_default=False),
     ] = None,
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
@@ -162,7 +163,7 @@ async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | 
         "sending",
         reference["store"],
         {"PERDURE_KEY": reference["key"]},
-        image=image or _image_of(await cluster.runs.pods(run)),
+        image=image or await _image(cluster, run),
         user=_USER,
         seconds=_SECONDS,
     )
@@ -176,16 +177,23 @@ async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | 
     return content
 
 
-def _image_of(pods: list[Object]) -> str:
-    """Return the image of Perdure's containers in a pod of the run.
+async def _image(cluster: Cluster, run: Object) -> str:
+    """Return the image of Perdure's containers in a pod of the run, or the one that its ArtifactSet names.
 
     Raises:
-        CliError: No such pod is left.
+        CliError: There is neither, or they cannot be read.
     """
+    from perdure.api.labels import IMAGE_ANNOTATION
+    from perdure.api.names import artifact_set_name
     from perdure.api.reserved import ARTIFACTS, OUTPUTS
 
-    for pod in pods:
+    for pod in await cluster.runs.pods(run):
         for container in pod["spec"].get("initContainers") or ():
             if container["name"] in {ARTIFACTS, OUTPUTS}:
                 return str(container["image"])
+    with suppress(GoneError):
+        artifacts = await cluster.read("ArtifactSet", "artifactsets", artifact_set_name(run["metadata"]["uid"]))
+        image = (artifacts["metadata"].get("annotations") or {}).get(IMAGE_ANNOTATION)
+        if image:
+            return str(image)
     raise CliError("no pod of the run is left to take the image of Perdure from; set it with --image")

@@ -11,6 +11,7 @@ from perdure.cli.choosing import (
     CompletedOption,
     OlderOption,
     PhaseOption,
+    PrefixOption,
     RunningOption,
     SelectorOption,
     SinceOption,
@@ -47,11 +48,12 @@ def command(
     attributes: AttributeOption = None,
     since: SinceOption = None,
     older: OlderOption = None,
+    prefix: PrefixOption = None,
     output: ReportOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Count runs by phase."""
-    choice = chosen(phases, selector, attributes, since, older, running=running, completed=completed)
+    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

@@ -10,6 +10,7 @@ from perdure.cli.choosing import (
     CompletedOption,
     OlderOption,
     PhaseOption,
+    PrefixOption,
     RunningOption,
     SelectorOption,
     SinceOption,
@@ -39,6 +40,7 @@ Examples:
   {program} list
   {program} list --all-namespaces --output wide
   {program} list --phase Failed --phase TimedOut --since 2h
+  {program} list --prefix nightly-
   {program} list -l team=shop --search-attribute Customer=C-7
   {program} list --running --watch
   {program} list --completed --older-than 7d --reverse --output name
@@ -58,6 +60,7 @@ def command(
     attributes: AttributeOption = None,
     since: SinceOption = None,
     older: OlderOption = None,
+    prefix: PrefixOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", help="Only the newest N runs", min=1, metavar="N", show_default=False)
     ] = None,
@@ -70,7 +73,7 @@ def command(
 ) -> None:
     """List runs."""
     screen = Screen(color)
-    choice = chosen(phases, selector, attributes, since, older, running=running, completed=completed)
+    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
     if watch:
         if not for_people(output):
             raise typer.BadParameter("shows text only; leave out --output", param_hint="--watch")
@@ -101,7 +104,7 @@ def command(
     if not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
         what = f"runs in phase {' or '.join(sorted(choice.phases))}" if choice.phases else "runs"
-        filtered = selector or attributes or since or older
+        filtered = selector or attributes or since or older or prefix
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return

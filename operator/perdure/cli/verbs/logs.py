@@ -19,11 +19,13 @@ from perdure.cli.options import (
 
 HELP = """Show the logs of the pods of a run.
 
-Each line begins with the step and the attempt, such as `charge#2: `. With
---follow, follows new pods until the run ends. By default, pods of successful
+Each line begins with the step and the attempt, such as `charge#2: `, unless
+you set --no-prefix. With --follow, follows new pods until the run ends. By default, pods of successful
 attempts are kept for five minutes, pods of failed ones until the run is
-deleted; see `podRetention`. Attempts whose pod is deleted are listed on
-stderr.
+deleted; see `podRetention`. Later, logs are read from the artifact store, where
+`artifacts.archiveLogs` has stored them: a pod in the namespace of the run
+writes them to its own log, so you need permission to create pods. Attempts
+without a pod and an archived log are listed on stderr.
 
 Exit status: 0 there are logs, 1 there are none (no pod has started, or all
 are deleted), 2 error.
@@ -33,6 +35,7 @@ Examples:
   {program} logs order-42
   {program} logs order-42 --follow --step charge
   {program} logs order-42 --failed --tail 50 --timestamps
+  {program} logs order-42 --step charge --no-prefix | jq .message
   {program} logs order-42 --since 10m --grep 'timeout|refused'
 """
 
@@ -60,6 +63,9 @@ def command(
         typer.Option("--tail", help="Only the last N lines of each attempt", min=0, metavar="N", show_default=False),
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Show the time of each line")] = False,
+    prefix: Annotated[
+        bool, typer.Option("--prefix/--no-prefix", help="Begin each line with the step and the attempt")
+    ] = True,
     grep: Annotated[
         str | None,
         typer.Option(
@@ -92,6 +98,7 @@ def command(
                 run=found,
                 choice=Choice(steps=tuple(steps or ()), attempt=attempt, failed=failed),
                 children=children,
+                prefix=prefix,
                 query=query,
                 streams=asyncio.Semaphore(LOG_STREAMS),
                 lines=lambda: Lines(timestamps=timestamps, pattern=pattern),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perdure.api.labels import PARENT_RUN_ID_LABEL
 from perdure.cli.cluster import connect
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import page_of, program_of
@@ -31,13 +32,15 @@ HELP = """Show when each step of a run waited, started its pod, and ran.
 
 Attempts whose pod is deleted are not shown, except for the last one of a step.
 The JSON output is in the trace event format, which https://ui.perfetto.dev and
-chrome://tracing open.
+chrome://tracing open. --otlp writes a closed run as spans of OpenTelemetry,
+which collectors accept. The ID of the trace is the ID of the run.
 
 \b
 Examples:
   {program} trace order-42
   {program} trace order-42 --time-format iso
   {program} trace order-42 --output json > order-42.trace.json
+  {program} trace order-42 --otlp > order-42.otlp.json
 """
 
 
@@ -48,12 +51,15 @@ def command(
     workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
     output: ReportOption = "text",
+    otlp: Annotated[bool, typer.Option("--otlp", help="Write a closed run as OTLP in JSON")] = False,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
     """Show the timeline of a run."""
     check_named(name, workflow_id)
+    if otlp and output != "text":
+        raise typer.BadParameter("has a format of its own; leave out --output", param_hint="--otlp")
     screen = Screen(color)
     found, pods = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     from perdure.cli.view.facts import read_run
@@ -62,7 +68,16 @@ def command(
     now = clock.now()
     run = read_run(found, now=now)
     steps = spans(found, pods)
-    if output != "text":
+    if otlp:
+        if run.start is None or run.end is None:
+            raise CliError(
+                f"the run `{run.name}` has not ended, and exported spans cannot change; wait for it with "
+                f"`{program_of(context)} wait {run.name}`"
+            )
+        from perdure.cli.view.otlp import as_otlp
+
+        screen.write_data("json", as_otlp(run, steps, (found["metadata"].get("labels") or {}).get(PARENT_RUN_ID_LABEL)))
+    elif output != "text":
         screen.write_data(output, as_chrome_trace(run.name, steps, run.start, run.end, now))
     elif not steps or run.start is None:
         typer.echo(f"No step of the run `{run.name}` has started.", err=True)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from perdure.cli.cluster import GoneError
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
@@ -22,6 +23,9 @@ HELP = """Wait until a run ends, and show its progress.
 On a terminal, shows the steps live; otherwise prints a line for each change.
 If the API server does not respond, it retries until --timeout.
 
+With --ignore-not-found, a run that does not exist, or is deleted while you
+wait, is no error.
+
 Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
 cluster, run not found or deleted), 124 timeout.
 
@@ -30,6 +34,7 @@ Examples:
   {program} wait order-42
   {program} wait --workflow-id A-1001
   {program} wait order-42 --timeout 5m && echo shipped
+  {program} wait order-42 --ignore-not-found
 """
 
 
@@ -43,10 +48,19 @@ def command(
         str | None,
         typer.Option("--timeout", help="How long to wait, such as 90s or 1h30m; default: no limit", show_default=False),
     ] = None,
+    ignore: Annotated[
+        bool, typer.Option("--ignore-not-found", help="Succeed if the run does not exist or is deleted")
+    ] = False,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
     """Follow a run until it ends."""
     check_named(name, workflow_id)
-    raise typer.Exit(Waiter(context, Screen(color), times, cluster).to_the_end(name, workflow_id, namespace, timeout))
+    waiter = Waiter(context, Screen(color), times, cluster)
+    try:
+        raise typer.Exit(waiter.to_the_end(name, workflow_id, namespace, timeout))
+    except GoneError as error:
+        if not ignore:
+            raise
+        typer.echo(str(error), err=True)

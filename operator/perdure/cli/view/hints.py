@@ -121,7 +121,7 @@ def _of_task(task: ShownTask, queue: str, run: ShownRun, page: Page) -> Iterator
             page.perdure(run.namespace, "history", run.name, "--detailed"),
         )
     elif task.started is None:
-        yield f"no worker has answered; see which ones poll task queue `{queue}`", page.pollers(run.namespace, queue)
+        yield f"no worker has answered; see which workers poll task queue `{queue}`", page.pollers(run.namespace, queue)
 
 
 def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[Hint]:
@@ -129,7 +129,7 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
     if activity.task_queue:
         if activity.state == "Scheduled" and not activity.waits_for:
             yield (
-                f"`{activity.step}` waits for a worker; see which ones poll task queue `{activity.task_queue}`",
+                f"`{activity.step}` waits for a worker; see which workers poll task queue `{activity.task_queue}`",
                 page.pollers(run.namespace, activity.task_queue),
             )
         return

@@ -9,7 +9,7 @@ from perdure.api.lenient import Json, mapping, mappings
 from perdure.cli.view.facts import ShownRun
 
 _STEP = "PERDURE_ACTIVITY_ID"
-"""The variable with the path of the step, which only the container of the activity has."""
+"""The variable with the path of the step, which only the containers of the activity have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,8 @@ class LogOf:
     """Name of the pod."""
     container: str = ""
     """The most relevant container: the activity's own, or a failed init container."""
-    init: bool = False
-    """Whether the container is an init container."""
+    named: bool = False
+    """Whether the title contains the container: an init container, or one of several of the activity."""
     readable: bool = False
     """Whether the container has started."""
     ended: bool = False
@@ -40,7 +40,7 @@ class LogOf:
 
     def title(self, *, with_run: bool = False) -> str:
         """The prefix of its lines, such as `charge#2`."""
-        container = f"/{self.container}" if self.init else ""
+        container = f"/{self.container}" if self.named else ""
         return f"{f'{self.run}/' if with_run else ''}{self.step}#{self.attempt}{container}"
 
 
@@ -74,7 +74,7 @@ def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[LogOf]:
     Returns:
         The logs, the oldest attempt first, without pods that belong to no attempt.
     """
-    found = [log for pod in pods if (log := _log_of(run.name, pod)) is not None]
+    found = [log for pod in pods for log in _logs_in(run.name, pod)]
     return sorted(found, key=lambda log: log.order)
 
 
@@ -98,44 +98,53 @@ def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
             yield LogOf(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
 
 
-def _log_of(run: str, pod: Json) -> LogOf | None:
+def _logs_in(run: str, pod: Json) -> Iterator[LogOf]:
+    """Find the logs of an attempt: of the containers of the activity, or of an init container that failed before them."""
     metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
     notes = mapping(metadata.get("annotations"))
     attempt, event = str(notes.get(ATTEMPT_ANNOTATION)), str(notes.get(SCHEDULED_EVENT_ANNOTATION))
-    main = activity_container(pod)
-    if main is None or not attempt.isdecimal() or not event.isdecimal():
-        return None
-    state = activity_state(pod)
+    containers = _activity_containers(pod)
+    if not attempt.isdecimal() or not event.isdecimal():
+        return
     broken = next(filter(_has_failed, mappings(status.get("initContainerStatuses"))), None)
     ended = status.get("phase") in {"Succeeded", "Failed"} or bool(metadata.get("deletionTimestamp"))
-    started = bool({"running", "terminated"} & state.keys())
-    init = broken is not None and not started
-    return LogOf(
-        run=run,
-        step=_variable(main, _STEP).replace("$$", "$"),
-        attempt=int(attempt),
-        pod=str(metadata.get("name")),
-        container=str((broken if init and broken else main).get("name")),
-        init=init,
-        readable=started or init,
-        ended=init or "terminated" in state,
-        failed=init or status.get("phase") == "Failed" or bool(mapping(state.get("terminated")).get("exitCode")),
-        waits=not (started or init or ended),
-        order=(str(metadata.get("creationTimestamp") or ""), int(event), int(attempt)),
-    )
+    states = [_state_of(pod, each) for each in containers]
+    init = broken is not None and not any({"running", "terminated"} & state.keys() for state in states)
+    for each, state in list(zip(containers, states, strict=True))[: 1 if init else None]:
+        started = bool({"running", "terminated"} & state.keys())
+        yield LogOf(
+            run=run,
+            step=_variable(each, _STEP).replace("$$", "$"),
+            attempt=int(attempt),
+            pod=str(metadata.get("name")),
+            container=str((broken if init and broken else each).get("name")),
+            named=init or len(containers) > 1,
+            readable=started or init,
+            ended=init or "terminated" in state,
+            failed=init or status.get("phase") == "Failed" or bool(mapping(state.get("terminated")).get("exitCode")),
+            waits=not (started or init or ended),
+            order=(str(metadata.get("creationTimestamp") or ""), int(event), int(attempt)),
+        )
 
 
 def activity_container(pod: Json) -> Json | None:
-    """Return the name of the activity's container in a pod; None if the pod is not an attempt."""
-    containers = mappings(mapping(pod.get("spec")).get("containers"))
-    return next((each for each in containers if _variable(each, _STEP)), None)
+    """Return the activity's container in a pod, which returns the result; None if the pod is not an attempt."""
+    return next(iter(_activity_containers(pod)), None)
 
 
 def activity_state(pod: Json) -> Json:
     """Return the state of the activity's container; empty if it has no state yet."""
-    name = (activity_container(pod) or {}).get("name")
+    return _state_of(pod, activity_container(pod) or {})
+
+
+def _activity_containers(pod: Json) -> list[Json]:
+    containers = mappings(mapping(pod.get("spec")).get("containers"))
+    return [each for each in containers if _variable(each, _STEP)]
+
+
+def _state_of(pod: Json, container: Json) -> Json:
     statuses = mappings(mapping(pod.get("status")).get("containerStatuses"))
-    return next((mapping(each.get("state")) for each in statuses if each.get("name") == name), {})
+    return next((mapping(each.get("state")) for each in statuses if each.get("name") == container.get("name")), {})
 
 
 def _variable(container: Json, name: str) -> str:
@@ -184,9 +193,13 @@ class Lines:
             return None
         else:
             self._at_last += 1
-        if self._pattern is not None and not self._pattern.search(text):
+        if not self.matches(text):
             return None
         return f"{time} {text}" if self._timestamps and time else text
+
+    def matches(self, text: str) -> bool:
+        """Whether a line is selected."""
+        return self._pattern is None or self._pattern.search(text) is not None
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*")

@@ -38,17 +38,21 @@ class RunArtifacts:
         self._lost: set[str] = set()
         """The runs whose artifacts cannot be held."""
 
-    async def expect(self, definition: Activity) -> None:
-        """Ensure that the artifacts that an activity uploads are deleted with the run, unless it keeps them.
+    async def expect(self, definition: Activity, image: str) -> None:
+        """Ensure that the artifacts and logs that an activity uploads are deleted with the run, except for outputs that it keeps.
+
+        Args:
+            definition: The activity.
+            image: An image with `perdure.runner`.
 
         Raises:
             AttemptBlockedError: A quota or a missing permission prevents it for now.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         artifacts = definition.artifacts
-        if artifacts is None or not artifacts.outputs or artifacts.keeps_outputs or artifacts.store in self._stores:
+        if artifacts is None or not artifacts.deleted_with_run or artifacts.store in self._stores:
             return
-        body = build_set(self._run, artifacts.store)
+        body = build_set(self._run, artifacts.store, image)
         try:
             await self._client.create(_url(self._run.namespace), body)
         except kube.AlreadyExistsError:

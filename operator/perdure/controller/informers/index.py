@@ -23,11 +23,12 @@ class Index:
 
     def see(self, obj: kube.Object, *, deleted: bool) -> None:
         """Record the version of an object, so that a resync does not process it again."""
-        uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
-        if deleted:
+        meta = obj["metadata"]
+        uid = meta["uid"]
+        if deleted:  # it may have been missing from a list, so that its last version is not known
             self._versions.pop(uid, None)
-        elif not kube.older(version, self._versions.get(uid, "")):
-            self._versions[uid] = version
+        elif not kube.older(meta["resourceVersion"], self._versions.get(uid, "")):
+            self._versions[uid] = meta["resourceVersion"]
 
     def leave_to_directory(self, uid: str) -> None:
         """Record that a run is finished, so that its version is in the directory."""

@@ -60,10 +60,8 @@ class RunNeighbors:
         letter = letter_of(obj)
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(LetterKey(namespace, letter))
-        known = before or after
-        if known is None or (
-            before and after and (before.standing, before.successor) == (after.standing, after.successor)
-        ):
+        known = after or before
+        if known is None or (before and after and _seen_by_others(before) == _seen_by_others(after)):
             return
         self.wake(known)
         if after is None or after.standing is Standing.CLOSED:
@@ -92,3 +90,8 @@ class RunNeighbors:
                 self._ask(
                     child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
                 )
+
+
+def _seen_by_others(run: Entry) -> tuple[Standing, str, str]:
+    """The facts about a run for which its parent and other runs wait."""
+    return run.standing, run.successor, run.parent_uid

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from perdure.controller.directory import Directory
 from perdure.controller.expiry import has_chores
+from perdure.controller.informers.catch_up import CatchUp
 from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
@@ -63,6 +64,7 @@ class WorkflowRuns:
         """The runs of other members of a fleet."""
         self.requests = RequestDelivery(index, self.fleet, queue, self.find)
         """The delivery of requests to runs."""
+        self._catch_up = CatchUp(tools.client, index.directory, tools.shards, self.take)
 
     @property
     def directory(self) -> Directory:
@@ -126,7 +128,7 @@ class WorkflowRuns:
             self.take(obj)
 
     def noted(self, obj: kube.Object) -> None:
-        """Process a run that this process has just written."""
+        """Process a run that this process has just written or read."""
         self._neighbors.enter(obj, deleted=False)
 
     def lost(self, entry: Entry) -> None:
@@ -169,6 +171,14 @@ class WorkflowRuns:
         self._queue.wake(key_of(run))
 
     # For other runs and Schedules
+
+    async def catch_up(self, namespace: str) -> None:
+        """Ensure that all runs of a namespace are known that existed when this process last gained shards.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+        """
+        await self._catch_up.read(namespace)
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Send a request to a run; `then` is called with its answer once the answer is recorded."""
@@ -226,6 +236,8 @@ class WorkflowRuns:
         if self.get(key.uid) is not run:
             return  # another member owns it now
         if run.done:
+            if not run.gone and self.directory.closed_version(key.uid) is None:
+                self.noted(run.object)  # another client has recorded its end, and the watch may lag
             self._index.runs.pop(key.uid, None)
             self.fleet.remove(key.uid)
             self._queue.forget(key)

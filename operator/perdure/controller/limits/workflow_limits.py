@@ -61,6 +61,10 @@ class Granted:
 class Unusable:
     """The limit does not exist, or its spec is invalid. The run is woken when that changes."""
 
+    def reason(self, name: str, namespace: str) -> str:
+        """Name the missing limit."""
+        return f"there is no valid WorkflowLimit `{name}` in namespace `{namespace}`"
+
 
 @dataclass(frozen=True, slots=True)
 class Full:

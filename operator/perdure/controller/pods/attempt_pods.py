@@ -24,6 +24,7 @@ from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.runtime.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.other_nodes import avoiding
 from perdure.runtime.ownership import made_for, pod_conflict
 from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
@@ -58,19 +59,19 @@ def has_ended(pod: kube.Object) -> bool:
 
 
 def activity_has_ended(pod: kube.Object) -> bool:
-    """Whether the container of the activity has ended, regardless of other containers in its pod."""
+    """Whether the activity has ended, regardless of other containers in its pod."""
     return _own_end(pod) is not None
 
 
 def has_succeeded(pod: kube.Object) -> bool:
-    """Whether the pod, or at least the container of the activity, has succeeded. Other containers may have been stopped."""
+    """Whether the pod, or at least the activity in it, has succeeded. Other containers may have been stopped."""
     end = _own_end(pod)
     return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
 
 
 def _own_end(pod: kube.Object) -> EndedContainer | None:
     main = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
-    return None if main is None else PodStatus.of(pod).ended(main)
+    return None if main is None else ContainerGroup.of(pod, main).ended(PodStatus.of(pod))
 
 
 def held(pod: kube.Object) -> bool:

@@ -11,17 +11,12 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller.directory import Directory
-from perdure.controller.fleet.shards import Shards
-from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_poll
+from perdure.kube.clock import now
 from perdure.runtime.chains import is_open
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.workspaces import is_deleted_after, pods_label
-
-LOOK_SECONDS: Final = 30.0
-"""Seconds between two checks, and so the most that a claim stays too long."""
 
 _SELECTOR: Final = f"{labels.WORKSPACE_LABEL},{labels.STAYS_UNTIL_LABEL}={labels.RUN_CLOSED}"
 _SUCCEEDED: Final = {"Completed", "ContinuedAsNew"}
@@ -42,21 +37,6 @@ class ReleasedClaims:
         self._directory = directory
         self._pod_ttl = pod_ttl
         self._log = structlog.get_logger("perdure.claims")
-
-    async def release_for_ever(self, served: ServedNamespaces, shards: Shards) -> None:
-        """Release the claims of closed runs, until cancelled.
-
-        Args:
-            served: The served namespaces.
-            shards: The shards, so that only one member of a fleet does it.
-        """
-        while True:
-            for namespace in served if shards.owns("", "released-claims") else ():
-                try:
-                    await self.release(namespace)
-                except (kube.ApiError, *kube.TRANSIENT) as error:
-                    self._log.warning("Could not release claims, retrying", namespace=namespace, error=repr(error))
-            await until_next_poll(LOOK_SECONDS)
 
     async def release(self, namespace: str | None) -> None:
         """Release the claims of closed runs.

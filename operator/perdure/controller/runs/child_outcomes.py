@@ -7,8 +7,8 @@ import msgspec
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND
-from perdure.controller.run_entries import Entry, Standing, entry_of
-from perdure.controller.runs.effects.children import stored_children
+from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled
+from perdure.controller.runs.effects.children import follow, stored_children
 from perdure.controller.runs.effects.effect_context import application_failure
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
@@ -19,7 +19,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.state import PendingChild, RunState
 from perdure.kube import client as kube
-from perdure.runtime.chains import is_child
+from perdure.runtime.chains import is_child, next_run, successor_refused
 from perdure.runtime.commits import OF_RUNS, edited
 
 _OUTCOMES = {
@@ -48,6 +48,8 @@ class ChildOutcomes:
         self._news: set[str] = set()
         self._gone = False
         """Whether a child has disappeared since the children were last checked."""
+        self._broken: dict[int, inputs.RunInput] = {}
+        """The ends of children of which a next run does not exist, by initiating event. They count unless a later run exists."""
 
     @property
     def settled(self) -> bool:
@@ -73,9 +75,12 @@ class ChildOutcomes:
                 self._pending.add(await self._read(child, entry, exact=state.code is not None))
             self._news.discard(uid)
         if not state.closed:
-            self._pending.add(await self._lost(state))
+            if self._gone:
+                await self._read_stopped(children, exact=state.code is not None)
+            self._pending.add(await self._lost(children))
             self._pending.add(await self._lost_unstarted(state))
         self._gone = False
+        self._broken.clear()
         return self._pending.first()
 
     def committed(self, count: int) -> None:
@@ -84,13 +89,12 @@ class ChildOutcomes:
 
     async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
         """Convert a run of a child's chain to inputs. `exact`: whether to keep values that are not plain JSON."""
-        number = child.initiated_event_id
         if entry.standing is Standing.WAITING:
             return []
         if entry.standing is Standing.OPEN:
             if child.start is None:
                 return []
-            return [inputs.ChildStarted(initiated_event_id=number, run_id=entry.first_uid)]
+            return [inputs.ChildStarted(initiated_event_id=child.initiated_event_id, run_id=entry.first_uid)]
         try:
             obj = await self._context.client.get(self._context.url(entry.name))
         except kube.NotFoundError:
@@ -99,43 +103,37 @@ class ChildOutcomes:
         if edited(status, OF_RUNS):
             self._context.peers.suspect(obj)
             return []
-        closing = _closing_event(status)
-        failure = ev.failure_of(closing) if closing is not None else None
-        if has_successor(status):
-            return []
-        if refused := successor_refused(status):
-            failure = application_failure(SUCCESSOR_REFUSED, f"the run could not continue in a new run: {refused}")
-        if failure is not None and failure.type == ALREADY_STARTED:
-            return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
-        return [
-            inputs.ChildClosed(
-                initiated_event_id=number,
-                run_id=entry.uid,
-                outcome=_OUTCOMES.get(status.get("phase", ""), ChildOutcome.TERMINATED),
-                result=_result(status) if exact else status.get("output"),
-                failure=failure,
-                retry_state=getattr(closing, "retry_state", None),
-            )
-        ]
+        end = _end(entry, status, exact=exact)
+        if not next_run(status):
+            return [end]
+        if not await follow(self._context, obj):
+            number, was_reset = entry.initiated_event_id, status.get("phase") == "Terminated"
+            self._broken[number] = end if was_reset else _deleted(number, entry.first_uid)
+        return []
 
-    async def _lost(self, state: RunState) -> list[inputs.RunInput]:
-        """The inputs for started children whose runs were deleted. Runs that no watch has shown yet are read."""
-        started = {child.initiated_event_id for child in state.children.values() if child.start is None}
-        if not started or started <= self._known_children():
+    async def _read_stopped(self, children: dict[int, PendingChild], *, exact: bool) -> None:
+        """Read the runs of children without an open run again, because a run has disappeared."""
+        going = self._children_going()
+        for entry in list(self._context.children()):
+            child = children.get(entry.initiated_event_id)
+            if child is not None and entry.initiated_event_id not in going:
+                self._pending.add(await self._read(child, entry, exact=exact))
+
+    async def _lost(self, children: dict[int, PendingChild]) -> list[inputs.RunInput]:
+        """The inputs for children whose runs, or the last of them, were deleted. Runs that no watch has shown yet are read."""
+        started = {number for number, child in children.items() if child.start is None}
+        if not self._broken and (not started or started <= self._known_children()):
             return []
         async for obj in stored_children(self._context, self._context.run.uid):
             self._context.peers.noted(obj)
         there = self._known_children()
-        return [
-            inputs.ChildClosed(
-                initiated_event_id=child.initiated_event_id,
-                run_id=child.run_id,
-                outcome=ChildOutcome.TERMINATED,
-                failure=Failure(kind=FailureKind.TERMINATED, message="its WorkflowRun was deleted"),
-            )
-            for child in state.children.values()
-            if child.start is None and child.initiated_event_id not in there
-        ]
+        lost: list[inputs.RunInput] = [_deleted(number, children[number].run_id) for number in started - there]
+        return lost + [end for number, end in self._broken.items() if number not in self._children_going()]
+
+    def _children_going(self) -> set[int]:
+        """The IDs of the events that initiated children with an open run, or with one that was not read yet."""
+        known = self._context.children()
+        return {entry.initiated_event_id for entry in known if not is_settled(entry) or entry.uid in self._news}
 
     def _known_children(self) -> set[int]:
         """The IDs of the events that initiated the children with known runs."""
@@ -166,6 +164,34 @@ class ChildOutcomes:
         return entry_of(found) if is_child(found, self._context.run, child) else None
 
 
+def _deleted(number: int, run_id: str) -> inputs.ChildClosed:
+    """The end of a child whose runs were deleted. `number`: ID of the event that initiated it."""
+    return inputs.ChildClosed(
+        initiated_event_id=number,
+        run_id=run_id,
+        outcome=ChildOutcome.TERMINATED,
+        failure=Failure(kind=FailureKind.TERMINATED, message="its WorkflowRun was deleted"),
+    )
+
+
+def _end(entry: Entry, status: dict[str, Any], *, exact: bool) -> inputs.ChildClosed | inputs.ChildStartFailed:
+    """The end of a child whose last run has closed. `exact`: whether to keep values that are not plain JSON."""
+    closing = _closing_event(status)
+    failure = ev.failure_of(closing) if closing is not None else None
+    if refused := successor_refused(status):
+        failure = application_failure(SUCCESSOR_REFUSED, f"the run could not continue in a new run: {refused}")
+    if failure is not None and failure.type == ALREADY_STARTED:
+        return inputs.ChildStartFailed(initiated_event_id=entry.initiated_event_id, failure=failure)
+    return inputs.ChildClosed(
+        initiated_event_id=entry.initiated_event_id,
+        run_id=entry.uid,
+        outcome=_OUTCOMES.get(status.get("phase", ""), ChildOutcome.TERMINATED),
+        result=_result(status) if exact else status.get("output"),
+        failure=failure,
+        retry_state=getattr(closing, "retry_state", None),
+    )
+
+
 def failure_in(status: dict[str, Any]) -> Failure | None:
     """The failure of a closed run, from its last event."""
     closing = _closing_event(status)
@@ -185,14 +211,3 @@ def _result(status: dict[str, Any]) -> Any:
     """The result of a closed run, from its last event, or from its status if the history is missing."""
     events = (status.get("history") or {}).get("events") or [{}]
     return events[-1].get("result", events[-1].get("details", status.get("output")))
-
-
-def successor_refused(status: dict[str, Any]) -> str:
-    """Why the next run of a chain cannot be created; empty if it exists or is not needed."""
-    return str((status.get("state") or {}).get("successorRefused", ""))
-
-
-def has_successor(status: dict[str, Any]) -> bool:
-    """Whether the run continues in another one."""
-    events = (status.get("history") or {}).get("events") or [{}]
-    return not successor_refused(status) and bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))

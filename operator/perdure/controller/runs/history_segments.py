@@ -138,7 +138,7 @@ class Segments:
             return segments.missing(name)
         wrong = segments.fault(found, self._run.uid, index - 1, found["spec"].get("previousHash"))
         if wrong is None and found["spec"]["hash"] != previous:
-            wrong = f"has hash {found['spec']['hash']}, and the run's status says {previous}"
+            wrong = f"has hash {found['spec']['hash']}, but the run's status has {previous}"
         return segments.changed(name, wrong) if wrong else None
 
     def _url(self, name: str | None = None) -> str:

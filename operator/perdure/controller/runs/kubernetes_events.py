@@ -3,15 +3,18 @@
 from collections.abc import Mapping
 
 from perdure.api.common import API_VERSION
+from perdure.api.names import LOG_ARTIFACT
 from perdure.api.reasons import EventReason
+from perdure.api.reserved import OUTPUTS
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
-from perdure.engine.retired import Retired
+from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.state import DEAD_LETTER, RunState, RunStatus, closing_failure
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
+from perdure.language.archiving import archives_log
 from perdure.language.doubtful_results import ONLY_LOGGED, doubt, no_output
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
@@ -21,6 +24,12 @@ _OPERATION_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
     ev.NexusOperationFailed: "Failed",
     ev.NexusOperationTimedOut: "TimedOut",
     ev.NexusOperationCanceled: "Canceled",
+}
+_ACTIVITY_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
+    ev.ActivityTaskCompleted: "Completed",
+    ev.ActivityTaskFailed: "Failed",
+    ev.ActivityTaskTimedOut: "TimedOut",
+    ev.ActivityTaskCanceled: "Canceled",
 }
 _WELL = frozenset({RunStatus.COMPLETED, RunStatus.CONTINUED_AS_NEW})
 
@@ -32,6 +41,16 @@ def _by(
     """Describe who made a request, and why."""
     why = event.cause if isinstance(event, ev.WorkflowExecutionCancelRequested) else event.reason
     return what + (f" by {who}" if (who := event.principal or event.identity) else "") + (f": {why}" if why else "")
+
+
+def _measure(attempt: Retired) -> None:
+    """Count an attempt that has ended, and measure one that ran."""
+    outcome, executor = attempt.outcome, "Worker" if attempt.by_worker else "Pod"
+    metrics.ATTEMPTS.labels(outcome=outcome.value).inc()
+    if attempt.waited is None or attempt.ran is None or outcome is AttemptOutcome.CACHED:
+        return
+    metrics.ATTEMPT_WAIT.labels(executor=executor).observe(attempt.waited.total_seconds())
+    metrics.ATTEMPT_DURATION.labels(executor=executor, outcome=outcome.value).observe(attempt.ran.total_seconds())
 
 
 class RunEventRecorder:
@@ -85,10 +104,10 @@ class RunEventRecorder:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
-            if type(event) in _OPERATION_OUTCOMES:
-                metrics.NEXUS_OPERATIONS.labels(self._run.namespace, _OPERATION_OUTCOMES[type(event)]).inc()
+            self._count(event)
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
                 self._doubt(definition, event)
+                self._archived(definition, event)
         if after.closed and transition.events:
             self._closed(transition, progress, definition)
         for attempt in transition.retired:
@@ -101,6 +120,13 @@ class RunEventRecorder:
         if after.task and (before is None or before.task is None):
             reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
             self.warn(reason, after.task.message, "Decide")
+
+    def _count(self, event: ev.AnyEvent) -> None:
+        """Count what an event closes."""
+        if (outcome := _OPERATION_OUTCOMES.get(type(event))) is not None:
+            metrics.NEXUS_OPERATIONS.labels(self._run.namespace, outcome).inc()
+        if (outcome := _ACTIVITY_OUTCOMES.get(type(event))) is not None:
+            metrics.ACTIVITIES.labels(outcome).inc()
 
     def _started(self) -> str:
         own = self._run.workflow_id
@@ -132,6 +158,16 @@ class RunEventRecorder:
             how = f"; {ONLY_LOGGED}" if event.result is None else ""
             self.warn(EventReason.DOUBTFUL_RESULT, f"Step {event.activity_id}: {doubtful}{how}", "Complete")
 
+    def _archived(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
+        """Record whether the log of an attempt was stored."""
+        if event.cached or not archives_log(definition.program, event.activity_id):
+            return
+        stored = LOG_ARTIFACT in event.artifacts
+        metrics.LOG_ARCHIVES.labels(self._run.namespace, "Stored" if stored else "NotStored").inc()
+        if not stored:
+            note = f"Step {event.activity_id}: the log of attempt {event.attempt} is not archived; see the log of its container"
+            self.warn(EventReason.LOG_NOT_ARCHIVED, f"{note} `{OUTPUTS}`", "Archive")
+
     def _closed(self, transition: RunTransition, progress: str, definition: Definition | None) -> None:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
@@ -151,7 +187,7 @@ class RunEventRecorder:
         self._record(kind, EventReason(outcome.value), note, "Close")
 
     def _retired(self, attempt: Retired, after: RunState) -> None:
-        metrics.ATTEMPTS.labels(outcome=attempt.outcome.value).inc()
+        _measure(attempt)
         again = after.activity(attempt.scheduled_event_id)
         if again is not None and again.last_failure is not None:
             note = (

@@ -298,12 +298,34 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     with suppress(kube.NotFoundError):
         base = await client.get(kube.path(kube.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
     if base is None or base["metadata"]["uid"] != wanted.run_id:
-        message = f"WorkflowRun `{wanted.name}` was deleted before it could be reset"
-        raise RefusedError(ConditionReason.TARGET_NOT_FOUND, message)
+        raise _deleted(wanted)
     raw = await _whole(client, base)
     events = history.decode_events(raw)
     state, definition = await _fork(definitions, base, events, wanted.event_id)
     return Fork(base, raw[: wanted.event_id], events[wanted.event_id :], state, definition)
+
+
+async def check_exists(client: kube.Client, namespace: str, base: Ancestor) -> None:
+    """Check that the run that was reset still exists, after the new run has become an owner of what it needs.
+
+    When a run is deleted, the garbage collector deletes what it alone owns, such as the claims of its workspaces and its
+    large payloads. The new run must not start without them.
+
+    Raises:
+        RefusedError: The run was deleted.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+    """
+    try:
+        meta = (await client.metadata(kube.path(kube.PERDURE, namespace, "workflowruns", base.name)))["metadata"]
+    except kube.NotFoundError:
+        raise _deleted(base) from None
+    if meta["uid"] != base.run_id or meta.get("deletionTimestamp"):
+        raise _deleted(base)
+
+
+def _deleted(base: Ancestor) -> RefusedError:
+    message = f"WorkflowRun `{base.name}` was deleted before it could be reset"
+    return RefusedError(ConditionReason.TARGET_NOT_FOUND, message)
 
 
 async def _fork(

@@ -108,7 +108,7 @@ class RunCommits:
             self._event_recorder.committed(
                 state, transition, record.status["progress"], self._facts.deciding.definition
             )
-        except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told
+        except Exception:  # noqa: BLE001 - recorded events stand, even if they cannot be announced
             self._log.exception("A commit cannot be reported by Events")
         return transition
 

@@ -77,8 +77,7 @@ class RunLimits:
         due = None if use.wait_timeout is None else entry.created + use.wait_timeout
         match answer:
             case Unusable():
-                namespace = self._run.namespace
-                message = f"there is no valid WorkflowLimit `{use.name}` in namespace `{namespace}`"
+                message = answer.reason(use.name, self._run.namespace)
                 _check_time(due, now, message)
                 message = f"{message}; the run starts once there is one"
                 raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)

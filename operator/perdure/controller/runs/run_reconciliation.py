@@ -30,6 +30,7 @@ from perdure.controller.runs.run_parts import RunParts
 from perdure.controller.runs.run_record import NoRoomError, OutOfStepError
 from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.runs.unrecorded_start import LONGEST, UnrecordedStart, may_wait
+from perdure.controller.runs.workflow_ids import decides
 from perdure.controller.tools import Tools
 from perdure.controller.workers import look_again_at
 from perdure.controller.workflows.definitions import NotReadyError
@@ -195,6 +196,9 @@ class RunReconciliation:
         if self.start is not None:
             transition = self.start.followed_by(transition, now)
         if transition.durable or (self.commits_everything and transition.state != state):
+            if self.start is not None and not decides(self._tools.shards, self._ref):
+                self.state = None
+                raise kube.ConflictError(409, "Conflict", "another operator decides whether the run starts")
             before = None if self.start is not None else state
             transition = await self._commits.commit(before, transition, now, asked=asked)
             self.start = None
@@ -271,6 +275,8 @@ class RunReconciliation:
             return False
         except NotYetError as error:
             await self._conditions.wait_for_definition(error, now)
+        if not (begun.asked or decides(self._tools.shards, self._ref)):
+            return False  # requests may end the run here, but only its owner opens it
         self._decide_by(begun)
         transition = begun.transition
         if not (begun.asked or self.commits_everything) and may_wait(begun, self._record, self._tools.workers):

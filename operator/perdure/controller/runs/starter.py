@@ -19,11 +19,11 @@ from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.first_event import Idle, Pointer, first_event
 from perdure.controller.runs.history_segments import ForeignSegmentError
-from perdure.controller.runs.resets import fork_of, since_fork, still_open
+from perdure.controller.runs.resets import check_exists, fork_of, since_fork, still_open
 from perdure.controller.runs.run_deciders import Deciding, RunDeciders
 from perdure.controller.runs.run_limits import RunLimits
 from perdure.controller.runs.run_record import Origin, RunRecord
-from perdure.controller.runs.workflow_ids import claim
+from perdure.controller.runs.workflow_ids import claim, decides
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
 from perdure.engine import inputs
@@ -277,7 +277,6 @@ class RunStarter:
             await self._limits.take(fork.definition.program, given, spec, now)
         told = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
-        await children.take_over(self._context, reset.base, still_open(fork.state, told))
         if fork.definition is not None:
             volumes = WorkspaceVolumes(client, self._run, reset)
             volumes.define(fork.definition.program.spec.workspaces)
@@ -287,6 +286,8 @@ class RunStarter:
         await self._stored.artifacts.hold(taken)
         for name in referred_to(taken):
             await give(client, self._run.namespace, name, owner_of(self._record.object))
+        await check_exists(client, self._run.namespace, reset.base)
+        await children.take_over(self._context, reset.base, still_open(fork.state, told))
         try:
             await self._stored.segments.put(sealed)
         except ForeignSegmentError as error:
@@ -308,6 +309,8 @@ class RunStarter:
             NotReadyError: The run must wait for another run.
             ConflictError: The run no longer waits.
         """
+        if decides(self._tools.shards, self._run):
+            await self._context.peers.catch_up(self._run.namespace)
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
         other = directory.current.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)

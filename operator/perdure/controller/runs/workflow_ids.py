@@ -3,6 +3,7 @@
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.fleet.shards import Shards
 from perdure.controller.peers import ALREADY_STARTED, Peers
 from perdure.controller.run_entries import Entry
 from perdure.controller.runs.first_event import Pointer
@@ -11,6 +12,7 @@ from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.language.interpreter import Refuser
+from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin
 
 
@@ -44,6 +46,11 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
         case _:
             return None
+
+
+def decides(shards: Shards, run: RunRef) -> bool:
+    """Whether this process decides if a run may start: only the owner of the shard knows the other runs of the workflow ID."""
+    return shards.owns(run.namespace, run.workflow_id)
 
 
 def _makes_room(entry: Entry, other: Entry, reset: ResetOrigin | None) -> inputs.TerminateRequested:

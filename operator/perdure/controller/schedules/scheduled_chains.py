@@ -14,9 +14,10 @@ from perdure.controller.expiry import remove_finished
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.child_outcomes import failure_in, has_successor
+from perdure.controller.runs.child_outcomes import failure_in
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
+from perdure.runtime.chains import next_run
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import RunOutcome
@@ -88,7 +89,8 @@ class ScheduledChains:
         if edited(status, OF_RUNS):
             self._peers.suspect(obj)
             return None
-        if has_successor(status) and not await self._successor_is_gone(status):
+        following = next_run(status)
+        if following and await self._exists(following):
             return None
         phase = status.get("phase", "")
         return inp.RunClosed(
@@ -100,13 +102,12 @@ class ScheduledChains:
             status_failure=status.get("failure"),
         )
 
-    async def _successor_is_gone(self, status: dict[str, Any]) -> bool:
-        closing = status["history"]["events"][-1]
+    async def _exists(self, name: str) -> bool:
         try:
-            await self._client.get(self._url(closing.get("newWorkflowRun") or closing.get("resetRun")))
+            await self._client.get(self._url(name))
         except kube.NotFoundError:
-            return True
-        return False
+            return False
+        return True
 
     async def remove_old(self, spec: ScheduleSpec, state: ScheduleState, id_of: Callable[[Running], str]) -> None:
         """Remove closed runs beyond the history limits, each with its whole chain.

@@ -65,12 +65,12 @@ class TaskCompletion:
         record = self._record
         task = record.held_by(item.token)
         if task is None:
-            return OK if record.code.completed == item.text() else TASK_NOT_FOUND
+            return self._repeated(item)
         if self._leaves_no_events(task, item):
             record.change(task=None, failure="", completed=item.text(), sticky_queue=item.sticky_queue)
             self._keep_stickiness(item)
             self._forget_rejected(item)
-            return Answer(ok=True, message=str(record.code.previous_started_event_id))
+            return self._repeated(item)
         closes = any(isinstance(command, _CLOSING_COMMANDS) for command in item.commands)
         if closes and self._buffer.events:
             self._failures.fail(task, _UNHANDLED_COMMAND, None, item, closing=True)
@@ -80,6 +80,14 @@ class TaskCompletion:
             self._failures.time_out(TimeoutType.START_TO_CLOSE)
             return Answer(ok=False, reason="TaskNotFound", message="the workflow task was prolonged for too long")
         return self._decide(task, item, prolongs=prolongs)
+
+    def _repeated(self, item: inp.TaskCompleted) -> Answer:
+        """The answer to a response that was processed: the event to go back to, if the task has left no events."""
+        code = self._record.code
+        if code.completed != item.text():
+            return TASK_NOT_FOUND
+        started = code.previous_started_event_id
+        return OK if started == item.token.started_event_id else Answer(ok=True, message=str(started))
 
     def _leaves_no_events(self, task: WorkflowTask, item: inp.TaskCompleted) -> bool:
         """Whether only an update has requested the task, and the worker has rejected the update.

@@ -119,7 +119,7 @@ class Batches:
         if named:
             return [await runs.finder.entry(request.namespace, each) for each in named]
         if not request.visibility_query:
-            raise invalid("visibility_query: must be set, or executions")
+            raise invalid("visibility_query: must be set unless executions are set")
         found, query = await find(self._core, request.namespace, request.visibility_query)
         if query.group_by:
             raise invalid("visibility_query: 'group by' clause is only supported for counting")

@@ -161,7 +161,7 @@ class RunMaker:
         manager, name = self._core.runs.manager, body["metadata"]["name"]
         namespace, identity = body["metadata"]["namespace"], body["spec"]["workflowId"]
         await manager.first_lists.wait()
-        await self._core.runs.finder.know_others(namespace, identity)
+        await self._core.runs.finder.catch_up(namespace)
         known = manager.directory.current.newest(namespace, identity, kind=kind)
         if known is None or (known.name == name and known.standing is Standing.WAITING):
             return None

@@ -241,7 +241,7 @@ class Scheduling:
             known = types | _FIELDS
             query = parse(text, converter(known), lists_of(known))
             if query.group_by:
-                raise InvalidQueryError("'group by' is not supported for schedules")  # noqa: TRY301 (told like the others)
+                raise InvalidQueryError("'group by' is not supported for schedules")  # noqa: TRY301 (reported like the others)
             for name in sorted(query.names):
                 _check_name(name, types)
             taken = []

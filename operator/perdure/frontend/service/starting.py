@@ -181,7 +181,7 @@ class Starting:
         reuse, conflict = _policies(request, conflict)
         manager, directory = self._core.runs.manager, self._core.runs.manager.directory
         await manager.first_lists.wait()
-        await self._core.runs.finder.know_others(request.namespace, request.workflow_id)
+        await self._core.runs.finder.catch_up(request.namespace)
         name = run_name(request.workflow_id, request.request_id)
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:

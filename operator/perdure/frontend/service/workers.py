@@ -128,7 +128,7 @@ class TaskWorkers:
         try:
             query = parse(request.query)
             if query.group_by:
-                raise InvalidQueryError("'group by' is not supported for workers")  # noqa: TRY301 (told like the others)
+                raise InvalidQueryError("'group by' is not supported for workers")  # noqa: TRY301 (reported like the others)
             query.test(_known)
             found = []
             for beat in self._core.workers.all(request.namespace):

@@ -200,7 +200,7 @@ def _has(inner: Run, spelled: str, field: str) -> Run:
             return find_item(value, field).present
         if kind(value) == "map":
             return field in value
-        raise EvaluationError(f"has() looks into a map, and {spelled or 'the value'} is {article(kind(value))}")
+        raise EvaluationError(f"has() requires a map, but {spelled or 'the value'} is {article(kind(value))}")
 
     return has
 

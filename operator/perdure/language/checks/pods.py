@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.api import reserved
+from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
 from perdure.api.workflow import Activity
 from perdure.language.coercion import shown
 from perdure.language.program import Finding
@@ -14,11 +15,11 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     beside, prepared = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
-    volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
-    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
-    mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
+    volumes = {reserved.VOLUME, reserved.ORDER, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
+    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS, reserved.LOG} if prepared else set()
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
+        yield from _order(path, spec)
         for i, volume in enumerate(_objects(spec, "volumes")):
             if volume.get("name") in volumes or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
                 yield _taken(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
@@ -39,12 +40,41 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
         if container.get("name") in names:
             yield _taken(f"{where}.name", f"a container named `{container['name']}`")
+    if containers:
+        yield from _main(*containers[0], activity)
+
+
+def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[Finding]:
+    """Check the activity's own container; `path` is the path of the container."""
+    mounts = {reserved.MOUNT_PATH, reserved.ORDER_PATH}
+    mounts |= {reserved.FILES_PATH} if activity.sidecar is not None else set()
     mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
-    mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs} if activity.artifacts is not None else set()
-    for i, mount in enumerate(_objects(containers[0][1], "volumeMounts") if containers else ()):
+    if activity.artifacts is not None:
+        mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs}
+        if activity.artifacts.archive_logs:
+            mounts.add(reserved.LOG_PATH)
+            if activity.script is None and not _list(container, "command"):
+                yield Finding(f"{path}.command", "must be set to archive the log: use the entrypoint of the image")
+    for i, mount in enumerate(_objects(container, "volumeMounts")):
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
-            yield _taken(f"{containers[0][0]}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+            yield _taken(f"{path}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+
+
+def _order(path: str, spec: dict[str, Any]) -> Iterator[Finding]:
+    """Check the order of the containers in a pod template."""
+    containers = [
+        {"name": reserved.DEFAULT_CONTAINER if i == 0 else "", **each}
+        for i, each in enumerate(_objects(spec, "containers"))
+    ]
+    try:
+        needs_of(containers)
+    except ContainerOrderError as error:
+        yield Finding(f"{path}.{error.field}", error.message)
+    for i, container in enumerate(_objects(spec, "initContainers")):
+        if NEEDS in container:
+            message = "must not be used: init containers run in the order of the list, before the containers"
+            yield Finding(f"{path}.initContainers[{i}].{NEEDS}", message)
 
 
 def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ class Waits:
         else:
             self._stop(at, action)
 
-    # What ends a wait
+    # Events that end a wait
 
     def timer_fired(self, at: Location) -> Outcome:
         """Return the outcome of a wait whose timer has fired. Other kinds of steps have no such timer."""

@@ -1,32 +1,43 @@
-"""Upload the output artifacts of an activity. This is a sidecar that Kubernetes stops after the activity's container has ended.
+"""Upload the output artifacts and the log of an activity. Kubernetes stops this sidecar after the activity's container.
 
-$PERDURE_OUTPUTS          the artifacts to upload: a JSON list with `name`, `path`, and, if it may be missing, `optional`
+$PERDURE_OUTPUTS          the artifacts to upload: a JSON list with `name`, `path`, and perhaps `optional` and the `key` of a copy
 $PERDURE_OUTPUTS_FOLDER   the folder that the paths are relative to
 $PERDURE_NAMESPACE, $PERDURE_RUN_ID, $PERDURE_EVENT, $PERDURE_ATTEMPT   the attempt, which determines the keys
 $PERDURE_KEPT             set if the artifacts are kept after the run is deleted
+$PERDURE_LOG_FOLDER       the folder with the copy of the log; not set if it is not archived
 $PERDURE_STORE_…          the artifact store
 $PERDURE_STOP_FILE        exists when the activity's container has ended: the kernel drops a SIGTERM that comes too early
 
 Its termination message lists the stored artifacts: `{"at": …, "files": {name: [bytes, SHA-256, archive]}}`, where `at` is the
-prefix of the keys. If an artifact cannot be stored, it is `{"error": {"type": …, "message": …}}`.
+prefix of the keys. With an archived log, it also has `{"log": [key, bytes, SHA-256]}`; a log that cannot be stored is only
+reported in the log of this container. If an artifact cannot be stored, it is `{"error": {"type": …, "message": …}}`.
 """
 
 import hashlib
+import io
 import json
+import math
 import os
 import signal
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
-from perdure.api.names import artifact_file, artifact_folder
+from perdure.api.names import artifact_file, artifact_folder, log_key
 from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.log_copy import LogCopy
 from perdure.runner.artifacts.packing import open_within, packed, pieces
 from perdure.runner.artifacts.store import ArtifactStore
 
 _LOOK_SECONDS: Final = 0.25
+_END_SECONDS: Final = 30.0
+"""How long to wait for the end of the log of a pod that is deleted."""
+_LOG_PATIENCE: Final = timedelta(seconds=20)
+"""How long the upload of the log is retried if the store does not respond."""
 _LONGEST: Final = 900
 """Maximum length of an error, in characters."""
 
@@ -79,7 +90,7 @@ class Outputs:
                     f"the container has ended, and `{path}` does not exist", "ArtifactMissing"
                 ) from error
             try:
-                return self._send(name, found)
+                return self._send(name, found, artifact.get("key"))
             finally:
                 os.close(found)
         except ArtifactError as error:
@@ -87,7 +98,7 @@ class Outputs:
         except OSError as error:
             raise ArtifactError(f"artifact `{name}`: `{path}`: {error}") from error
 
-    def _send(self, name: str, found: int) -> list[Any]:
+    def _send(self, name: str, found: int, copy: str | None) -> list[Any]:
         mode = os.fstat(found).st_mode
         if stat.S_ISDIR(mode):
             archive, content = "Tar", _Hashed(packed(found))
@@ -95,7 +106,10 @@ class Outputs:
             archive, content = "None", _Hashed(pieces(os.fdopen(found, "rb", closefd=False)))
         else:
             raise ArtifactError("it is not a file or a folder")
-        self._store.upload(f"{self._at}/{artifact_file(name, archive)}", iter(content))
+        key = f"{self._at}/{artifact_file(name, archive)}"
+        self._store.upload(key, iter(content))
+        if copy is not None:
+            self._store.copy(key, copy)
         return [content.size, content.sha256, archive]
 
 
@@ -109,24 +123,64 @@ def uploaded(environ: Mapping[str, str]) -> dict[str, Any]:
         environ["PERDURE_NAMESPACE"], environ["PERDURE_RUN_ID"], kept=bool(environ.get("PERDURE_KEPT"))
     )
     at = f"{folder}/{environ['PERDURE_EVENT']}-{environ['PERDURE_ATTEMPT']}"
-    outputs = Outputs(Path(environ["PERDURE_OUTPUTS_FOLDER"]), ArtifactStore(environ), at)
-    files: dict[str, Any] = {}
-    for artifact in json.loads(environ["PERDURE_OUTPUTS"]):
-        stored = outputs.upload(artifact)
-        if stored is not None:
-            files[artifact["name"]] = stored
-            sys.stdout.write(f"artifact `{artifact['name']}`: {stored[0]} bytes are stored at {at}/\n")
+    wanted, files = json.loads(environ["PERDURE_OUTPUTS"]), dict[str, Any]()
+    if wanted:
+        outputs = Outputs(Path(environ["PERDURE_OUTPUTS_FOLDER"]), ArtifactStore(environ), at)
+        for artifact in wanted:
+            stored = outputs.upload(artifact)
+            if stored is not None:
+                files[artifact["name"]] = stored
+                sys.stdout.write(f"artifact `{artifact['name']}`: {stored[0]} bytes are stored at {at}/\n")
     return {"at": at, "files": files}
+
+
+def archived(log: LogCopy, environ: Mapping[str, str], *, patience: timedelta = _LOG_PATIENCE) -> dict[str, Any]:
+    """Store the log, and return what to report about it; nothing if that is not possible.
+
+    Args:
+        log: The copy of the log.
+        environ: The attempt, and the artifact store.
+        patience: How long a request is retried if the store does not respond.
+    """
+    names = ("PERDURE_NAMESPACE", "PERDURE_RUN_ID", "PERDURE_EVENT", "PERDURE_ATTEMPT")
+    key = log_key(*(environ[name] for name in names))
+    try:
+        content = log.packed()
+        ArtifactStore(environ, patience=patience).upload(key, pieces(io.BytesIO(content)))
+    except ArtifactError as error:
+        sys.stderr.write(f"the log is not archived: {error}\n")
+        return {}
+    sys.stdout.write(f"the log is archived: {len(content)} bytes are stored at {key}\n")
+    return {"log": [key, len(content), hashlib.sha256(content).hexdigest()]}
+
+
+def await_end(stop: Path, log: LogCopy | None) -> None:
+    """Wait until the activity's container has ended.
+
+    If the pod is deleted, the stop file exists before that; then the log is complete a little later.
+
+    Args:
+        stop: The stop file.
+        log: The copy of the log, which is trimmed meanwhile; None if it is not archived.
+    """
+    end = math.inf
+    while True:
+        signaled = signal.sigtimedwait({signal.SIGTERM}, _LOOK_SECONDS)
+        if stop.exists():
+            end = min(end, monotonic() + _END_SECONDS)
+        if log is not None:
+            log.trim()
+        if signaled or (end < math.inf and (log is None or log.ended or monotonic() > end)):
+            return
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Wait until the activity's container has ended, upload its artifacts, and return the exit code."""
-    stop = Path(environ["PERDURE_STOP_FILE"])
-    while not (signal.sigtimedwait({signal.SIGTERM}, _LOOK_SECONDS) or stop.exists()):
-        pass
-    code = 0
+    log = LogCopy(Path(environ["PERDURE_LOG_FOLDER"])) if environ.get("PERDURE_LOG_FOLDER") else None
+    await_end(Path(environ["PERDURE_STOP_FILE"]), log)
+    about_log, code = archived(log, environ) if log is not None else {}, 0
     try:
-        report = uploaded(environ)
+        report = uploaded(environ) | about_log
     except ArtifactError as error:
         sys.stderr.write(f"{error}\n")
         report, code = {"error": {"type": error.kind, "message": str(error)[:_LONGEST]}}, 1

@@ -83,6 +83,15 @@ class ArtifactStore:
             else:
                 obstore.put(self._store, key, chain([first], pieces), chunk_size=PIECE, max_concurrency=_PARALLEL)
 
+    def copy(self, key: str, target: str) -> None:
+        """Copy an object within the store, in place of one that exists at the target.
+
+        Raises:
+            ArtifactError: The store has not copied the object.
+        """
+        with _explained(f"the artifact store did not copy `{key}` to `{target}`"):
+            obstore.copy(self._store, key, target)
+
     def download(self, key: str) -> Iterator[bytes]:
         """Read an object in pieces.
 

@@ -35,6 +35,8 @@ from perdure.runtime.chains.run_objects import (
 from perdure.runtime.chains.successor_runs import (
     is_by_cron,
     is_successor,
+    next_run,
+    successor_refused,
     successor_run,
 )
 
@@ -55,9 +57,11 @@ __all__ = [
     "is_child",
     "is_open",
     "is_successor",
+    "next_run",
     "parent_of",
     "reset_of",
     "reset_run",
     "retry_policy_json",
+    "successor_refused",
     "successor_run",
 ]

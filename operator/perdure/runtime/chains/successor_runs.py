@@ -1,11 +1,13 @@
 """The next run of a chain: a continuation, a retry, or the next run of a cron schedule."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from perdure.api.durations import nearest_duration
+from perdure.api.lenient import mapping
 from perdure.engine import events as ev
 from perdure.engine.failures import RetryState
 from perdure.engine.starts import SHORTEST_RUN, StartExtras
@@ -101,6 +103,18 @@ def is_by_cron(closing: ev.AnyEvent) -> bool:
     return not isinstance(closing, ev.WorkflowExecutionContinuedAsNew) and (
         getattr(closing, "retry_state", None) is not RetryState.IN_PROGRESS
     )
+
+
+def successor_refused(status: Mapping[str, Any]) -> str:
+    """Why the next run of a chain cannot be created; empty if it exists or is not needed."""
+    return str(mapping(status.get("state")).get("successorRefused", ""))
+
+
+def next_run(status: Mapping[str, Any]) -> str:
+    """Name of the run that continues, retries, or resets a closed run; empty if there is none."""
+    events = mapping(status.get("history")).get("events") or [{}]
+    name = events[-1].get("newWorkflowRun") or events[-1].get("resetRun")
+    return "" if successor_refused(status) else str(name or "")
 
 
 def _as_continued(

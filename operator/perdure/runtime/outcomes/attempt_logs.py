@@ -4,6 +4,7 @@ from typing import Final
 
 from perdure.api.workflow import Activity
 from perdure.runtime.attempts import KubeObject
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import PodStatus
 
@@ -19,10 +20,10 @@ def failed_container(definition: Activity, pod: KubeObject) -> str | None:
         pod: Its Pod.
 
     Returns:
-        The activity's own container, or the init container that failed before it; None if none has run and failed.
+        A container of the activity, or the init container that failed before it; None if none has run and failed.
     """
     status = PodStatus.of(pod)
-    main = status.ended(main_container_name(definition))
+    main = ContainerGroup.of(pod, main_container_name(definition)).ended(status)
     failed = main if main is not None and main.exit_code != 0 else status.failed_init_container()
     return failed.name if failed is not None and not failed.status_unknown else None
 

@@ -7,6 +7,7 @@ from typing import Final
 from perdure.api.reserved import OUTPUTS, SIDECAR
 from perdure.api.workflow import Activity
 from perdure.runtime.attempts import Attempt, KubeObject
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.outcomes import row_results
 from perdure.runtime.outcomes.pod_facts import NODE_SILENCE, PodFacts
@@ -73,7 +74,13 @@ _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outco
 
 
 def outcome(
-    attempt: Attempt, definition: Activity, pod: KubeObject | None, lease: KubeObject | None = None, *, now: datetime
+    attempt: Attempt,
+    definition: Activity,
+    pod: KubeObject | None,
+    lease: KubeObject | None = None,
+    *,
+    now: datetime,
+    due: bool = False,
 ) -> Outcome:
     """Determine the outcome of an attempt.
 
@@ -83,12 +90,14 @@ def outcome(
         pod: Its Pod as the API server returned it; None only if it is known not to exist (a stale cache is not enough).
         lease: Its Lease, if it has one. At the end of an activity with a large result, it must have been read just now.
         now: The current time; it only decides how long to wait for a node that does not report.
+        due: Whether a deadline of the attempt is due.
 
     Returns:
         The input for the engine, always the same for the same arguments; None if there is no outcome yet.
     """
     status = PodStatus.of(pod or {})
-    main = status.ended(main_container_name(definition))
+    group = ContainerGroup.of(pod or {}, main_container_name(definition))
+    main = group.ended(status)
     marked = status.condition("DisruptionTarget") or {}
     facts = PodFacts(
         attempt=attempt,
@@ -97,11 +106,13 @@ def outcome(
         status=status,
         lease=lease if lease is not None and owns_lease(lease, attempt, status.uid) else None,
         now=now,
+        group=group,
         main=main,
         sidecar=status.ended_sidecar(SIDECAR),
         uploader=status.ended_sidecar(OUTPUTS),
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
         disrupted_since=read_time(marked.get("lastTransitionTime")),
+        due=due,
     )
     return next((report(facts) for applies, report in _TABLE if applies(facts)), None)
 

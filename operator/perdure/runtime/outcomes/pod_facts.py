@@ -8,9 +8,9 @@ from perdure.api.workflow import Activity
 from perdure.runtime import payloads
 from perdure.runtime.artifacts import references
 from perdure.runtime.attempts import Attempt, KubeObject
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.ownership import is_attempt
 from perdure.runtime.pod_waiting import waits_in_vain
-from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import EndedContainer, PodStatus
 
 NODE_SILENCE: Final = timedelta(seconds=30)
@@ -44,7 +44,9 @@ class PodFacts:
     status: PodStatus
     lease: KubeObject | None
     now: datetime
+    group: ContainerGroup
     main: EndedContainer | None
+    """How the activity ended: the end of its container or, if there are several, of the one that counts."""
     sidecar: EndedContainer | None
     """Our sidecar, if the pod has one."""
     uploader: EndedContainer | None
@@ -53,6 +55,8 @@ class PodFacts:
     """The container whose failure counts: the activity's own, or an init container that prevented its start."""
     disrupted_since: datetime | None
     """When the condition `DisruptionTarget` was set; None if it is not set or has no time."""
+    due: bool = False
+    """Whether a deadline of the attempt is due."""
 
     def gone(self) -> bool:
         """Whether the pod does not exist."""
@@ -66,21 +70,26 @@ class PodFacts:
         """Whether the activity's container has ended, but our sidecars have not delivered the result or the artifacts yet."""
         over = self.status.phase in {"Succeeded", "Failed", "Unknown"} or self.node_silent()
         result = self.attempt.sidecar and self.sidecar is None
-        upload = self.has_outputs() and self.succeeded() and self.uploader is None
-        return self.main is not None and (result or upload) and not over
+        upload = self.uploads() and self.succeeded() and self.uploader is None
+        return self.group.all_ended(self.status) and (result or upload) and not over
 
-    def has_outputs(self) -> bool:
-        """Whether the activity has output artifacts."""
-        return self.definition.artifacts is not None and bool(self.definition.artifacts.outputs)
+    def uploads(self) -> bool:
+        """Whether the outcome waits for an upload. At a deadline, it does not wait for an archived log."""
+        artifacts = self.definition.artifacts
+        return artifacts is not None and (bool(artifacts.outputs) or (artifacts.archive_logs and not self.due))
 
     def stored(self) -> dict[str, Any] | None:
-        """The output artifacts, as expressions see them; None if it is not known that they are stored."""
+        """The output artifacts, as expressions see them; None if it is not known that they are stored.
+
+        An archived log is one of them; whether it is stored does not matter for the outcome.
+        """
         artifacts = self.definition.artifacts
-        if artifacts is None or not artifacts.outputs:
+        if artifacts is None or not artifacts.uploads:
             return {}
-        if self.uploader is None or self.uploader.exit_code != 0:
-            return None
-        return references(artifacts.store, payloads.decode(self.uploader.message)[0])
+        found = None
+        if self.uploader is not None and self.uploader.exit_code == 0:
+            found = references(artifacts.store, payloads.decode(self.uploader.message)[0])
+        return found if artifacts.outputs else found or {}
 
     def succeeded(self) -> bool:
         """Whether the container of the activity succeeded."""
@@ -150,7 +159,7 @@ class PodFacts:
 
     def running(self) -> bool:
         """Whether the container of the activity runs."""
-        return self.status.running_since(main_container_name(self.definition)) is not None
+        return self.group.running_since(self.status) is not None
 
     def stopped(self) -> bool:
         """Whether the activity's container has stopped for good."""

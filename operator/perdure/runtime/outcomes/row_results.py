@@ -21,7 +21,6 @@ from perdure.runtime.outcomes.container_failures import (
 )
 from perdure.runtime.outcomes.pod_facts import PodFacts
 from perdure.runtime.pod_waiting import remedy, waiting_reason, waiting_word, waits_in_vain
-from perdure.runtime.pods import main_container_name
 
 Outcome: TypeAlias = AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | None
 """The input for the engine; None if there is none yet."""
@@ -74,7 +73,7 @@ def completed(facts: PodFacts) -> Outcome:
             facts,
             payload_too_large(
                 f"container {facts.main.name} succeeded, but its result does not fit into a termination message "
-                f"({limit} bytes here). Declare `resultSize: Large`, or pass a reference to the data instead"
+                f"({limit} bytes here). Declare `resultSize: Large`, or make the data an output artifact (`artifacts.outputs`)"
             ),
         )
     return _with_result(facts, value)
@@ -154,7 +153,7 @@ def lost(reason: str, sentence: str) -> Callable[[PodFacts], Outcome]:
 def _started_time(facts: PodFacts) -> datetime | None:
     if facts.main is not None:
         return facts.main.started
-    return facts.status.running_since(main_container_name(facts.definition))
+    return facts.group.running_since(facts.status)
 
 
 def _with_result(facts: PodFacts, result: Any) -> AttemptCompleted:

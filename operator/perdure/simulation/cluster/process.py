@@ -30,8 +30,7 @@ def task_factory(loop: asyncio.AbstractEventLoop, coro: Any, context: Context | 
     task = asyncio.Task(coro, loop=loop, context=context)
     process = context.get(_process)
     if process is not None:
-        process.tasks.add(task)
-        task.add_done_callback(process.tasks.discard)
+        process.add(task)
     return task
 
 
@@ -63,7 +62,8 @@ class Operator:
             trace: Receives the timeline.
         """
         self.name = options.instance
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In order, so that a simulation ends them in the same order each time."""
         self.watches: list[Watch] = []
         self._loop = loop
         self._server = server
@@ -110,6 +110,11 @@ class Operator:
         """Run a coroutine in this process, as its frontend does."""
         return self._loop.create_task(work, context=self._context.copy())
 
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """Add a task, which ends with this process."""
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
     async def kill(self) -> None:
         """Kill the process. Its memory is lost, but requests that it sent may still arrive."""
         if self._trace is not None:
@@ -117,7 +122,7 @@ class Operator:
         self._session.dead = True
         for each in self.watches:
             each.stop()
-        while self.tasks:
-            for task in self.tasks:
+        while self._tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.names import artifact_folder
+from perdure.api.names import LOG_ARTIFACT, artifact_folder, log_key
 from perdure.api.reserved import OUTPUTS
 from perdure.simulation.cluster.storage import Object
 
@@ -27,6 +27,8 @@ def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[s
     variables = {each["name"]: each.get("value", "") for each in sidecars[0]["env"]}
     wanted = json.loads(variables["PERDURE_OUTPUTS"].replace("$$", "$"))
     report = _report(pod, wanted, sizes, kept="PERDURE_KEPT" in variables)
+    if "PERDURE_LOG_FOLDER" in variables and "error" not in report and (sizes is None or LOG_ARTIFACT in sizes):
+        report["log"] = _log(pod, _BYTES if sizes is None else sizes[LOG_ARTIFACT])
     code = 1 if "error" in report else 0
     message = json.dumps(report)
     end = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message, **times}
@@ -38,6 +40,13 @@ def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[s
         "imageID": "image",
         "state": {"terminated": end},
     }
+
+
+def _log(pod: Object, size: int) -> list[Any]:
+    notes, meta = pod["metadata"]["annotations"], pod["metadata"]
+    attempt = notes[labels.SCHEDULED_EVENT_ANNOTATION], notes[labels.ATTEMPT_ANNOTATION]
+    key = log_key(meta["namespace"], meta["labels"][labels.RUN_ID_LABEL], *attempt)
+    return [key, size, hashlib.sha256(key.encode()).hexdigest()]
 
 
 def _report(

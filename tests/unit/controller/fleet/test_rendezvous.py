@@ -24,12 +24,12 @@ def test_each_shard_has_one_owner(members: set[str]) -> None:
 
 
 @given(st.sets(names, min_size=1, max_size=4))
-def test_all_members_with_the_same_view_give_the_same_answer(members: set[str]) -> None:
+def test_all_members_with_the_same_view_agree_on_owners(members: set[str]) -> None:
     assert len({owners(order) for order in permutations(members)}) == 1
 
 
 @given(fleets, names)
-def test_a_member_that_joins_gets_shards_and_moves_no_others(members: set[str], joins: str) -> None:
+def test_only_shards_of_the_joining_member_move(members: set[str], joins: str) -> None:
     before, after = owners(members), owners(members | {joins})
     assert all(new in {old, joins} for old, new in zip(before, after, strict=True))
 
@@ -42,7 +42,7 @@ def test_only_the_shards_of_a_member_that_leaves_move(members: set[str]) -> None
 
 
 def test_twenty_members_share_all_shards() -> None:
-    """More than the chart allows. Some may own none: then they only forward."""
+    """More than the chart allows. Members without a shard only forward requests."""
     members = fleet(1, 20)
     owned = [shards_of(member, members) for member in members]
     assert sorted(shard for shards in owned for shard in shards) == list(range(SHARDS))

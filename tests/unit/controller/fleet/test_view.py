@@ -1,4 +1,4 @@
-"""What a member knows of its fleet, and when it may decide. Times are seconds of a monotonic clock."""
+"""A member's view of its fleet, and when it is active. Times are seconds of a monotonic clock."""
 
 import pytest
 
@@ -38,14 +38,14 @@ def test_the_first_member_decides_immediately() -> None:
     assert view.is_active(0)
 
 
-def test_a_list_from_before_the_own_lease_existed_does_not_count() -> None:
+def test_a_list_from_before_the_own_lease_is_ignored() -> None:
     view = FleetView("a", 6)
     view.renewed(1, 2, created=True)
     view.listed([], 1.5, 2.5)
     assert not view.is_active(2.5)
 
 
-def test_a_member_that_joins_waits_until_the_others_count_on_it() -> None:
+def test_a_joining_member_waits_until_the_others_acknowledge_it() -> None:
     view = joined(lease("b", 1, "b"))
     assert view.members == {"a", "b"}
     assert not view.is_active(0.5)
@@ -54,7 +54,7 @@ def test_a_member_that_joins_waits_until_the_others_count_on_it() -> None:
     assert view.is_active(1)
 
 
-def test_a_member_that_joins_waits_for_the_duration_of_a_lease_if_another_one_is_silent() -> None:
+def test_a_joining_member_waits_for_the_lease_of_a_silent_member_to_expire() -> None:
     view = joined(lease("b", 1, "b"))
     for time in (2, 4, 5.9):
         view.renewed(time, time)
@@ -63,7 +63,7 @@ def test_a_member_that_joins_waits_for_the_duration_of_a_lease_if_another_one_is
     assert view.is_active(6)
 
 
-def test_a_member_that_joins_waits_for_the_longest_lease() -> None:
+def test_a_joining_member_waits_for_the_longest_lease() -> None:
     view = joined(lease("b", 1, "b", seconds=15))
     for time in range(2, 15, 2):
         view.renewed(time, time)
@@ -78,7 +78,7 @@ def test_a_member_stops_before_others_can_take_over() -> None:
     assert not view.is_active(5)
 
 
-def test_a_member_that_cannot_list_the_others_stops_too() -> None:
+def test_a_member_that_cannot_list_the_others_stops() -> None:
     view = joined()
     view.renewed(4, 4)
     assert not view.is_active(5)
@@ -96,21 +96,21 @@ def test_the_shards_of_a_silent_member_are_taken_over_when_its_lease_has_expired
     assert view.listed([lease("b", 2, "a", "b")], 10, 10) == [], "once"
 
 
-def test_a_member_that_renews_just_before_is_not_taken_for_dead() -> None:
-    """The list was sent too early to tell, although its response is late."""
+def test_a_member_that_renewed_just_before_does_not_count_as_expired() -> None:
+    """The list was sent too early to prove an expiration, although its response is late."""
     view = joined(lease("b", 1, "a", "b"))
     view.listed([lease("b", 1, "a", "b")], 5.9, 7)
     assert view.members == {"a", "b"}
 
 
-def test_a_member_that_has_deleted_its_lease_is_followed_immediately() -> None:
+def test_shards_of_a_member_that_deleted_its_lease_are_taken_over_immediately() -> None:
     view = joined(lease("b", 1, "a", "b"))
     view.listed([], 0.5, 0.5)
     assert view.members == {"a"}
     assert view.is_active(0.5)
 
 
-def test_a_member_that_was_suspended_waits_before_it_decides_again() -> None:
+def test_a_suspended_member_waits_before_it_becomes_active_again() -> None:
     view = joined(lease("b", 1, "a", "b"))
     assert view.is_active(0)
     view.renewed(30, 30)
@@ -126,7 +126,7 @@ def test_a_member_that_was_suspended_waits_before_it_decides_again() -> None:
     assert view.is_active(36)
 
 
-def test_a_renewal_that_nobody_can_have_missed_needs_no_wait() -> None:
+def test_a_renewal_that_no_member_can_have_missed_needs_no_wait() -> None:
     view = joined(lease("b", 1, "a", "b"))
     view.renewed(5.2, 5.9)
     view.listed([lease("b", 2, "a", "b")], 5.9, 5.9)
@@ -134,7 +134,7 @@ def test_a_renewal_that_nobody_can_have_missed_needs_no_wait() -> None:
     assert view.is_active(5.9)
 
 
-def test_a_member_whose_lease_is_gone_joins_again() -> None:
+def test_a_member_whose_lease_was_deleted_joins_again() -> None:
     view = joined(lease("b", 1, "a", "b"))
     view.lost()
     assert view.members == frozenset()
@@ -144,7 +144,7 @@ def test_a_member_whose_lease_is_gone_joins_again() -> None:
     assert not view.is_active(1)
 
 
-def test_a_member_that_comes_back_is_counted_again() -> None:
+def test_a_returning_member_is_included_again() -> None:
     view = joined(lease("b", 1))
     view.listed([lease("b", 1)], 6, 6)
     assert view.members == {"a"}
@@ -159,7 +159,7 @@ def test_leases_that_expired_a_minute_ago_can_be_deleted() -> None:
     assert view.outdated(66) == [lease("b", 1)]
 
 
-def test_the_next_look_is_when_a_lease_may_have_expired() -> None:
+def test_the_next_change_is_the_earliest_expiration_of_a_lease() -> None:
     view = joined(lease("b", 1, "a", "b"))
     view.listed([lease("b", 1, "a", "b")], 2, 2)
     assert view.next_change(2) == 6

@@ -93,7 +93,7 @@ class AttemptAdmission:
             if not queues:
                 raise StepError(application(_LIMIT_REACHED, f"{message}, and it is full"))
         else:
-            message = f"there is no valid WorkflowLimit `{use.name}` in namespace `{namespace}`"
+            message = answer.reason(use.name, namespace)
         if due is not None and due <= now:
             raise StepError(application(_LIMIT_REACHED, f"{message}; the `waitTimeout` of the activity has expired"))
         self._blocked.by_limit(PodKey.of(activity), message, due, queued=isinstance(answer, Full))

@@ -124,7 +124,7 @@ class AttemptEffects:
         attempt, pod = self._context.definitions.attempt(activity), self._held.pods.get(key)
         if pod is None:
             definition = self._context.definitions.of(activity)
-            await self._context.artifacts.expect(definition)
+            await self._context.artifacts.expect(definition, pods.settings.sidecar_image)
             volumes = await self._context.workspaces.of(definition)
             pod = await pods.ensure(run, attempt, definition, volumes)
         elif attempt.needs_lease and not api_pods.has_ended(pod):

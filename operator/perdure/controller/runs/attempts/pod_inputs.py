@@ -76,7 +76,7 @@ class Reading:
         """
         definitions = self._context.definitions
         attempt, definition = definitions.attempt(activity), definitions.of(activity)
-        told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now))
+        told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
         log = None
         if isinstance(told, inputs.AttemptFailed) and pod is not None:
             container = failed_container(definition, pod)
@@ -88,7 +88,7 @@ class Reading:
             return [_with_log(told, log)] if told is not None else []
         # It has ended. The Lease has the details of the last heartbeat for the next attempt, or a large result.
         lease, beat = await self._heartbeats.last(activity, now)
-        told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
+        told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now, due=due))
         return [beat, *([_with_log(told, log)] if told is not None else [])]
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:

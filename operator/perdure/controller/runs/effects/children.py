@@ -1,9 +1,10 @@
 """Creates the children of a run, transfers them after a reset, and closes them with their parent."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any
 
 from perdure.api import labels
+from perdure.api.lenient import mapping
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.peers import ALREADY_STARTED
@@ -16,7 +17,7 @@ from perdure.engine.starts import too_deep
 from perdure.engine.state import PendingChild
 from perdure.engine.versioning import Versioning
 from perdure.kube import client as kube
-from perdure.runtime.chains import Ancestor, adopted, child_run, is_child, parent_of
+from perdure.runtime.chains import Ancestor, adopted, child_run, first_run_id, is_child, next_run, parent_of
 
 
 async def start(context: EffectContext, child: PendingChild, depth: int, priority: Any, versioning: Versioning) -> None:
@@ -100,8 +101,62 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
     async for found in stored_children(context, base.run_id):
         tie = parent_of(found)
         if tie is not None and tie.run_id == base.run_id and tie.initiated_event_id in numbers:
-            answer = await context.client.merge(context.url(found["metadata"]["name"]), adopted(found, context.run))
-            context.peers.directory.put({**found, "metadata": answer["metadata"]})
+            context.peers.directory.put(await _adopt(context, found))
+
+
+async def find(context: EffectContext, initiated_event_ids: Collection[int]) -> None:
+    """Find all runs of some children, also those that no watch has shown yet.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+    """
+    async for obj in stored_children(context, context.run.uid):
+        context.peers.noted(obj)
+        tie = parent_of(obj)
+        if tie is not None and tie.initiated_event_id in initiated_event_ids:
+            await follow(context, obj)
+
+
+async def follow(context: EffectContext, run: kube.Object) -> bool:
+    """Find the run that continues a child's run. If it has another parent, transfer it.
+
+    It has another parent if it was created while a reset transferred the run that it continues.
+
+    Args:
+        context: The context of the parent.
+        run: The child's run, as just read.
+
+    Returns:
+        Whether the chain continues or has ended with this run: False if its next run was deleted.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+    """
+    status = run.get("status") or {}
+    name = next_run(status)
+    if not name or mapping(status.get("state")).get("startSuccessor"):
+        return True
+    known = context.peers.directory.named(context.run.namespace, name)
+    if known is not None and known.parent_uid == context.run.uid:
+        return True
+    try:
+        found = await context.client.get(context.url(name))
+    except kube.NotFoundError:
+        return False
+    own, tie = parent_of(run), parent_of(found)
+    if own is None or tie is None or first_run_id(found) != first_run_id(run):
+        return False
+    if own.run_id == context.run.uid and tie.run_id != own.run_id:
+        found = await _adopt(context, found)
+    context.peers.noted(found)
+    await follow(context, found)
+    return True
+
+
+async def _adopt(context: EffectContext, child: kube.Object) -> kube.Object:
+    """Make the run the parent of a child; return the child as it is stored now."""
+    answer = await context.client.merge(context.url(child["metadata"]["name"]), adopted(child, context.run))
+    return {**child, "metadata": answer["metadata"]}
 
 
 def stored_children(context: EffectContext, parent_uid: str) -> AsyncIterator[kube.Object]:

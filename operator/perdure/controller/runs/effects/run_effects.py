@@ -105,9 +105,11 @@ class Effects:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         wanted = effects(state)
-        if any(isinstance(effect, fx.CloseChild) and effect not in self._applied for effect in wanted):
-            async for obj in children.stored_children(self.context, self.context.run.uid):
-                self.context.peers.noted(obj)
+        closing = {
+            each.initiated_event_id for each in wanted if isinstance(each, fx.CloseChild) and each not in self._applied
+        }
+        if closing:
+            await children.find(self.context, closing)
         for effect in wanted:
             if effect not in self._applied and not self._waits(effect, now):
                 await self._apply(effect, state, run, now)

@@ -36,7 +36,7 @@ def _reverse_list(meter: Meter, items: Sequence[Any]) -> list[Any]:
 @declare_member("flatten", "list int", "list")
 def _flatten(meter: Meter, items: Sequence[Any], depth: int = 1) -> list[Any]:
     if not 0 <= depth <= MAX_DEPTH:
-        raise EvaluationError(f"`flatten` goes 0 to {MAX_DEPTH} levels deep, not {depth}")
+        raise EvaluationError(f"`flatten` supports depths from 0 to {MAX_DEPTH}, not {depth}")
     flat: list[Any] = []
 
     def add(part: Sequence[Any], left: int) -> None:

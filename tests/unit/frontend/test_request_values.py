@@ -1,4 +1,4 @@
-"""What comes in is read, or refused by the name of its field, before anything is done with it."""
+"""Requests are parsed, or rejected with the field, before they have any effect."""
 
 import json
 import re
@@ -136,13 +136,13 @@ ENDLESS_POLICY = {"backoff_coefficient": float("inf")}
         (again(search_attributes={"indexed_fields": {"a b": json_payload('"x"')}}), "BadSearchAttributes", "'a b'"),
     ],
 )
-def test_41_a_bad_command_fails_the_workflow_task_with_its_cause(bad: Command, cause: str, field: str) -> None:
+def test_41_an_invalid_command_fails_the_workflow_task_with_its_cause(bad: Command, cause: str, field: str) -> None:
     with pytest.raises(BadCommandError, match=field) as caught:
         CommandReader(3, {"A": "Int", "a b": "Keyword"}, "orders").read([bad], [])
     assert caught.value.cause == cause
 
 
-def test_a_message_that_does_not_decode_fails_the_workflow_task() -> None:
+def test_an_undecodable_message_fails_the_workflow_task() -> None:
     broken = Message(id="m")
     broken.body.type_url, broken.body.value = "type.googleapis.com/temporal.api.update.v1.Acceptance", b"\xff\xff"
     with pytest.raises(BadCommandError) as caught:
@@ -150,7 +150,7 @@ def test_a_message_that_does_not_decode_fails_the_workflow_task() -> None:
     assert caught.value.cause == "BadUpdateWorkflowExecutionMessage"
 
 
-def test_what_takes_longer_than_a_century_takes_a_century() -> None:
+def test_durations_are_limited_to_a_century() -> None:
     commands = [
         activity(start_to_close_timeout=ENDLESS),
         command("start_timer", timer_id="1", start_to_fire_timeout=Duration(seconds=10**12)),
@@ -165,7 +165,7 @@ def test_what_takes_longer_than_a_century_takes_a_century() -> None:
     assert requested_run(start(workflow_run_timeout=ENDLESS), {}, "orders")[0]["runTimeout"] == "36500d"
 
 
-def test_the_shortest_timeout_of_a_start_is_one_that_can_be_written() -> None:
+def test_a_tiny_timeout_of_a_start_becomes_one_millisecond() -> None:
     assert requested_run(start(workflow_run_timeout=Duration(nanos=1_000)), {}, "orders")[0]["runTimeout"] == "1ms"
 
 
@@ -194,13 +194,13 @@ def test_the_shortest_timeout_of_a_start_is_one_that_can_be_written() -> None:
         ),
     ],
 )
-def test_a_start_that_cannot_be_is_refused_by_the_name_of_its_field(bad: Any, field: str) -> None:
+def test_an_invalid_start_is_rejected_with_the_field(bad: Any, field: str) -> None:
     with pytest.raises(UnfitError, match=field):
         requested_run(bad, {"A": "Keyword"}, "orders")
 
 
 @pytest.mark.parametrize("value", ['"\\ud800"', '{"\\udfff":1}', '[{"a":["\\ud83d"]}]'])
-def test_half_a_character_is_kept_as_it_was_sent(value: str) -> None:
+def test_a_lone_surrogate_is_unchanged(value: str) -> None:
     sent = json_payload(value)
     assert json.loads(sent.data) == json.loads(data.canonical(json.loads(value)))
     kept = data.to_json([sent])
@@ -210,11 +210,11 @@ def test_half_a_character_is_kept_as_it_was_sent(value: str) -> None:
     json.dumps(headers, ensure_ascii=False).encode()
 
 
-def test_a_whole_character_stays_readable() -> None:
+def test_a_surrogate_pair_is_stored_as_a_character() -> None:
     assert data.to_json([Payload(metadata={"encoding": b"json/plain"}, data=b'"\\ud83d\\ude00"')]) == "😀"
 
 
-def test_a_million_payloads_are_refused_at_once() -> None:
+def test_a_million_payloads_are_rejected_quickly() -> None:
     many = start()
     many.input.payloads.extend([Payload()] * 1_500_000)
     begin = time.monotonic()
@@ -241,12 +241,12 @@ def test_a_million_payloads_are_refused_at_once() -> None:
         ("Double", '{"type":"Double","value":"abc"}'),
     ],
 )
-def test_an_attribute_that_is_none_of_its_type_is_refused(kind: str, value: str) -> None:
+def test_a_search_attribute_of_another_type_is_rejected(kind: str, value: str) -> None:
     with pytest.raises(UnfitError, match=f"invalid value for search attribute A of type {kind}"):
         data.attributes_to_json({"A": json_payload(value, type=b"Keyword")}, {"A": kind}, "orders")
 
 
-def test_options_and_schedules_say_which_field_cannot_be() -> None:
+def test_invalid_options_and_schedules_are_rejected_with_the_field() -> None:
     with pytest.raises(UnfitError, match="heartbeat_timeout"):
         changed_options(
             OpenActivityOptions(task_queue="q"), ActivityOptions(heartbeat_timeout=NEGATIVE), ["heartbeat_timeout"]
@@ -271,7 +271,7 @@ def test_options_and_schedules_say_which_field_cannot_be() -> None:
         _asked({"spec": {}}, patch, "")
 
 
-def test_a_delay_that_a_failure_asks_for_cannot_be_negative() -> None:
+def test_a_negative_next_retry_delay_is_rejected() -> None:
     failed = Failure(application_failure_info={"next_retry_delay": NEGATIVE})
     with pytest.raises(UnfitError, match="next_retry_delay"):
         failure_messages.to_json(failed)
@@ -279,12 +279,12 @@ def test_a_delay_that_a_failure_asks_for_cannot_be_negative() -> None:
     assert failure_messages.to_json(failed).next_retry_delay == LONGEST
 
 
-def test_a_duration_that_is_not_set_is_none() -> None:
+def test_an_unset_duration_is_zero_or_none() -> None:
     assert given.duration(start(), "workflow_run_timeout") == timedelta(0)
     assert given.duration_or_none(start(), "workflow_run_timeout") is None
 
 
-def test_pages_of_a_strange_size_are_as_large_as_they_may_be_and_end() -> None:
+def test_invalid_page_sizes_and_tokens_are_handled() -> None:
     assert page_of(range(5), b"", -3, 4) == (range(4), b"4")
     assert page_of(range(5), b"4", -3, 4) == (range(4, 5), b"")
     for token in (b"-5", b"x", b"9" * 5_000):
@@ -302,26 +302,26 @@ def test_pages_of_a_strange_size_are_as_large_as_they_may_be_and_end() -> None:
         ({"request": {"input": {"name": "u"}}, "wait_policy": {"lifecycle_stage": 77}}, "lifecycle_stage"),
     ],
 )
-def test_an_update_that_cannot_be_is_refused_by_its_field(said: dict[str, Any], field: str) -> None:
+def test_an_invalid_update_is_rejected_with_the_field(said: dict[str, Any], field: str) -> None:
     request = UpdateWorkflowExecutionRequest(workflow_execution={"workflow_id": "w"}, **said)
     with pytest.raises((RpcError, UnfitError), match=field):
         check_update(request)
 
 
-def test_a_result_that_is_too_large_fails_the_activity() -> None:
+def test_a_too_large_result_fails_the_activity() -> None:
     assert _result(Payloads(payloads=[json_payload("7")])) == {"result": 7}
     failed = _result(Payloads(**BLOB))["failure"]
     assert (failed.message, failed.non_retryable) == ("Complete result exceeds size limit.", True)
 
 
 @pytest.mark.parametrize("types", [{"a b": "Keyword"}, {"../x": "Int"}, {"A": ""}, {"A": "Unspecified"}])
-def test_attributes_that_cannot_be_registered_are_refused_by_name(types: dict[str, str]) -> None:
+def test_invalid_search_attributes_are_rejected_by_name(types: dict[str, str]) -> None:
     with pytest.raises(UnfitError, match=f"search_attributes: '{re.escape(next(iter(types)))}'"):
         check_registered(types)
 
 
 @pytest.mark.parametrize(("said", "meant"), [({"name": ""}, "orders"), ({"name": "other"}, "other")])
-def test_a_child_without_a_task_queue_has_that_of_its_parent(said: dict[str, str], meant: str) -> None:
+def test_a_child_without_a_task_queue_inherits_it(said: dict[str, str], meant: str) -> None:
     (read,) = CommandReader(3, {}, task_queue="orders").read([child(task_queue=said)], []).commands
     assert isinstance(read, StartChildWorkflowExecution)
     assert read.start.task_queue == meant
@@ -330,12 +330,12 @@ def test_a_child_without_a_task_queue_has_that_of_its_parent(said: dict[str, str
 @pytest.mark.parametrize(
     ("nanoseconds", "microseconds"), [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (999_999_999, 1_000_000)]
 )
-def test_no_duration_but_zero_becomes_zero(nanoseconds: int, microseconds: int) -> None:
+def test_only_zero_is_rounded_to_zero(nanoseconds: int, microseconds: int) -> None:
     policy = RetryPolicy(initial_interval=Duration(nanos=nanoseconds))
     assert given.duration(policy, "initial_interval") == timedelta(microseconds=microseconds)
 
 
-def test_a_retry_after_a_nanosecond_does_not_wait_for_the_default_of_a_second() -> None:
+def test_a_retry_interval_of_a_nanosecond_is_not_the_default() -> None:
     policy = given.retry_policy(RetryPolicy(initial_interval=Duration(nanos=1), backoff_coefficient=1))
     assert policy.interval(1) == timedelta(microseconds=1)
 

@@ -1,4 +1,4 @@
-"""Asking with the command line, as far as that needs no cluster: what is wrong is told before anything is asked."""
+"""Requests of the command line, without a cluster: errors are reported before any request."""
 
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,13 @@ def call(*arguments: str) -> Result:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_is_told_before_anybody_is_asked(arguments: list[str], said: str) -> None:
+def test_invalid_usage_is_rejected_before_any_request(arguments: list[str], said: str) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
 
 
-def test_words_may_be_written_in_any_case() -> None:
+def test_enumeration_values_are_case_insensitive() -> None:
     assert call("list", "--phase", "failed", "--phase", "timedout", "--context", "none").stderr.startswith("Error: ")
     done = call("schedule", "create", "a", "--workflow", "w", "--overlap-policy", "bufferone", "--dry-run")
     assert "overlapPolicy: BufferOne" in done.stdout, done.stderr
@@ -69,7 +69,7 @@ def test_a_value_is_json(text: str | None, want: Any) -> None:
     assert value(text, "--input") == want
 
 
-def test_a_value_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_a_value_can_be_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "approval.json").write_text('{"by": "ada"}')
     assert value(f"@{tmp_path}/approval.json", "--input") == {"by": "ada"}
     with pytest.raises(CliError, match="cannot be read"):
@@ -85,7 +85,7 @@ def test_a_value_may_stand_in_a_file(tmp_path: Path) -> None:
         (None, "A/1", {"kind": "WorkflowRun", "workflowId": "A/1"}),
     ],
 )
-def test_a_run_is_named_or_its_workflow_id_is(name: str | None, workflow_id: str | None, target: Any) -> None:
+def test_a_run_is_selected_by_name_or_workflow_id(name: str | None, workflow_id: str | None, target: Any) -> None:
     asked = Inquiry(
         name=name,
         workflow_id=workflow_id,
@@ -98,7 +98,7 @@ def test_a_run_is_named_or_its_workflow_id_is(name: str | None, workflow_id: str
     assert asked.target == target
 
 
-def test_operations_are_shown_a_line_each() -> None:
+def test_operations_are_shown_on_one_line_each() -> None:
     made = {"name": "approve-1", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}
     refused = {"type": "Failed", "status": "True", "reason": "TargetNotFound", "message": "there is none"}
     page = Page(
@@ -143,7 +143,7 @@ def test_a_reset_of_an_activity_is_an_operation(server: ApiServer) -> None:
     ]
 
 
-def test_a_signal_that_nothing_takes_is_warned_of(server: ApiServer) -> None:
+def test_a_signal_that_the_workflow_never_awaits_causes_a_warning(server: ApiServer) -> None:
     message = (
         "`order-42` keeps the signal, but the workflow never waits for signal `aproved`, so nothing will receive it"
     )
@@ -154,7 +154,7 @@ def test_a_signal_that_nothing_takes_is_warned_of(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(("reason", "status"), [("TargetNotFound", 2), ("WorkflowExecutionCompleted", 1)])
-def test_a_run_that_does_not_exist_is_trouble_and_a_refusal_an_answer(
+def test_exit_codes_distinguish_missing_runs_from_rejected_requests(
     server: ApiServer, reason: str, status: int
 ) -> None:
     condition = {"type": "Failed", "status": "True", "reason": reason, "message": "no"}
@@ -163,6 +163,6 @@ def test_a_run_that_does_not_exist_is_trouble_and_a_refusal_an_answer(
 
 
 @pytest.mark.parametrize("verb", ["cancel", "signalWithStart", "unpause"])
-def test_the_request_is_found_among_what_the_api_server_adds(verb: str) -> None:
+def test_the_request_of_an_operation_ignores_defaulted_fields(verb: str) -> None:
     spec = {"target": {"name": "order"}, "ttlSecondsAfterFinished": 3600, verb: {}}
     assert request_of({"spec": dict(sorted(spec.items()))}) == verb

@@ -1,4 +1,4 @@
-"""Strangers: many connections to the Temporal frontend, with random tokens and large messages. Prints what became of the calls.
+"""Open many connections to the Temporal frontend, with random tokens and large messages. Prints the outcomes of the calls.
 
 Arguments: file with the authority, address, seconds, connections. Every other connection sends tokens that have the form of a
 ServiceAccount's for the frontend; the API server alone can tell that they are forged.

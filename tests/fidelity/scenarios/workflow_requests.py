@@ -1,4 +1,4 @@
-"""Signals, cancellation, termination, queries, updates: what clients tell and ask workflows."""
+"""Requests of clients to workflows: signals, cancellation, termination, queries, and updates."""
 
 from typing import Any
 
@@ -161,8 +161,8 @@ def _packed(kind: str, **fields: Any) -> dict[str, Any]:
 
 def _message(task: Any, kind: str, name: str = "", **fields: Any) -> dict[str, Any]:
     """An answer to the first message of a task."""
-    told = task.messages[0] if task.messages else None
-    instance = told.protocol_instance_id if told is not None else ""
+    reported = task.messages[0] if task.messages else None
+    instance = reported.protocol_instance_id if reported is not None else ""
     return {"id": f"{instance}/{name or kind}", "protocol_instance_id": instance, "body": _packed(kind, **fields)}
 
 
@@ -192,12 +192,12 @@ def updates(s: Session) -> None:
     asked = s.begin("UpdateWorkflowExecution", **_update(s, "u2", "COMPLETED"))
     task = s.task(note="with an update that is rejected")
     failure = {"message": "no", "application_failure_info": {"type": "Rejected"}}
-    told = task.messages[0] if task.messages else None
+    reported = task.messages[0] if task.messages else None
     reject = _message(
         task,
         "Rejection",
-        rejected_request_message_id=told.id if told else "",
-        rejected_request_sequencing_event_id=told.event_id if told else 0,
+        rejected_request_message_id=reported.id if reported else "",
+        rejected_request_sequencing_event_id=reported.event_id if reported else 0,
         failure=failure,
     )
     s.complete(task, messages=[reject])
@@ -258,12 +258,12 @@ def update_with_start(s: Session) -> None:
     update = {"update_workflow": {"namespace": s.server.namespace, **_update(s, "u1", "COMPLETED")}}
     asked = s.begin("ExecuteMultiOperation", operations=[start, update])
     task = s.task(note="with an update")
-    told = task.messages[0] if task.messages else None
+    reported = task.messages[0] if task.messages else None
     accept = _message(
         task,
         "Acceptance",
-        accepted_request_message_id=told.id if told else "",
-        accepted_request_sequencing_event_id=told.event_id if told else 0,
+        accepted_request_message_id=reported.id if reported else "",
+        accepted_request_sequencing_event_id=reported.event_id if reported else 0,
     )
     finish = _message(task, "Response", meta={"update_id": "u1"}, outcome={"success": payloads("changed")})
     s.complete(
@@ -304,12 +304,12 @@ def update_options(s: Session) -> None:
     s.call("UpdateWorkflowExecution", "another chain", **_update(s, "u1", "ACCEPTED", first_execution_run_id=NO_RUN))
     asked = s.begin("UpdateWorkflowExecution", **_update(s, "u1", "ACCEPTED", first_execution_run_id=started.run_id))
     task = s.task(note="with an update")
-    told = task.messages[0] if task.messages else None
+    reported = task.messages[0] if task.messages else None
     accept = _message(
         task,
         "Acceptance",
-        accepted_request_message_id=told.id if told else "",
-        accepted_request_sequencing_event_id=told.event_id if told else 0,
+        accepted_request_message_id=reported.id if reported else "",
+        accepted_request_sequencing_event_id=reported.event_id if reported else 0,
     )
     s.complete(task, command("PROTOCOL_MESSAGE", message_id=accept["id"]), messages=[accept])
     s.end("UpdateWorkflowExecution", asked, "accepted")
@@ -436,7 +436,7 @@ def query_options(s: Session) -> None:
 
 @scenario
 def update_with_start_refused(s: Session) -> None:
-    """Nothing is started, and each operation says why."""
+    """Nothing is started, and each operation has an error."""
 
     def both(note: str, start: dict[str, Any] | None = None, **options: Any) -> None:
         started = {"namespace": s.server.namespace, **s.started(**start or {})}
@@ -458,7 +458,7 @@ def update_with_start_refused(s: Session) -> None:
 
 
 @scenario
-def chains_are_ended_by_their_first_run(s: Session) -> None:
+def requests_with_a_first_execution_run_id(s: Session) -> None:
     first = s.start()
     s.decide(command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION"))
     s.task(note="of the second run")

@@ -1,4 +1,4 @@
-"""The verbs of the command line that ask for something, against a real cluster and the operator."""
+"""The verbs of the command line that make requests, with a real cluster and the operator."""
 
 import json
 from collections.abc import Callable
@@ -38,14 +38,18 @@ def perdure(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Call:
     return call
 
 
-def test_a_run_is_started_paused_signalled_and_followed(namespace: Cluster, perdure: Call, tmp_path: Path) -> None:
+def test_a_run_started_paused_receives_signals_and_is_followed(
+    namespace: Cluster, perdure: Call, tmp_path: Path
+) -> None:
     (tmp_path / "approval.json").write_text('{"by": "ada"}')
     started = perdure("start", "flow", "--name", "order", "-w", "A/1", "--input", "7", "--paused")
     assert (started.exit_code, started.stdout) == (0, "workflowrun.perdure.dev/order created\n")
     namespace.condition("workflowrun", "order", "Paused")
-    told = perdure("signal", "-w", "A/1", "--name", "approved", "--input", f"@{tmp_path}/approval.json", "-o", "json")
-    assert told.exit_code == 0, told.stderr
-    operation = json.loads(told.stdout)
+    reported = perdure(
+        "signal", "-w", "A/1", "--name", "approved", "--input", f"@{tmp_path}/approval.json", "-o", "json"
+    )
+    assert reported.exit_code == 0, reported.stderr
+    operation = json.loads(reported.stdout)
     assert operation["spec"]["signal"] == {"name": "approved", "input": {"by": "ada"}}
     assert operation["status"]["result"]["workflowRun"] == "order"
     gone_on = perdure("unpause", "order", "--reason", "all is well")
@@ -62,7 +66,7 @@ def test_a_run_is_started_paused_signalled_and_followed(namespace: Cluster, perd
     assert [line.split()[1] for line in listed.splitlines()] == ["VERB", "terminate", "unpause", "signal"]
 
 
-def test_a_signal_may_start_its_run(namespace: Cluster, perdure: Call) -> None:
+def test_a_signal_can_start_its_run(namespace: Cluster, perdure: Call) -> None:
     done = perdure(
         "signal", "-w", "cart 7", "--name", "approved", "--input", '"lamp"', "--start", "flow", "--start-input", "1"
     )
@@ -71,7 +75,7 @@ def test_a_signal_may_start_its_run(namespace: Cluster, perdure: Call) -> None:
     assert namespace.closed(run["metadata"]["name"])["output"] == [1, "lamp"]
 
 
-def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Cluster, perdure: Call) -> None:
+def test_waiting_for_an_answer_ends_with_the_timeout(namespace: Cluster, perdure: Call) -> None:
     namespace.start("order", {"workflow": {"name": "not-there"}, "startPaused": True, "startDelay": "1h"})
     namespace.condition("workflowrun", "order", "WorkflowNotFound")
     late = perdure("signal", "order", "--name", "approved", "--timeout", "1s")
@@ -84,7 +88,7 @@ def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Clus
     assert namespace.closed("order")["phase"] == "Cancelled"
 
 
-def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
+def test_a_request_rejected_by_the_api_server_is_an_error(perdure: Call) -> None:
     for arguments in (
         ["cancel", "Not A Name"],
         ["start", "flow", "--name", "Not A Name"],
@@ -98,7 +102,7 @@ def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
     assert "there is no namespace `not-there`" in elsewhere.stderr
 
 
-def test_an_awaited_signal_is_shown_and_a_misspelled_one_is_warned_of(namespace: Cluster, perdure: Call) -> None:
+def test_an_awaited_signal_is_shown_and_a_misspelled_one_causes_a_warning(namespace: Cluster, perdure: Call) -> None:
     assert perdure("start", "flow", "--name", "order-1").exit_code == 0
     namespace.wait(
         "the run to wait", lambda: namespace("get", "wfr", "order-1", "-o", "jsonpath={.status.awaitedSignals}")
@@ -115,8 +119,8 @@ def test_an_awaited_signal_is_shown_and_a_misspelled_one_is_warned_of(namespace:
     done = perdure("signal", "order-1", "--name", "aproved")
     assert done.exit_code == 0
     assert "Warning: `order-1` keeps the signal, but the workflow never waits for signal `aproved`" in done.stderr
-    (told,) = namespace.list("operations")
-    assert told["status"]["conditions"][0]["reason"] == "SignalNotAwaited"
+    (reported,) = namespace.list("operations")
+    assert reported["status"]["conditions"][0]["reason"] == "SignalNotAwaited"
     assert perdure("signal", "order-1", "--name", "approved").stderr == ""
     namespace.closed("order-1")
 

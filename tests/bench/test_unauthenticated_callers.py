@@ -1,6 +1,6 @@
-"""Strangers at the Temporal frontend: what running workflows notice, and what the operator takes.
+"""Unauthenticated callers of the Temporal frontend: their effect on running workflows and on the operator.
 
-PERDURE_STRANGERS says how many connections they have (20 by default), PERDURE_SECONDS for how long (10 by default). Every
+PERDURE_CALLERS sets the number of their connections (20 by default), PERDURE_SECONDS how long they last (10 by default). Every
 other one sends tokens that only the API server can tell from real ones; all send messages of 4 MiB. Figures are printed, and
 nothing is decided by them.
 """
@@ -27,10 +27,10 @@ from temporal.test_rights import CLIENT, WORKER, account
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(3600)]
 
-STRANGERS = int(os.environ.get("PERDURE_STRANGERS", "20"))
+CALLERS = int(os.environ.get("PERDURE_CALLERS", "20"))
 SECONDS = float(os.environ.get("PERDURE_SECONDS", "10"))
 AT_ONCE, STEPS = 10, 10
-PROGRAM = Path(__file__).parent / "strangers.py"
+PROGRAM = Path(__file__).parent / "unauthenticated_callers.py"
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +54,13 @@ async def steps(client: Client, queue: str, until: asyncio.Event) -> list[float]
     return found
 
 
-async def measured(operator: Operator, client: Client, queue: str, *, strangers: int, authority: Path) -> str:
-    """The figures of some seconds with so many strangers."""
+async def measured(operator: Operator, client: Client, queue: str, *, callers: int, authority: Path) -> str:
+    """Measure for some seconds with a number of unauthenticated callers."""
     over, peak = asyncio.Event(), memory(operator)
     cpu = await figure(operator, "process_cpu_seconds_total")
     running = asyncio.create_task(steps(client, queue, over))
     began, said = time.perf_counter(), ""
-    arguments = (str(authority), operator.address, str(SECONDS), str(strangers))
+    arguments = (str(authority), operator.address, str(SECONDS), str(callers))
     program = await asyncio.create_subprocess_exec(
         "nice", sys.executable, str(PROGRAM), *arguments, stdout=asyncio.subprocess.PIPE
     )
@@ -73,23 +73,23 @@ async def measured(operator: Operator, client: Client, queue: str, *, strangers:
     over.set()
     each = [1_000 * seconds for seconds in await running]
     return (
-        f"{strangers} strangers: {len(each)} workflows, a step takes {median(each):.0f} ms (p50), "
+        f"{callers} callers: {len(each)} workflows, a step takes {median(each):.0f} ms (p50), "
         f"{quantiles(each, n=20)[-1]:.0f} ms (p95); the operator takes {100 * used / took:.0f} % of a core, "
-        f"{peak / 1024 / 1024:.0f} MiB at most; answers to strangers: {said}"
+        f"{peak / 1024 / 1024:.0f} MiB at most; answers to callers: {said}"
     )
 
 
-async def test_what_strangers_cost(operator: Operator, tmp_path: Path) -> None:
+async def test_cost_of_unauthenticated_callers(operator: Operator, tmp_path: Path) -> None:
     authority = tmp_path / "ca.crt"
     authority.write_text(operator.authority, encoding="ascii")
     worker = await operator.connect(api_key=account(operator, "worker", WORKER))
     client = await operator.connect(api_key=account(operator, "client", CLIENT))
     queue = f"bench-{uuid.uuid4().hex[:8]}"
     async with Worker(worker, task_queue=queue, workflows=registry.WORKFLOWS, activities=registry.ACTIVITIES):
-        for strangers in (0, 0, STRANGERS):  # nothing is cold any more the second time
-            print(await measured(operator, client, queue, strangers=strangers, authority=authority))
+        for callers in (0, 0, CALLERS):  # all caches are warm the second time
+            print(await measured(operator, client, queue, callers=callers, authority=authority))
     for outcome in ("Valid", "Invalid", "Limited"):
-        with suppress(StopIteration, RuntimeError):  # there was none
+        with suppress(StopIteration, RuntimeError):  # no previous value
             number = await figure(operator, f'perdure_temporal_token_reviews_total{{outcome="{outcome}"}}')
             print(f"token reviews {outcome}: {number:.0f}")
     print(f"connections closed: {await figure(operator, 'perdure_temporal_connections_closed_total'):.0f}")

@@ -1,4 +1,4 @@
-"""What a worker is told and what becomes of its answers, with a worker that answers just when the test wants it to.
+"""Tasks and responses of a worker that responds when the test decides.
 
 The numbers in names are the points of Temporal's semantics that they try.
 """
@@ -20,20 +20,20 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from temporal import flows
-from temporal.byhand import LONG, ByHand, close, marker, schedule, timer
 from temporal.conftest import Temporal
+from temporal.manual_worker import LONG, ManualWorker, close, marker, schedule, timer
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def hand(temporal: Temporal) -> ByHand:
-    return ByHand(temporal)
+def hand(temporal: Temporal) -> ManualWorker:
+    return ManualWorker(temporal)
 
 
 @pytest.fixture
 async def box(temporal: Temporal) -> AsyncIterator[WorkflowHandle[Any, Any]]:
-    """A workflow that nobody works on yet; closed at the end of the test."""
+    """A workflow without a worker; closed at the end of the test."""
     handle = await temporal.start(flows.Box.run, task_timeout=timedelta(seconds=120))
     yield handle
     if (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
@@ -41,7 +41,7 @@ async def box(temporal: Temporal) -> AsyncIterator[WorkflowHandle[Any, Any]]:
 
 
 async def failed_task(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> str:
-    """Why the one workflow task that has failed so far has."""
+    """The cause of the only failed workflow task so far."""
     [failed] = [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
     return WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
 
@@ -56,7 +56,9 @@ def types(task: PollWorkflowTaskQueueResponse) -> list[str]:
     return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in task.history.events]
 
 
-async def test_30_timeouts_are_made_whole_and_cut_to_that_of_the_run(temporal: Temporal, hand: ByHand) -> None:
+async def test_30_missing_timeouts_are_filled_and_limited_to_the_run_timeout(
+    temporal: Temporal, hand: ManualWorker
+) -> None:
     handle = await temporal.start(flows.Box.run, run_timeout=HOUR)
     queue = temporal.task_queue
     await hand.decide(
@@ -78,8 +80,12 @@ async def test_30_timeouts_are_made_whole_and_cut_to_that_of_the_run(temporal: T
     ],
     ids=["no timeout", "the same id twice"],
 )
-async def test_30_41_commands_that_cannot_be_obeyed_fail_the_task(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any], commands: list[dict[str, timedelta]], cause: str
+async def test_30_41_invalid_commands_fail_the_task(
+    temporal: Temporal,
+    hand: ManualWorker,
+    box: WorkflowHandle[Any, Any],
+    commands: list[dict[str, timedelta]],
+    cause: str,
 ) -> None:
     asked = hand.decide(*[schedule("same", temporal.task_queue, **timeouts) for timeouts in commands])
     assert (await refused(asked)).status is RPCStatusCode.INVALID_ARGUMENT
@@ -89,8 +95,8 @@ async def test_30_41_commands_that_cannot_be_obeyed_fail_the_task(
     assert (await hand.task()).attempt == 2
 
 
-async def test_32_what_happens_while_a_worker_decides_is_seen_afterwards_and_ends_of_activities_last(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_32_events_during_a_task_are_buffered_with_activity_completions_last(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     await hand.decide(schedule("a", temporal.task_queue, start_to_close_timeout=LONG))
     attempt = await hand.activity()
@@ -113,8 +119,8 @@ async def test_32_what_happens_while_a_worker_decides_is_seen_afterwards_and_end
     ]
 
 
-async def test_33_a_hundred_events_wait_for_a_decision_and_one_more_fails_the_task(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_33_the_task_fails_with_more_than_a_hundred_buffered_events(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
     await asyncio.gather(*[hand.signal(box, f"s{number}") for number in range(100)])
@@ -125,8 +131,8 @@ async def test_33_a_hundred_events_wait_for_a_decision_and_one_more_fails_the_ta
     assert (await refused(hand.complete(task, close()))).status is RPCStatusCode.NOT_FOUND
 
 
-async def test_34_closing_with_something_unheard_fails_the_task_and_meanwhile_signals_are_refused(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_34_closing_with_unprocessed_events_fails_the_task_and_then_rejects_signals(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
     await hand.signal(box, "unheard")
@@ -140,8 +146,8 @@ async def test_34_closing_with_something_unheard_fails_the_task_and_meanwhile_si
     assert (await box.describe()).status is WorkflowExecutionStatus.COMPLETED
 
 
-async def test_35_36_further_attempts_come_at_once_and_leave_no_events_until_one_succeeds(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_35_36_further_attempts_follow_immediately_and_leave_no_events_until_one_succeeds(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     for attempt in (1, 2, 3):
         task = await hand.task()
@@ -161,14 +167,16 @@ async def test_35_36_further_attempts_come_at_once_and_leave_no_events_until_one
     ]
 
 
-async def test_35_a_new_event_makes_the_next_attempt_a_first_one(hand: ByHand, box: WorkflowHandle[Any, Any]) -> None:
+async def test_35_a_new_event_makes_the_next_attempt_a_first_one(
+    hand: ManualWorker, box: WorkflowHandle[Any, Any]
+) -> None:
     await hand.fail(await hand.task())
     await hand.signal(box, "new")
     assert (await hand.task()).attempt == 1
 
 
 async def test_40_no_command_can_follow_one_that_closes_the_run(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     error = await refused(hand.decide(close(), timer("t", LONG)))
     assert error.status is RPCStatusCode.INVALID_ARGUMENT
@@ -177,8 +185,8 @@ async def test_40_no_command_can_follow_one_that_closes_the_run(
     assert "TimerStarted" not in names
 
 
-async def test_40_terminating_while_a_worker_decides_fails_its_task(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_40_termination_during_a_task_fails_it(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
     await hand.signal(box, "unheard")
@@ -194,15 +202,15 @@ async def test_40_terminating_while_a_worker_decides_fails_its_task(
 
 
 def query(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
-    """A query, asked once: the SDK's own client tries again where the operator is busy."""
+    """A query without retries: the SDK's client retries while the operator is busy."""
     request = QueryWorkflowRequest(namespace=temporal.operator.namespace)
     request.execution.workflow_id = handle.id
     request.query.query_type = "look"
     return temporal.client.workflow_service.query_workflow(request)
 
 
-async def test_42_ten_queries_wait_for_the_same_task_and_one_more_is_refused(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_42_at_most_ten_queries_wait_for_a_task(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     asked = [asyncio.create_task(query(temporal, box)) for _ in range(11)]
     done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
@@ -214,8 +222,8 @@ async def test_42_ten_queries_wait_for_the_same_task_and_one_more_is_refused(
     assert [answer.query_result.payloads[0].data for answer in answers] == [b"look"] * 10
 
 
-async def test_42_a_workflow_whose_code_fails_again_and_again_is_not_queried(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_42_a_workflow_whose_task_keeps_failing_cannot_be_queried(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     await hand.fail(await hand.task())
     await hand.fail(await hand.task())
@@ -224,16 +232,14 @@ async def test_42_a_workflow_whose_code_fails_again_and_again_is_not_queried(
     assert "failed state" in error.message
 
 
-async def test_42_a_workflow_that_was_closed_before_it_decided_anything_cannot_be_queried(
+async def test_42_a_workflow_closed_before_its_first_decision_cannot_be_queried(
     temporal: Temporal, box: WorkflowHandle[Any, Any]
 ) -> None:
     await box.terminate()
     assert (await refused(query(temporal, box))).status is RPCStatusCode.FAILED_PRECONDITION
 
 
-async def test_43_ten_updates_may_be_under_way_and_one_more_is_refused(
-    temporal: Temporal, box: WorkflowHandle[Any, Any]
-) -> None:
+async def test_43_at_most_ten_updates_are_in_flight(temporal: Temporal, box: WorkflowHandle[Any, Any]) -> None:
     def update(number: int) -> Any:
         request = UpdateWorkflowExecutionRequest(namespace=temporal.operator.namespace)
         request.workflow_execution.workflow_id = box.id
@@ -255,17 +261,15 @@ async def test_43_ten_updates_may_be_under_way_and_one_more_is_refused(
         assert await box.query(flows.Box.look) == ["x"] * 10
 
 
-async def test_44_a_signal_that_is_sent_again_is_recorded_once(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_44_a_repeated_signal_request_is_recorded_once(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     for request_id in ("one", "one", "two"):
         await hand.signal(box, "put", request_id)
     assert (await temporal.names(box)).count("WorkflowExecutionSignaled") == 2
 
 
-async def test_44_a_signal_before_the_first_task_is_due_does_not_bring_it_early(
-    temporal: Temporal, hand: ByHand
-) -> None:
+async def test_44_a_signal_does_not_end_the_start_delay(temporal: Temporal, hand: ManualWorker) -> None:
     handle = await temporal.start(flows.Box.run, start_delay=HOUR)
     await hand.signal(handle, "put")
     await handle.cancel()
@@ -278,8 +282,8 @@ async def test_44_a_signal_before_the_first_task_is_due_does_not_bring_it_early(
     await handle.terminate()
 
 
-async def test_52_two_thousand_activities_may_be_open_and_one_more_fails_the_task(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_52_the_task_fails_with_more_than_two_thousand_open_activities(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     def commands(count: int) -> list[Command]:
         return [schedule(str(number), "nobody", start_to_close_timeout=LONG) for number in range(count)]
@@ -289,8 +293,8 @@ async def test_52_two_thousand_activities_may_be_open_and_one_more_fails_the_tas
     assert (await box.describe()).status is WorkflowExecutionStatus.RUNNING
 
 
-async def test_52_from_4096_events_on_a_worker_is_told_to_continue_as_new(
-    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+async def test_52_continue_as_new_is_suggested_from_4096_events(
+    temporal: Temporal, hand: ManualWorker, box: WorkflowHandle[Any, Any]
 ) -> None:
     taken = [(await hand.decide(*[marker("m")] * 500, prolong=True)).started_event_id for _ in range(10)]
     assert taken[-2] < 4_096 < taken[-1]

@@ -1,4 +1,4 @@
-"""A worker by hand: it takes a task when the test says so, and answers when the test says so, which the SDK's does at once."""
+"""A manual worker: the test decides when it takes a task and when it responds, which an SDK's worker does immediately."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,8 +27,8 @@ LONG = timedelta(minutes=10)
 
 
 @dataclass
-class ByHand:
-    """The worker. It asks once for each task, so nothing is taken that the test does not know of."""
+class ManualWorker:
+    """The worker. It polls once for each task, so it takes no task that the test does not expect."""
 
     temporal: Temporal
 
@@ -63,7 +63,7 @@ class ByHand:
         return attempt
 
     async def complete(self, task: PollWorkflowTaskQueueResponse, *commands: Command, prolong: bool = False) -> None:
-        """Decide; each query that comes with the task is answered with its type."""
+        """Complete the task; each query of the task is answered with its type."""
         await self.temporal.client.workflow_service.respond_workflow_task_completed(
             RespondWorkflowTaskCompletedRequest(
                 **self._of,
@@ -75,13 +75,13 @@ class ByHand:
         )
 
     async def decide(self, *commands: Command, prolong: bool = False) -> PollWorkflowTaskQueueResponse:
-        """Take the next task, and decide; the task."""
+        """Take the next task, complete it, and return it."""
         task = await self.task()
         await self.complete(task, *commands, prolong=prolong)
         return task
 
     async def fail(self, task: PollWorkflowTaskQueueResponse) -> None:
-        """Tell that the workflow's code has a mistake."""
+        """Fail the task, as for a bug in the workflow's code."""
         await self.temporal.client.workflow_service.respond_workflow_task_failed(
             RespondWorkflowTaskFailedRequest(
                 **self._of,
@@ -91,13 +91,13 @@ class ByHand:
         )
 
     async def done(self, attempt: PollActivityTaskQueueResponse) -> None:
-        """Tell that an activity has succeeded."""
+        """Complete an activity."""
         await self.temporal.client.workflow_service.respond_activity_task_completed(
             RespondActivityTaskCompletedRequest(**self._of, task_token=attempt.task_token)
         )
 
     async def signal(self, handle: WorkflowHandle[Any, Any], name: str, request_id: str = "") -> None:
-        """Signal once: the SDK's own client tries again where the operator is busy."""
+        """Signal without retries: the SDK's client retries while the operator is busy."""
         await self.temporal.client.workflow_service.signal_workflow_execution(
             SignalWorkflowExecutionRequest(
                 **self._of,
@@ -115,7 +115,7 @@ def _answer(said: str) -> WorkflowQueryResult:
 
 
 def schedule(name: str, queue: str, **timeouts: timedelta) -> Command:
-    """To schedule an activity."""
+    """A command that schedules an activity."""
     command = Command(command_type=CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK)
     said = command.schedule_activity_task_command_attributes
     said.activity_id, said.activity_type.name, said.task_queue.name = name, "any", queue

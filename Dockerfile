@@ -1,7 +1,8 @@
 # The operator's image, and the image of the Python example activities: one virtual environment, no build tools in it.
 #
 # Builds with BuildKit, with Docker's classic builder and with buildah (so: no RUN --mount, no here-documents). BASE may
-# be any glibc image with Python 3.11 and its venv module; the expression library has no wheels for musl (Alpine).
+# be any glibc image with Python 3.11, its venv module, and GNU coreutils 8.31 (2019) or later; the expression library has no wheels
+# for musl (Alpine).
 #
 # One version of Python everywhere: how deep JSON may nest before Python gives up depends on it, and the tests run on 3.11.
 # The digest is that of Python 3.11.16 on Debian 12 for all platforms, as docker-library/repo-info publishes it in

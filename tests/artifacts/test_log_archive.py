@@ -46,17 +46,19 @@ def sidecar(gateway: Gateway, folder: Path, attempt: int, **changed: str) -> sub
         "PERDURE_OUTPUTS": "[]",
         "PERDURE_OUTPUTS_FOLDER": str(folder),
         "PERDURE_LOG_FOLDER": str(folder),
-        "PERDURE_STOP_FILE": str(folder / "stop"),
         "PERDURE_TERMINATION_LOG": str(folder / "message"),
     }
-    return subprocess.Popen([sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"], env=given | changed)
+    command = ["env", "--block-signal=TERM", sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
+    running = subprocess.Popen(command, env=given | changed)
+    _await_start(running)
+    return running
 
 
 def test_the_log_of_a_pod_is_stored_with_size_and_hash(gateway: Gateway, tmp_path: Path) -> None:
     program = "echo one; echo two >&2; exit 3"
     subprocess.run(["sh", "-c", WRAPPER, "sh", str(tmp_path), "sh", "-c", program], check=False, timeout=_SECONDS)
     running = sidecar(gateway, tmp_path, 1)
-    (tmp_path / "stop").touch()
+    running.terminate()
     assert running.wait(timeout=_SECONDS) == 0
     content = gateway.object(_KEY.format(1)).read_bytes()
     assert gzip.decompress(content) == b"one\ntwo\n"
@@ -65,26 +67,10 @@ def test_the_log_of_a_pod_is_stored_with_size_and_hash(gateway: Gateway, tmp_pat
     assert report["log"] == [_KEY.format(1), len(content), hashlib.sha256(content).hexdigest()]
 
 
-def test_the_log_of_a_deleted_pod_is_stored_when_the_container_has_ended(gateway: Gateway, tmp_path: Path) -> None:
-    program = f"echo begun; until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo ended"
-    command = ["sh", "-c", WRAPPER, "sh", str(tmp_path), "sh", "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as main:
-        assert main.stdout is not None
-        assert main.stdout.readline() == "begun\n"
-        (tmp_path / "stop").touch()
-        running = sidecar(gateway, tmp_path, 2)
-        _await_start(running)
-        (tmp_path / "go").touch()
-        assert main.communicate(timeout=_SECONDS)[0] == "ended\n"
-    assert running.wait(timeout=_SECONDS) == 0
-    assert gzip.decompress(gateway.object(_KEY.format(2)).read_bytes()) == b"begun\nended\n"
-
-
 def test_a_sidecar_that_is_stopped_stores_what_a_killed_container_has_written(gateway: Gateway, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("out of mem")
     running = sidecar(gateway, tmp_path, 3)
-    _await_start(running)
-    running.send_signal(signal.SIGTERM)
+    running.terminate()
     assert running.wait(timeout=_SECONDS) == 0
     assert gzip.decompress(gateway.object(_KEY.format(3)).read_bytes()) == b"out of mem"
 
@@ -108,9 +94,10 @@ def _blocks_sigterm(process: int) -> bool:
 def test_an_error_of_the_store_does_not_fail_the_attempt(
     gateway: Gateway, tmp_path: Path, changed: dict[str, str]
 ) -> None:
-    for name in ("log", "stop", "ended"):
-        (tmp_path / name).touch()
-    assert sidecar(gateway, tmp_path, 4, **changed).wait(timeout=_SECONDS) == 0
+    (tmp_path / "log").touch()
+    running = sidecar(gateway, tmp_path, 4, **changed)
+    running.terminate()
+    assert running.wait(timeout=_SECONDS) == 0
     assert "log" not in json.loads((tmp_path / "message").read_text())
 
 

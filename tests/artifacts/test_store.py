@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -25,12 +24,18 @@ from perdure.runner.artifacts.store import ArtifactStore
 
 AT = "shop/uid-1/5-2"
 _MIB = 1024 * 1024
-_MEASURE = """
-import resource, subprocess, sys
-subprocess.run(sys.argv[1:], check=True)
+_STOPPED = """
+import resource, signal, subprocess, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+running = subprocess.Popen(sys.argv[1:])
+running.terminate()
+code = running.wait(300)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
 """
-"""Starts a program from a small process, because a new process counts the memory of the one that started it."""
+"""Starts a program with SIGTERM blocked, as the sidecar is, and stops it. A small process starts it, because a new process counts
+the memory of the one that started it."""
+_UPLOAD = [sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
 _IMPATIENT = timedelta(seconds=1)
 
 
@@ -214,7 +219,6 @@ def sidecar(gateway: Gateway, folder: Path, log: Path, wanted: list[dict[str, An
         **gateway.environ,
         "PERDURE_OUTPUTS": json.dumps(wanted),
         "PERDURE_OUTPUTS_FOLDER": str(folder),
-        "PERDURE_STOP_FILE": str(log.with_name("stop")),
         "PERDURE_TERMINATION_LOG": str(log),
         "PERDURE_NAMESPACE": "shop",
         "PERDURE_RUN_ID": f"uid-{log.parent.name}",
@@ -223,27 +227,25 @@ def sidecar(gateway: Gateway, folder: Path, log: Path, wanted: list[dict[str, An
     }
 
 
-@pytest.mark.parametrize("how", ["signal", "file"])
+def stopped(command: list[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program that is stopped immediately."""
+    return subprocess.run(
+        [sys.executable, "-c", _STOPPED, *command],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
 def test_the_sidecar_uploads_when_it_is_stopped_and_reports_what_it_stored(
-    gateway: Gateway, folder: Path, tmp_path: Path, how: str
+    gateway: Gateway, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "out/report").write_text("7")
     wanted = [{"name": "report", "path": "/out/report"}, {"name": "more", "path": "/out/more", "optional": True}]
     environ = sidecar(gateway, folder, tmp_path / "log", wanted)
-    program = [sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGTERM}
-    )  # the program inherits it, so it cannot miss the signal
-    try:
-        started = subprocess.Popen(program, env={**os.environ, **environ})
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    with started as running:
-        if how == "signal":
-            running.send_signal(signal.SIGTERM)
-        else:
-            (tmp_path / "stop").touch()
-        assert running.wait(60) == 0
+    assert stopped(_UPLOAD, environ).returncode == 0
     at = f"shop/uid-{tmp_path.name}/5-2"
     report = {"at": at, "files": {"report": [1, hashlib.sha256(b"7").hexdigest(), "None"]}}
     assert json.loads((tmp_path / "log").read_text()) == report
@@ -255,9 +257,8 @@ def test_uploading_a_large_file_takes_little_memory(gateway: Gateway, folder: Pa
     with (folder / "out/report").open("wb") as file:
         file.truncate(size)
     wanted = [{"name": "report", "path": "/out/report"}]
-    environ = {**os.environ, **sidecar(gateway, folder, tmp_path / "log", wanted)}
-    (tmp_path / "stop").touch()
-    assert _peak([sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"], environ) < 150 * _MIB
+    environ = sidecar(gateway, folder, tmp_path / "log", wanted)
+    assert _peak(_UPLOAD, environ) < 150 * _MIB
     at = json.loads((tmp_path / "log").read_text())["at"]
     assert gateway.object(f"{at}/report").stat().st_size == size
     (tmp_path / "volume").mkdir()
@@ -269,9 +270,8 @@ def test_uploading_a_large_file_takes_little_memory(gateway: Gateway, folder: Pa
 
 def _peak(command: list[str], environ: dict[str, str]) -> int:
     """The most memory that a program has in use, in bytes."""
-    done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, *command], env=environ, capture_output=True, text=True, check=True, timeout=300
-    )
+    done = stopped(command, environ)
+    assert done.returncode == 0, done.stderr
     return int(done.stdout.splitlines()[-1]) * 1024
 
 
@@ -279,10 +279,7 @@ def test_a_failed_upload_is_reported_in_the_termination_log(gateway: Gateway, fo
     environ = sidecar(gateway, folder, tmp_path / "log", [{"name": "report", "path": "/out/report"}])
     with pytest.raises(ArtifactError):
         uploaded(environ)
-    (tmp_path / "stop").touch()
-    program = [sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
-    done = subprocess.run(program, env={**os.environ, **environ}, capture_output=True, check=False, timeout=60)
-    assert done.returncode == 1
+    assert stopped(_UPLOAD, environ).returncode == 1
     error = json.loads((tmp_path / "log").read_text())["error"]
     assert error == {
         "type": "ArtifactMissing",

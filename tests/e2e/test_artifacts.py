@@ -91,6 +91,33 @@ def test_artifacts_of_parallel_activities_are_passed_on_through_a_bucket(namespa
     assert len({path.split("/")[1] for path in with_run}) == 1, "all are below the run"
 
 
+def test_a_deleted_pod_uploads_what_its_container_has_written_at_the_end(namespace: Cluster) -> None:
+    store(namespace)
+    write = (
+        "trap 'sleep 5; echo whole > /out/report; exit 0' TERM; echo part > /out/report; echo ready; "
+        "while :; do sleep 0.1; done"
+    )
+    read = 'printf "\\"%s\\"" "$(cat /in/report)" > /dev/termination-log'
+    passed = {"name": "report", "path": "/in/report", "from": "${input}"}
+    activities = [
+        {**activity(write), "artifacts": {"outputs": [{"name": "report", "path": "/out/report"}]}, "name": "write"},
+        {**activity(read, passed), "name": "read"},
+    ]
+    steps = [
+        {"name": "write", "activity": {"name": "write"}},
+        {"name": "read", "activity": {"name": "read", "input": "${steps.write.artifacts.report}"}},
+    ]
+    inline = {"activities": activities, "steps": steps, "output": "${steps.read.output}"}
+    namespace.apply(run_manifest("deleted", {"inline": inline}))
+    (pod,) = namespace.wait("the pod exists", lambda: namespace.list("pods", "-l", "perdure.dev/run=deleted"))
+    name = pod["metadata"]["name"]
+    namespace.pod(name, "Running")
+    namespace.wait("the container writes", lambda: "ready" in namespace("logs", name, "-c", "activity"))
+    namespace("delete", "pod", name, "--wait=false")
+    status = namespace.closed("deleted")
+    assert (status["phase"], status["output"]) == ("Completed", "whole"), status
+
+
 def test_wrong_credentials_fail_the_activity_with_the_reason(namespace: Cluster) -> None:
     store(namespace, secretAccessKey="wrong")
     failure = example(namespace, "bad")["failure"]

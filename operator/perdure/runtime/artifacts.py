@@ -19,6 +19,7 @@ from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, O
 from perdure.api.workflow import Activity, PodTemplate
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, PayloadTooLargeError
 from perdure.runtime.log_copies import copy_log
+from perdure.runtime.sidecars import BLOCKING_SIGTERM
 from perdure.runtime.workspaces import list_in, template_of
 
 _LARGEST: Final = 120_000
@@ -31,7 +32,6 @@ _SOURCES: Final = ("key", "url", "data")
 """The source of an input artifact: the artifact store, an HTTP server, or a text."""
 _STOP_SECONDS: Final = 30
 """The default grace period of Kubernetes, in seconds."""
-_STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nothing else uses)
 _RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
 _STORE: Final = {
     "ENDPOINT": "endpoint",
@@ -206,13 +206,12 @@ def _uploader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeO
     ]
     return {
         "name": OUTPUTS,
-        "command": ["python", "-m", "perdure.runner.artifacts.output_artifacts"],
+        # Not a `preStop` hook: when a pod is deleted, Kubernetes runs it while the other containers are still writing.
+        "command": [*BLOCKING_SIGTERM, "python", "-m", "perdure.runner.artifacts.output_artifacts"],
         "restartPolicy": "Always",
-        "lifecycle": {"preStop": {"exec": {"command": ["touch", _STOP_FILE]}}},
         "env": [
             _variable("PERDURE_OUTPUTS", json.dumps(wanted, ensure_ascii=False)),
             _variable("PERDURE_OUTPUTS_FOLDER", OUTPUTS_PATH),
-            _variable("PERDURE_STOP_FILE", _STOP_FILE),
             _variable("PERDURE_TERMINATION_LOG", "/dev/termination-log"),
             _field("PERDURE_NAMESPACE", "metadata.namespace"),
             _field("PERDURE_RUN_ID", f"metadata.labels['{labels.RUN_ID_LABEL}']"),

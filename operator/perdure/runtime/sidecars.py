@@ -14,6 +14,9 @@ from perdure.api.reserved import ACCOUNT_VOLUME, FILES_PATH, MOUNT_PATH, SIDECAR
 from perdure.api.workflow import Sidecar
 from perdure.runtime.attempts import KubeObject, PodSettings
 
+BLOCKING_SIGTERM: Final = ("env", "--block-signal=TERM")
+"""The beginning of the command of a sidecar in the image of the operator. Kubernetes sends SIGTERM when the other containers have
+ended. The kernel drops one that comes before the first process of a container handles signals, but keeps one that is blocked."""
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCOUNT_SECONDS: Final = 3607
 """The path and the lifetime of tokens that Kubernetes itself mounts."""
@@ -30,7 +33,8 @@ def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
     return {
         "name": SIDECAR,
         "image": given.image or settings.sidecar_image,
-        "command": ["python", "-m", "perdure.activity.sidecar"],
+        # Another image may have no `env` of GNU.
+        "command": [*(() if given.image else BLOCKING_SIGTERM), "python", "-m", "perdure.activity.sidecar"],
         "restartPolicy": "Always",
         "resources": given.resources or {"requests": {"cpu": "5m", "memory": "24Mi"}},
     }

@@ -169,6 +169,12 @@ def test_only_the_sidecar_has_the_credentials_of_the_store(make: Any) -> None:
     assert spec["terminationGracePeriodSeconds"] == 600
 
 
+def test_the_upload_begins_with_a_signal_that_cannot_be_lost_and_not_with_the_deletion_of_the_pod(make: Any) -> None:
+    (sidecar,) = spec_of(make, _OUTPUTS)["initContainers"]
+    assert sidecar["command"][:2] == ["env", "--block-signal=TERM"]
+    assert "lifecycle" not in sidecar, "a deleted pod runs hooks while its containers are still writing"
+
+
 def test_an_output_can_have_a_copy_with_a_key(make: Any) -> None:
     output = {"name": "report", "path": "/out/report", "key": "${input.day}/report"}
     definition = resolve(make.activity(artifacts={"outputs": [output]}), input={"day": "$5"}, run={}, attempt=1)

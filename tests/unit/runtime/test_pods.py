@@ -447,6 +447,18 @@ def test_only_the_sidecar_has_the_token(make: Any) -> None:
     assert {"name": "PERDURE_FILES", "value": "/perdure-files"} in main["env"]
 
 
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [
+        ({}, ["env", "--block-signal=TERM", "python", "-m", "perdure.activity.sidecar"]),
+        ({"image": "mine"}, ["python", "-m", "perdure.activity.sidecar"]),
+    ],
+)
+def test_the_sidecar_of_the_operator_cannot_miss_its_stop(make: Any, image: dict[str, str], command: list[str]) -> None:
+    (sidecar,) = build(make, make.activity(sidecar=image), sidecar=True)["spec"]["initContainers"]
+    assert sidecar["command"] == command
+
+
 def test_a_sidecar_runs_as_the_user_of_the_activity(make: Any) -> None:
     def user(**container: Any) -> Any:
         definition = make.activity(container={"image": "i", **container}, sidecar={"image": "mine"})

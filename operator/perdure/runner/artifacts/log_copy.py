@@ -13,7 +13,6 @@ from perdure.runner.artifacts.packing import open_within
 LIMIT: Final = 10 * 1024 * 1024
 """How much of the end of a log is stored, in bytes."""
 _FILE: Final = "log"
-_ENDED: Final = "ended"
 _BLOCK: Final = 512
 _PIECE: Final = 64 * 1024
 _GZIP: Final = 31
@@ -29,11 +28,6 @@ class LogCopy:
         self._folder = folder
         self._limit = limit
         self._emptied = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether the file is complete."""
-        return (self._folder / _ENDED).exists()
 
     def trim(self) -> None:
         """Release the disk space of the beginning of a long log. The container still appends to the file."""

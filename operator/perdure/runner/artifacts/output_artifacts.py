@@ -1,4 +1,7 @@
-"""Upload the output artifacts and the log of an activity. Kubernetes stops this sidecar after the activity's container.
+"""Upload the output artifacts and the log of an activity when Kubernetes stops this sidecar.
+
+Kubernetes sends SIGTERM to sidecars after the other containers have ended, also if the pod is deleted. Only then are the outputs
+complete. The container must start with SIGTERM blocked: the kernel drops one that comes before the program can wait for it.
 
 $PERDURE_OUTPUTS          the artifacts to upload: a JSON list with `name`, `path`, and perhaps `optional` and the `key` of a copy
 $PERDURE_OUTPUTS_FOLDER   the folder that the paths are relative to
@@ -6,7 +9,6 @@ $PERDURE_NAMESPACE, $PERDURE_RUN_ID, $PERDURE_EVENT, $PERDURE_ATTEMPT   the atte
 $PERDURE_KEPT             set if the artifacts are kept after the run is deleted
 $PERDURE_LOG_FOLDER       the folder with the copy of the log; not set if it is not archived
 $PERDURE_STORE_…          the artifact store
-$PERDURE_STOP_FILE        exists when the activity's container has ended: the kernel drops a SIGTERM that comes too early
 
 Its termination message lists the stored artifacts: `{"at": …, "files": {name: [bytes, SHA-256, archive]}}`, where `at` is the
 prefix of the keys. With an archived log, it also has `{"log": [key, bytes, SHA-256]}`; a log that cannot be stored is only
@@ -16,7 +18,6 @@ reported in the log of this container. If an artifact cannot be stored, it is `{
 import hashlib
 import io
 import json
-import math
 import os
 import signal
 import stat
@@ -24,7 +25,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 
 from perdure.api.names import artifact_file, artifact_folder, log_key
@@ -33,9 +33,7 @@ from perdure.runner.artifacts.log_copy import LogCopy
 from perdure.runner.artifacts.packing import open_within, packed, pieces
 from perdure.runner.artifacts.store import ArtifactStore
 
-_LOOK_SECONDS: Final = 0.25
-_END_SECONDS: Final = 30.0
-"""How long to wait for the end of the log of a pod that is deleted."""
+_TRIM_SECONDS: Final = 0.25
 _LOG_PATIENCE: Final = timedelta(seconds=20)
 """How long the upload of the log is retried if the store does not respond."""
 _LONGEST: Final = 900
@@ -147,37 +145,30 @@ def archived(log: LogCopy, environ: Mapping[str, str], *, patience: timedelta = 
     try:
         content = log.packed()
         ArtifactStore(environ, patience=patience).upload(key, pieces(io.BytesIO(content)))
-    except ArtifactError as error:
+    except (ArtifactError, OSError) as error:
         sys.stderr.write(f"the log is not archived: {error}\n")
         return {}
     sys.stdout.write(f"the log is archived: {len(content)} bytes are stored at {key}\n")
     return {"log": [key, len(content), hashlib.sha256(content).hexdigest()]}
 
 
-def await_end(stop: Path, log: LogCopy | None) -> None:
+def await_end(log: LogCopy | None) -> None:
     """Wait until the activity's container has ended.
 
-    If the pod is deleted, the stop file exists before that; then the log is complete a little later.
-
     Args:
-        stop: The stop file.
         log: The copy of the log, which is trimmed meanwhile; None if it is not archived.
     """
-    end = math.inf
-    while True:
-        signaled = signal.sigtimedwait({signal.SIGTERM}, _LOOK_SECONDS)
-        if stop.exists():
-            end = min(end, monotonic() + _END_SECONDS)
-        if log is not None:
-            log.trim()
-        if signaled or (end < math.inf and (log is None or log.ended or monotonic() > end)):
-            return
+    if log is None:
+        signal.sigwait({signal.SIGTERM})
+        return
+    while not signal.sigtimedwait({signal.SIGTERM}, _TRIM_SECONDS):
+        log.trim()
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Wait until the activity's container has ended, upload its artifacts, and return the exit code."""
     log = LogCopy(Path(environ["PERDURE_LOG_FOLDER"])) if environ.get("PERDURE_LOG_FOLDER") else None
-    await_end(Path(environ["PERDURE_STOP_FILE"]), log)
+    await_end(log)
     about_log, code = archived(log, environ) if log is not None else {}, 0
     try:
         report = uploaded(environ) | about_log
@@ -190,6 +181,6 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 
 if __name__ == "__main__":
-    # The signal is blocked, so that it does not end the program if it arrives before the wait.
+    # A process that is not the first one of a container would be ended by the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     sys.exit(main())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from perdure.cli.cluster import Cluster
     from perdure.cli.view.facts import ShownRun
 
+_MOST: Final = 500
+"""The most logs that one pod sends: it gets their keys in a variable, which has at most 128 KiB."""
 _SECONDS: Final = 180
 _USER: Final = 65532
 _GZIP: Final = 31
@@ -64,7 +66,7 @@ class ArchivedLogs:
         for store in artifacts["spec"]["stores"]:
             left = [key for key, pod in keys.items() if pod not in found]
             while left:
-                answers = objects_in(await self._send(store, left, image))
+                answers = objects_in(await self._send(store, left[:_MOST], image))
                 if not answers:
                     raise CliError("the pod that reads archived logs has sent nothing")
                 for key, answer in answers.items():

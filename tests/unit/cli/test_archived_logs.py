@@ -88,6 +88,15 @@ def test_logs_that_one_pod_cannot_send_are_sent_by_the_next_one(shop: ApiServer)
     ]
 
 
+def test_a_pod_gets_only_as_many_keys_as_fit_into_a_variable(shop: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.cli.archived_logs._MOST", 3)
+    sends(shop, 1, *found(2, 1, "first"), missing(2, 2), missing(5, 1))
+    sends(shop, 2, *found(5, 2, "second"))
+    assert logs()[1][:2] == ["reserve#1: first", "charge#2: second"]
+    sent = [json.loads(each["spec"]["containers"][0]["env"][0]["value"]) for each in shop.created]
+    assert sent == [[key(2, 1), key(2, 2), key(5, 1)], [key(5, 2)]]
+
+
 def test_logs_are_searched_in_each_store_of_the_run(shop: ApiServer) -> None:
     shop.answers[SET] = {**shop.answers[SET], "spec": {"stores": ["one", "two"]}}  # type: ignore[dict-item]
     sends(shop, 1, *found(2, 1, "first"), missing(2, 2))

@@ -18,7 +18,9 @@ def main() -> None:
     parser.add_argument("--namespace", default="default", help="namespace of the pod and the Secret (default: default)")
     namespace: str = parser.parse_args().namespace
     store(replace(find_cluster(), namespace=namespace))
-    print(f"The Secret `perdure-artifacts` in namespace `{namespace}` names an S3 server in the pod `store`. To remove both:")
+    print(
+        f"The Secret `perdure-artifacts` in namespace `{namespace}` names an S3 server in the pod `store`. To remove both:"
+    )
     print(f"  kubectl -n {namespace} delete pod/store secret/perdure-artifacts")
 
 

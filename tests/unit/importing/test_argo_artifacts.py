@@ -252,7 +252,8 @@ def test_a_log_is_not_archived_without_a_command(tmp_path: Path) -> None:
     template = "- {name: main, archiveLocation: {archiveLogs: true}, container: {image: a, args: [hello]}}"
     made = argo(tmp_path, workflow(template))
     assert "artifacts" not in made.activity("main")
-    assert any("spec.templates[0].container.command: must be set: to archive the log" in each for each in made.sentences), made.sentences
+    remark = "spec.templates[0].container.command: must be set: to archive the log"
+    assert any(remark in each for each in made.sentences), made.sentences
 
 
 def test_several_containers_archive_the_log_of_the_main_one(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from perdure.api.common import API_VERSION
-from perdure.api.names import LOG_ARTIFACT
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.api.reasons import EventReason
 from perdure.api.reserved import OUTPUTS
 from perdure.controller.workflows.definitions import Definition
@@ -127,6 +127,8 @@ class RunEventRecorder:
             metrics.NEXUS_OPERATIONS.labels(self._run.namespace, outcome).inc()
         if (outcome := _ACTIVITY_OUTCOMES.get(type(event))) is not None:
             metrics.ACTIVITIES.labels(outcome).inc()
+        if isinstance(event, ev.ActivityTaskCompleted) and RESULT_ARTIFACT in event.artifacts and not event.cached:
+            metrics.STORED_RESULTS.labels(self._run.namespace).inc()
 
     def _started(self) -> str:
         own = self._run.workflow_id

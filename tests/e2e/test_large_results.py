@@ -11,6 +11,7 @@ from kube import IMAGE, REPOSITORY, Cluster, run_manifest
 pytestmark = pytest.mark.cluster
 
 _ONCE = {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}}
+_CAUGHT = {"call": {"block": "caught", "input": "${error.type}"}}
 
 
 def example() -> dict[str, Any]:
@@ -53,9 +54,9 @@ def test_results_of_the_helper_are_stored_by_size_and_failures_keep_their_docume
     steps = [
         {"name": "large", "activity": {"name": "work", "input": 300_000}},
         {"name": "small", "activity": {"name": "work", "input": 3}},
-        {"name": "failed", "activity": {"name": "work", "input": 0}, "catch": [{"call": {"block": "caught"}}]},
+        {"name": "failed", "activity": {"name": "work", "input": 0}, "catch": [_CAUGHT]},
     ]
-    blocks = [{"name": "caught", "steps": [{"name": "type", "return": {"output": "${error.type}"}}]}]
+    blocks = [{"name": "caught", "steps": [{"name": "type", "return": {"output": "${params}"}}]}]
     output = "${[steps.large.output.size, steps.small.output, steps.failed.output]}"
     inline = {"activities": [activity], "steps": steps, "blocks": blocks, "output": output}
     namespace.apply(run_manifest("helper", {"inline": inline}))

@@ -104,11 +104,10 @@ def test_a_block_that_fails_times_out_or_is_ended_releases_its_limit() -> None:
         caught = {"catch": [{"call": {"block": "rest"}}]}
         world.create("WorkflowRun", "fails", _pay(**caught))
         await asyncio.sleep(5)
-        world.create("WorkflowRun", "times-out", _pay(timeout="60s", **caught))
-        world.create("WorkflowRun", "cancelled", _pay())
-        world.create("WorkflowRun", "terminated", _pay())
-        world.create("WorkflowRun", "deleted", _pay())
-        world.create("WorkflowRun", "last", _pay())
+        world.create("WorkflowRun", "times-out", _pay(timeout="35s", **caught))
+        for name in ("cancelled", "terminated", "deleted", "last"):
+            await asyncio.sleep(1.5)
+            world.create("WorkflowRun", name, _pay())
         for name, what in (("cancelled", {"cancel": {}}), ("terminated", {"terminate": {}})):
             await _holds(world, name)
             world.operate(f"end-{name}", name, **what)

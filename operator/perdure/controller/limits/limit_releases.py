@@ -13,7 +13,7 @@ A step counts as an activity: first the activity that takes its limits is open, 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
@@ -210,9 +210,8 @@ class _ReadRuns:
 
 
 def _is_of(pod: kube.Object, entry: LimitEntry, run: kube.Object | None) -> bool:
-    """Whether a pod belongs to the run or the activity of an entry; of a step, to an activity that began later and has ended.
-
-    The pods of a step that has ended are among these, because its activities have ended as well.
+    """Whether a pod belongs to the run or the activity of an entry; of a step, to an activity that began later and has ended
+    or must stop. The pods of a step that has ended are among these.
 
     Args:
         pod: A pod of the run.
@@ -224,16 +223,19 @@ def _is_of(pod: kube.Object, entry: LimitEntry, run: kube.Object | None) -> bool
     key = key_of(pod)
     if key is None or not entry.whole_step:
         return key is not None and key.scheduled_event_id == entry.event_id
-    return key.scheduled_event_id > entry.event_id and (run is None or not _has(run, key.scheduled_event_id))
+    if key.scheduled_event_id < entry.event_id:
+        return False
+    activity = _entries(run or {}, "activities").get(str(key.scheduled_event_id))
+    return activity is None or bool(activity.get("cancelRequested"))
 
 
 def _has_activity(run: kube.Object, entry: LimitEntry) -> bool:
     """Whether a version of a run has the activity or the step of an entry as an open one, or will begin with it after a reset."""
     begun = bool((run.get("status") or {}).get("state"))
-    return not begun or (entry.event_id is not None and _has(run, entry.event_id))
+    return not begun or any(str(entry.event_id) in _entries(run, kind) for kind in ("activities", "holds"))
 
 
-def _has(run: kube.Object, event_id: int) -> bool:
-    """Whether an event of a run scheduled an open activity, or asked for limits that a step holds."""
+def _entries(run: kube.Object, kind: str) -> dict[str, Any]:
+    """The open entries of a kind in the state of a run, by the ID of their first event."""
     state = (run.get("status") or {}).get("state") or {}
-    return any(str(event_id) in (state.get(kind) or {}) for kind in ("activities", "holds"))
+    return state.get(kind) or {}

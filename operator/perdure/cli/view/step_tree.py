@@ -203,6 +203,7 @@ class _StepReader:
         if state == "Stopped":
             end = self.source.end
         attempt = activity.attempt if activity else entry.attempt if entry else None
+        attempt = None if kind == "limits" else attempt
         return ShownStep(
             path=path,
             name=name,

@@ -210,8 +210,9 @@ class _ReadRuns:
 
 
 def _is_of(pod: kube.Object, entry: LimitEntry, run: kube.Object | None) -> bool:
-    """Whether a pod belongs to the run or the activity of an entry; of a step, to an activity that began later and has ended
-    or must stop. The pods of a step that has ended are among these.
+    """Whether a pod belongs to the run or the activity of an entry.
+
+    For a step, it belongs to any activity that began later and has ended or must stop. The pods of its block are among these.
 
     Args:
         pod: A pod of the run.

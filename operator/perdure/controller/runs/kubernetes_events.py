@@ -16,6 +16,7 @@ from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
 from perdure.language.archiving import archives_log
 from perdure.language.doubtful_results import ONLY_LOGGED, doubt, no_output
+from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
@@ -104,6 +105,8 @@ class RunEventRecorder:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
+            if definition is not None and Path.parse(getattr(event, "activity_id", "")).is_limits:
+                continue  # it had no attempt
             self._count(event)
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
                 self._doubt(definition, event)

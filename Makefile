@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down store image wheels install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint format generate clean
 
 # kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
@@ -37,6 +37,9 @@ cluster: ## Create a kind cluster (NAME=perdure) and print how to connect to it
 
 cluster-down: ## Delete that cluster, and with the last one all its files
 	python3 hack/cluster down --name $(NAME)
+
+store: setup ## Start an S3 server in a pod and create its Secret, to try artifacts: ARGS="--namespace shop"
+	PYTHONPATH=operator:tests:hack $(RUN) python -m artifacts $(ARGS)
 
 image: ## Build the image into build/perdure.tar
 	python3 hack/cluster image --tag localhost/perdure:0.1.0 --out build/perdure.tar

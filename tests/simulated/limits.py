@@ -211,3 +211,102 @@ async def activity_limits(world: World) -> None:
         world.create("WorkflowRun", names[-1], {"inline": {"activities": activities, "steps": steps}})
     await _end_some(world, random, names)
     check_free(world)
+
+
+class StepWatch:
+    """Checks at every write that no more steps hold a limit, or have pods in their blocks, than there is room for.
+
+    A step holds its limit from the commit that says so. It has ended when its run does not hold the limit any more.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.began: list[str] = []
+        """The names of the runs in the order in which their steps began."""
+        self._holds: dict[str, set[tuple[str, str, str]]] = {}
+        """By name of the run, the limits and keys that its steps hold, with the event that asked for them."""
+        self._pods: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """By limit and key, the names of pods that have not ended; the input of an activity names both."""
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        after, name = write.after, write.key.name
+        status = after.get("status") or {}
+        if write.key.plural == "pods":
+            limit, key = json.loads(after["metadata"]["annotations"]["perdure.dev/input"])
+            ended = write.type == "DELETED" or status["phase"] in {"Succeeded", "Failed"}
+            (self._pods[limit, key].discard if ended else self._pods[limit, key].add)(name)
+            self._check(write)
+        elif write.key.plural == "workflowruns":
+            held = {} if write.type == "DELETED" else (status.get("state") or {}).get("holds") or {}
+            if held and name not in self._holds:
+                self.began.append(name)
+            found = {(each["name"], each["key"], event) for event, hold in held.items() for each in hold["limits"]}
+            self._holds[name] = found
+            if not found:
+                del self._holds[name]
+            self._check(write)
+
+    def _check(self, write: Write) -> None:
+        taken: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for run, found in self._holds.items():
+            for limit, key, event in found:
+                taken[limit, key].append(f"{run}/{event}")
+        for (limit, key), steps in taken.items():
+            if len(steps) > _CAPACITY[limit]:
+                self.world.checker.fail(f"{write.time:.3f} {write.actor}: {limit} {key} is held by {sorted(steps)}")
+        for (limit, key), pods in self._pods.items():
+            if len(pods) > _CAPACITY[limit]:
+                self.world.checker.fail(f"{write.time:.3f} {write.actor}: {limit} {key} is used by {sorted(pods)}")
+
+
+def limited_step(name: str, limit: str, key: str = "", **more: Any) -> dict[str, Any]:
+    """A step that takes a limit for the two activities in its block, one after the other."""
+    return {
+        "name": name,
+        "limits": [{"name": limit, "key": key}],
+        "call": {"block": "two", "input": [limit, key]},
+        **more,
+    }
+
+
+def with_blocks(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A definition with these steps, and the block that they call."""
+    retry = {"exponential": {"initialInterval": "2s", "maximumAttempts": 2}}
+    activity = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "2m", "retryPolicy": retry}
+    one, two = ({"name": name, "activity": {"name": "work", "input": "${params}"}} for name in ("one", "two"))
+    rest = {"name": "rest", "steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
+    return {
+        "activities": [activity],
+        "blocks": [{"name": "two", "steps": [one, two]}, rest],
+        "steps": list(steps),
+        **more,
+    }
+
+
+async def step_limits(world: World) -> None:
+    """Runs whose steps take a semaphore, or a mutex for one of three keys; some fail, time out, are ended, or are reset."""
+    StepWatch(world)
+    random = world.random("step limits")
+    world.script = lambda _pod: ContainerExit(after=random.uniform(0.5, 6), code=int(random.random() < 0.15))
+    world.begin()
+    _create_limits(world)
+    names = []
+    for i in range(16):
+        await asyncio.sleep(random.uniform(0, 1.5))
+        names.append(f"run{i:02}")
+        caught = {"catch": [{"call": {"block": "rest"}}]}
+        steps = [
+            limited_step("first", *random.choice([("pool", ""), ("mutex", random.choice("abc"))]), needs=[], **caught),
+            limited_step("second", "mutex", random.choice("abc"), needs=[], timeout="40s", **caught),
+            limited_step("third", "pool", needs=["first"], **caught),
+        ]
+        world.create("WorkflowRun", names[-1], {"inline": with_blocks(*steps)})
+    redone = random.sample(names, 4)
+    for i, name in enumerate(redone):
+        what = {"reset": {"to": "FirstWorkflowTask"}} if i % 2 else {"retry": {"from": ["third"]}}
+        world.loop.call_at(
+            world.loop.time() + random.uniform(5, 60), lambda n=name, w=what: world.operate(f"again-{n}", n, **w)
+        )
+    await _end_some(world, random, [name for name in names if name not in redone])
+    check_free(world)

@@ -19,7 +19,7 @@ from simulated.artifacts import artifacts
 from simulated.caching import caching
 from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
-from simulated.limits import activity_limits, limits
+from simulated.limits import activity_limits, limits, step_limits
 from simulated.loop import START
 from simulated.sdk.scenario import code, crowd
 from simulated.workspaces import workspaces
@@ -486,6 +486,7 @@ SCENARIOS: dict[str, Scenario] = {
         standalone,
         limits,
         activity_limits,
+        step_limits,
         workspaces,
         artifacts,
         caching,

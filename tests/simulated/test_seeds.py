@@ -14,7 +14,7 @@ import pytest
 from simulated.scenarios import SCENARIOS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 3)
+SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 2)
 """Of each scenario, with one operator, with two, and with a fleet."""
 SERVE_SDKS = {"code", "mixed_with_code"}
 """Scenarios whose operators share the work, if there are several."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,10 @@ from ._payloads import decode, encode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+LARGE_RESULTS = (
+    "set `artifacts.largeResults` and write it to $PERDURE_RESULT_FILE, or pass a reference to the data instead"
+)
+"""The advice for results of any size."""
 _DEFAULT_MESSAGE_LIMIT = 4095
 _DEFAULT_DETAILS_LIMIT = 16 * 1024
 
@@ -66,6 +70,7 @@ class Context:
         self._large = get("PERDURE_RESULT_SIZE") == "Large"
         self._result_limit = int(get("PERDURE_RESULT_LIMIT") or self.message_limit)
         self._details_limit = int(get("PERDURE_HEARTBEAT_DETAILS_LIMIT") or _DEFAULT_DETAILS_LIMIT)
+        self._result_file = get("PERDURE_RESULT_FILE") or ""
         self._termination_log = get("PERDURE_TERMINATION_LOG") or ""
         timeout = self.info.heartbeat_timeout
         self.heartbeats = (
@@ -108,15 +113,25 @@ class Context:
         """Write the result, either completely or not at all."""
         text = encode(result)
         size = len(text.encode())
+        self._discard_file()
         # Use the termination message if the result fits: it needs no token and no API call, and cannot fail.
         if size <= self.message_limit and not self._on_lease:
             self.write_message(text)
         elif self._large and self.heartbeats is not None and size <= self._result_limit:
             self.heartbeats.write_result(text, drop_details=size > self._result_limit - self._details_limit)
             self._on_lease = True
+        elif self._result_file:
+            with open(self._result_file, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
+                file.write(text)
         else:
-            ways = "pass a reference to the data instead" + ("" if self._large else ", or declare `resultSize: Large`")
+            ways = LARGE_RESULTS + ("" if self._large else ", or declare `resultSize: Large`")
             raise PayloadTooLargeError(f"the result has {size} bytes, but the limit is {self._result_limit}: {ways}")
+
+    def _discard_file(self) -> None:
+        """Remove an earlier result from the file for large ones, which would count instead of a later one elsewhere."""
+        with suppress(FileNotFoundError):
+            if self._result_file:
+                os.remove(self._result_file)  # noqa: PTH107 - as above
 
     def write_message(self, text: str) -> None:
         """Write the termination message, or print it outside of a pod."""

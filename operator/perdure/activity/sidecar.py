@@ -18,7 +18,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ._context import Context, current
+from ._context import LARGE_RESULTS, Context, current
 from ._errors import ApplicationError, CancelledError, PayloadTooLargeError, SupersededError
 from ._payloads import decode, encode
 from ._report import error_document
@@ -112,7 +112,7 @@ class SidecarLoop:
                 self._context.write_message(text)
             elif heartbeats is None or len(text.encode()) > _LARGEST_RESULT:
                 size = len(text.encode())
-                message = f"the result has {size} bytes, but the limit is {_LARGEST_RESULT}: pass a reference to the data instead"
+                message = f"the result has {size} bytes, but the limit is {_LARGEST_RESULT}: {LARGE_RESULTS}"
                 raise PayloadTooLargeError(message)  # noqa: TRY301 - reported like the others
             else:
                 heartbeats.write_result(text, drop_details=True)

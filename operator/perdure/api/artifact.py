@@ -134,14 +134,14 @@ class Artifacts(SpecModel):
 
     rules = (
         Rule(
-            "must have `inputs`, `outputs`, or `archiveLogs`",
-            "has(self.inputs) || has(self.outputs) || has(self.archiveLogs)",
-            lambda artifacts: bool(artifacts.inputs or artifacts.outputs or artifacts.archive_logs),
+            "must have `inputs`, `outputs`, `largeResults`, or `archiveLogs`",
+            "has(self.inputs) || has(self.outputs) || has(self.largeResults) || has(self.archiveLogs)",
+            lambda artifacts: bool(artifacts.inputs or artifacts.uploads),
         ),
         Rule(
-            "`retention` must be used with `outputs`",
-            "!has(self.retention) || has(self.outputs)",
-            lambda artifacts: artifacts.retention is None or bool(artifacts.outputs),
+            "`retention` must be used with `outputs` or `largeResults`",
+            "!has(self.retention) || has(self.outputs) || has(self.largeResults)",
+            lambda artifacts: artifacts.retention is None or artifacts.uploads_data,
         ),
     )
 
@@ -159,13 +159,18 @@ class Artifacts(SpecModel):
     """The files and folders that are stored when the container of the activity has ended; a container of Perdure uploads them.
     `steps.<name>.artifacts` has them. Default: none."""
 
+    large_results: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether a result that is too large for a termination message is stored like an output; the result is then a reference to
+    it. Scripts and `perdure.activity` choose by size; other programs write such a result to the file `$PERDURE_RESULT_FILE`.
+    Default: false."""
+
     archive_logs: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether the log of each attempt is stored when its container has ended, for `perdure logs`: the last 10 MiB, deleted with
     the run. The container must have a `command`, and its image `sh`, `tee`, `mkfifo`, and `sleep`. Default: false."""
 
     retention: ArtifactRetention | None = None
-    """How long the outputs are kept. DeleteWithRun: as long as the run exists, or another run whose history refers to them.
-    Keep: Perdure never deletes them. Default: DeleteWithRun."""
+    """How long the outputs and large results are kept. DeleteWithRun: as long as the run exists, or another run whose history
+    refers to them. Keep: Perdure never deletes them. Default: DeleteWithRun."""
 
     size_limit: Annotated[str, Field(min_length=1, max_length=32)] | None = None
     """How much all inputs together, and all outputs together, may take on the disk of the node, such as `2Gi`. Default: as much
@@ -173,18 +178,23 @@ class Artifacts(SpecModel):
 
     @property
     def keeps_outputs(self) -> bool:
-        """Whether Perdure never deletes the outputs."""
+        """Whether Perdure never deletes the outputs and large results."""
         return self.retention is ArtifactRetention.KEEP
 
     @property
     def deleted_with_run(self) -> bool:
         """Whether Perdure must delete uploads of the activity after the run."""
-        return self.archive_logs or (bool(self.outputs) and not self.keeps_outputs)
+        return self.archive_logs or (self.uploads_data and not self.keeps_outputs)
+
+    @property
+    def uploads_data(self) -> bool:
+        """Whether an attempt succeeds only when its uploads are stored; it does not wait for its log."""
+        return bool(self.outputs) or self.large_results
 
     @property
     def uploads(self) -> bool:
         """Whether the pods of the activity have a sidecar that uploads to the artifact store."""
-        return bool(self.outputs) or self.archive_logs
+        return self.uploads_data or self.archive_logs
 
     @property
     def uses_store(self) -> bool:

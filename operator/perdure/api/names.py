@@ -271,6 +271,8 @@ def artifact_folder(namespace: str, run_id: str, *, kept: bool = False) -> str:
     return f"{namespace}/kept/{run_id}" if kept else f"{namespace}/{run_id}"
 
 
+RESULT_ARTIFACT: Final = "result.json"
+"""The name of a large result among the artifacts of an attempt."""
 LOG_ARTIFACT: Final = "log.gz"
 """The name of an archived log among the artifacts of an attempt. Names of output artifacts have no dots."""
 

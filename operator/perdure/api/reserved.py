@@ -44,6 +44,12 @@ LOG: Final = "perdure-log"
 LOG_PATH: Final = "/perdure-log"
 """Where the container of the activity and that sidecar mount it."""
 
+RESULT_PATH: Final = "/perdure-result"
+"""The folder of a large result in the container of the activity."""
+
+RESULT_FILE: Final = f"{RESULT_PATH}/result.json"
+"""The file with a large result."""
+
 OUTPUTS_PATH: Final = "/perdure-outputs"
 """Where that sidecar mounts the folders of output artifacts, each at the path that it has in the container."""
 

@@ -34,6 +34,7 @@ from perdure.api.fields import (
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.workflow_id_policies import WorkflowIdReusePolicy
+from perdure.api.workflowlimit import MAX_STEP_LIMITS, StepLimit
 
 MAX_STEPS = 200
 """Maximum number of steps of a workflow; divide a longer flow into blocks, `forEach` or children."""
@@ -419,6 +420,10 @@ class Step(SpecModel):
     timeout: TimeoutOrExpression | None = None
     """Maximum time of the step, whatever its kind, before it fails with a timeout: a duration such as `1h`, or an expression
     that returns one. Default: no limit."""
+
+    limits: Annotated[list[StepLimit], map_list("name", MAX_STEP_LIMITS)] = Field(default_factory=list, exclude_if=not_)
+    """WorkflowLimits that the step takes, for each item of `forEach`, before its block or other action begins. It holds them
+    until that has ended; `onStart`, `catch`, and `onEnd` run without them."""
 
     on_start: BlockCall | None = None
     """A block that runs before the step, for each item of `forEach`. If it fails, the step fails without running. `timeout` and

@@ -1,15 +1,17 @@
 """WorkflowLimit: how many runs, or activities of runs, may be open at the same time, or start per time, for each key."""
 
+from datetime import timedelta
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import PositiveDuration
-from perdure.api.field_shapes import atomic_list
-from perdure.api.fields import Count, Large, ResourceName, Template, Time, Uid
+from perdure.api.durations import DURATION_MAX_LENGTH, DURATION_PATTERN, DurationShape, PositiveDuration
+from perdure.api.field_shapes import FieldShape, atomic_list
+from perdure.api.fields import MAX_RESOURCE_NAME, Count, Flag, Large, ResourceName, Template, Time, Uid
 
 MAX_HOLDERS = 500
 """Maximum number of holders of one WorkflowLimit at the same time, with all keys together."""
@@ -28,6 +30,9 @@ MAX_STEP = 253
 
 MAX_LIMITS = 10
 """Maximum number of WorkflowLimits that one run, or one activity, takes."""
+
+MAX_STEP_LIMITS = 3
+"""Maximum number of WorkflowLimits that one step takes."""
 
 Priority = Annotated[int, Field(strict=True, ge=-1000, le=1000, json_schema_extra={"format": "int32"})]
 """The priority of a run in the queues of WorkflowLimits; higher values go first."""
@@ -66,7 +71,7 @@ class LimitUse(SpecModel):
 
 
 class ActivityOverflowPolicy(StrEnum):
-    """What an activity does if a WorkflowLimit has no room for it."""
+    """What an activity or a step does if a WorkflowLimit has no room for it."""
 
     QUEUE = "Queue"
     """Wait in the queue."""
@@ -93,6 +98,38 @@ class ActivityLimit(SpecModel):
     """How the activity reacts when others have taken all of the capacity: Queue or Fail. Default: Queue."""
 
 
+_WAIT = DurationShape()
+
+
+class StepLimit(SpecModel):
+    """A WorkflowLimit that a step takes before its block or other action begins, and holds until that has ended."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE_NAME)]
+    """Name of a WorkflowLimit in the same namespace."""
+
+    key: Template = ""
+    """The limit applies to each key separately, such as `${item.customer}`; text with expressions. Default: empty, one key for
+    all."""
+
+    wait_timeout: (
+        Annotated[
+            timedelta,
+            # Without a CEL rule: the API server estimates the cost of rules with all fields of all steps full.
+            FieldShape(
+                _WAIT.read,
+                {"type": "string", "minLength": 1, "maxLength": DURATION_MAX_LENGTH, "pattern": DURATION_PATTERN},
+                _WAIT.write,
+            ),
+        ]
+        | None
+    ) = None
+    """How long the step may wait, from when it would begin, before it fails with the type `LimitReached`; a duration such as
+    `10m`. Default: no limit."""
+
+    overflow_policy: ActivityOverflowPolicy = ActivityOverflowPolicy.QUEUE
+    """How the step reacts when others have taken all of the capacity: Queue or Fail. Default: Queue."""
+
+
 class StartRate(SpecModel):
     """How many runs and activities can take a limit within a period."""
 
@@ -116,7 +153,7 @@ class WorkflowLimitSpec(SpecModel):
 
 
 class LimitEntry(StatusModel):
-    """A run or an activity that holds the limit, or waits for it."""
+    """A run, an activity, or a step that holds the limit, or waits for it."""
 
     run: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the WorkflowRun."""
@@ -125,10 +162,13 @@ class LimitEntry(StatusModel):
     """Its run ID: the UID of the WorkflowRun."""
 
     event_id: Count | None = None
-    """ID of the event that scheduled the activity that takes the limit. Not set: the run itself takes it."""
+    """ID of the event that scheduled the activity, or asked for the limits of the step. Not set: the run itself takes it."""
 
     step: Annotated[str, Field(max_length=MAX_STEP)] | None = None
-    """The step of the activity, shortened if it is long."""
+    """The step, shortened if it is long."""
+
+    whole_step: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the step takes the limit, with everything in its block, and not only an activity. Default: false."""
 
     key: Annotated[str, Field(max_length=MAX_KEY)] = ""
     """The key that it takes the limit for."""

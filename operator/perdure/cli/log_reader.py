@@ -19,8 +19,8 @@ _TRIES = 5
 """Maximum number of failed reads of the log of a closed run."""
 
 _NOT_ARCHIVED = (
-    "no archived log was found: `artifacts.archiveLogs` of an activity stores the logs of its pods, and `podRetention` sets "
-    "how long its pods are kept"
+    "these attempts have no archived logs: `artifacts.archiveLogs` of an activity stores the logs of its pods, and "
+    "`podRetention` sets how long its pods are kept"
 )
 
 

@@ -63,7 +63,7 @@ class QueriedRun:
 
     def pods(self, activity: PendingActivity) -> list[str]:
         """The created pods of an activity, the newest last."""
-        if activity.by_worker:
+        if activity.by_worker or activity.takes_limits:
             return []
         created = activity.attempt if activity.started_time else activity.attempt - 1
         first = max(1, created - _MAX_PARTS + 1)
@@ -105,7 +105,7 @@ def _stack(run: QueriedRun) -> Iterator[str]:
     for step in shown[: 5 * _MAX_PARTS]:
         yield f"at {step.path} ({f'{step.kind} {step.target}'.strip()})"
         yield from (f"    {line}" for line in _now(run, step.path, activities, waits))
-    for path in activities.keys() - {step.path for step in shown}:  # compensations
+    for path in activities.keys() - {step.path for step in shown}:  # compensations, and limits of steps
         yield f"at {path} (activity {activities[path].activity_type})"
         yield from (f"    {line}" for line in _now(run, path, activities, waits))
 

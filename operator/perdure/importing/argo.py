@@ -76,7 +76,6 @@ _OF_DEFINITION: Final = frozenset(
     }
 )
 _ADVICE: Final = {
-    "archiveLogs": "set `artifacts.archiveLogs` of the activities; see docs/log-archive.md",
     "podDisruptionBudget": "create a PodDisruptionBudget that selects the pods by a label from `podMetadata`",
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "workflowMetadata": "set the labels on the WorkflowRun",
@@ -312,6 +311,7 @@ class _Conversion:
             patch=spec.text("podSpecPatch"),
             retention=retention,
             claims=frozenset(claims),
+            archive_logs=spec.take("archiveLogs", False) is True,
         )
 
     def _meta(self) -> Object:

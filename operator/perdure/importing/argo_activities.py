@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.importing.argo_artifacts import artifact_paths, copied, of_activity
+from perdure.importing.argo_artifacts import archives_log, artifact_paths, copied, of_activity, of_log
 from perdure.importing.argo_container_sets import ContainerSet, container_set
 from perdure.importing.argo_git import clone, is_from_git
 from perdure.importing.argo_library import Library
@@ -52,7 +52,7 @@ _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
-    "archiveLocation": "set `artifacts.archiveLogs` of the activities; see docs/log-archive.md",
+    "archiveLocation": "only activities with a container can archive their logs",
 }
 
 
@@ -69,6 +69,8 @@ class PodDefaults:
     retention: Object | None = None
     claims: frozenset[str] = frozenset()
     """The volumes that are workspaces."""
+    archive_logs: bool = False
+    """Whether the logs of all containers are archived."""
 
     @property
     def make_pods(self) -> bool:
@@ -150,8 +152,10 @@ class ActivityBuilder:
         else:
             outputs = [output for each in self._parameters if (output := self._output(each, structured))]
             copies = copied(self._left)
-            definition |= of_activity(self._artifacts, self._left, self._scope.resolve)
-            definition |= self._containered(Returns(tuple(outputs), prints, copies))
+            archives = archives_log(template, default=self._pods.archive_logs)
+            work = self._containered(Returns(tuple(outputs), prints, copies))
+            log = of_log(template, work) if archives else {}
+            definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
         return MadeActivity(definition, shape, self._scope.captured, self._global_names, deadline, limits_made)
@@ -251,8 +255,6 @@ class ActivityBuilder:
         if resources is not None:
             made["resources"] = resources
         template.drop("failFast", "executor", "annotations")
-        if not (template.data.get("archiveLocation") or {}).get("archiveLogs"):
-            template.drop("archiveLocation")
         first = [self._containers.plain(each) for each in template.parts("initContainers")]
         beside = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
         if beside:

@@ -59,17 +59,19 @@ def optional_outputs(template_: Object) -> frozenset[str]:
     return frozenset(str(each.get("name")) for each in outputs if each.get("optional"))
 
 
-def of_activity(inputs: list[Fields], outputs: list[Fields], resolve: Resolve) -> Object:
+def of_activity(inputs: list[Fields], outputs: list[Fields], resolve: Resolve, log: Object) -> Object:
     """Return the artifacts of an activity.
 
     Args:
         inputs: The input artifacts of a template.
         outputs: The output artifacts of the template.
         resolve: Translates references.
+        log: The field that archives the log, if any.
     """
     made = {
         "inputs": list(_inputs(inputs, resolve)),
         "outputs": list(_outputs(outputs, resolve)),
+        **log,
     }
     kept = {key: value for key, value in made.items() if value}
     return {"artifacts": kept} if kept else {}
@@ -148,6 +150,38 @@ def _copy_key(artifact: Fields, kind: str, resolve: Resolve) -> Object:
     except UntranslatableError as error:
         artifact.gap(f"{kind}.key", str(error))
         return {}
+
+
+def archives_log(template_: Fields, *, default: bool) -> bool:
+    """Take the `archiveLocation` of a template, and return whether the log of its container is archived.
+
+    Args:
+        template_: The template.
+        default: Whether the workflow archives the logs of all containers.
+    """
+    location = template_.part("archiveLocation")
+    own = location.take("archiveLogs")
+    if location.data:
+        template_.note("archiveLocation", f"artifacts and logs go to the artifact store; {_STORE}")
+    archives = default if own is None else own is True
+    if archives and "containerSet" in template_:
+        template_.note("containerSet", "only the log of `main`, or else of the last container, is archived")
+    return archives
+
+
+def of_log(template_: Fields, work: Object) -> Object:
+    """Return the field of the artifacts of an activity that archives the log of its container.
+
+    Args:
+        template_: The template.
+        work: The container, pod template, or script of the activity.
+    """
+    container = work["podTemplate"]["spec"]["containers"][0] if "podTemplate" in work else work.get("container")
+    if container is not None and not container.get("command"):
+        template_.gap("container.command", "must be set: to archive the log, a shell starts the command")
+        return {}
+    template_.report.note("archiveLogs", f"logs go to the artifact store, and are deleted with their run; {_STORE}")
+    return {"archiveLogs": True}
 
 
 def argument(artifact: Fields, resolve: Resolve) -> Any:

@@ -410,6 +410,8 @@ def values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
         yield f"input/{i}", f"switch.cases[{i}].call.input", case.call.input, set()
     for i, clause in enumerate(step.catch):
         yield f"catch/{i}", f"catch[{i}].call.input", clause.call.input, {clause.as_}
+    for i, limit in enumerate(step.limits):
+        yield f"limits/{i}", f"limits[{i}].key", limit.key, set()
     if step.on_end:
         yield "onEnd", "onEnd.input", step.on_end.input, {"step"}
 

@@ -1,10 +1,10 @@
-"""Evaluates the keys of the WorkflowLimits of a run, and of its activities."""
+"""Evaluates the keys of the WorkflowLimits of a run, and of its activities; writes and reads those of its steps."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from perdure.api.workflow import Activity
-from perdure.api.workflowlimit import MAX_KEY, ActivityLimit, LimitUse
+from perdure.api.workflowlimit import MAX_KEY, ActivityLimit, LimitUse, StepLimit
 from perdure.language.key_text import evaluate_key
 from perdure.language.program import Finding, InvalidWorkflowError, Program
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
@@ -51,3 +51,18 @@ def activity_limit_keys(
             message = f"activity `{definition.name}`: limits[{use.name}].key: {problem}"
             raise StepError(application(EXPRESSION_ERROR, message))
         yield use, key
+
+
+def wanted_limit(use: StepLimit, key: str) -> dict[str, str]:
+    """A limit of a step with its evaluated key, for the history."""
+    return {**use.dump(), "key": key}
+
+
+def wanted_limits(wanted: Any) -> Iterator[tuple[StepLimit, str]]:
+    """Read the limits that a step wants, with their keys, in the order in which it takes them.
+
+    Args:
+        wanted: A list of what `wanted_limit` returns.
+    """
+    for each in sorted(wanted, key=lambda each: str(each["name"])):
+        yield StepLimit.parse({**each, "key": ""}), each["key"]

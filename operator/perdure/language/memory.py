@@ -81,6 +81,7 @@ class Stage(StrEnum):
     """The running part of a task."""
 
     ON_START = "OnStart"
+    LIMITS = "Limits"
     BODY = "Body"
     CATCH = "Catch"
     ON_END = "OnEnd"
@@ -92,6 +93,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     stage: Stage = Stage.BODY
     timed: bool = False
     """Whether the timer of its `timeout` is running."""
+    held: bool = False
+    """Whether it holds its WorkflowLimits."""
     outcome: Outcome | None = field(default=None, name="ending")
     """Set when the task is being stopped: it closes with this outcome once its action has closed."""
     size: int = 0

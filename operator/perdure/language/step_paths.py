@@ -9,6 +9,7 @@
 ``hotel:onStart``     the block of the `onStart` of a step; likewise `onEnd`
 ``hotel:compensate``  the compensation of a step
 ``hotel:timeout``     the timer of the `timeout` of a step
+``hotel:limits``      the activity that takes the `limits` of a step
 ``:finally``          the block of a handler; its timer is ``:finally:timeout``
 (empty)               the main steps
 ====================  ==============================================================
@@ -25,6 +26,7 @@ _ON_START: Final = ":onStart"
 _ON_END: Final = ":onEnd"
 _COMPENSATE: Final = ":compensate"
 _TIMEOUT: Final = ":timeout"
+_LIMITS: Final = ":limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,11 @@ class Path:
         """Whether it is the timer of a `timeout`."""
         return self.part.endswith(_TIMEOUT)
 
+    @property
+    def is_limits(self) -> bool:
+        """Whether it is the activity that takes the `limits` of a step."""
+        return self.part == _LIMITS
+
     # Of a task or step
 
     def item(self, index: int) -> "Path":
@@ -118,6 +125,11 @@ class Path:
     def timeout(self) -> "Path":
         """The timer of the `timeout` of the step or handler."""
         return self._with(_TIMEOUT)
+
+    @property
+    def limits(self) -> "Path":
+        """The activity that takes the `limits` of the step."""
+        return self._with(_LIMITS)
 
     def _with(self, part: str) -> "Path":
         return Path(self.text + part, self.frame, self.step, self.index, self.part + part)

@@ -331,6 +331,12 @@ LOG_ARCHIVES = Counter(
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
+STORED_RESULTS = Counter(
+    "perdure_stored_results",
+    "Results of activities that are stored in an artifact store, because they are too large for the history.",
+    ["namespace"],
+    registry=REGISTRY,
+)
 
 
 def show_finished(namespace: str, runs: int, size: int) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.artifact import Archive, Artifacts, InputArtifact
-from perdure.api.names import LOG_ARTIFACT, artifact_file
-from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, OUTPUTS_PATH
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT, artifact_file
+from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, OUTPUTS_PATH, RESULT_FILE
 from perdure.api.workflow import Activity, PodTemplate
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, PayloadTooLargeError
 from perdure.runtime.log_copies import copy_log
@@ -33,6 +33,7 @@ _SOURCES: Final = ("key", "url", "data")
 _STOP_SECONDS: Final = 30
 """The default grace period of Kubernetes, in seconds."""
 _RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
+_RESULT_VARIABLE: Final = "PERDURE_RESULT_FILE"
 _STORE: Final = {
     "ENDPOINT": "endpoint",
     "REGION": "region",
@@ -102,7 +103,7 @@ def with_artifacts(definition: Activity, image: str) -> Activity:
         containers.append(_downloader(definition.name, artifacts, spec, main))
     if artifacts.uploads:
         containers.append(_uploader(definition.name, artifacts, spec, main))
-    if artifacts.outputs:
+    if artifacts.uploads_data:
         spec.setdefault("terminationGracePeriodSeconds", UPLOAD_SECONDS)
     for container in containers:
         users = [(part.get("securityContext") or {}).get("runAsUser") for part in (main, spec)]
@@ -189,21 +190,17 @@ def _reference(name: str, given: Any, store: str) -> KubeObject:
 
 
 def _uploader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
-    """Build the sidecar that uploads the outputs and the log, and give `main` the volumes that it needs for them."""
-    folders = _folders(main, [each.path for each in artifacts.outputs])
+    """Build the sidecar that uploads the outputs, a large result, and the log, and give `main` the volumes for them."""
+    wanted = _uploads(artifacts)
+    paths = [each["path"] for each in wanted]
+    folders = _folders(main, paths)
     if folders:
         spec["volumes"] = [*list_in(spec, "volumes"), _volume(OUTPUTS, artifacts)]
         added = [{"name": OUTPUTS, "mountPath": path, "subPath": str(i)} for i, path in enumerate(folders)]
         main["volumeMounts"] = [*list_in(main, "volumeMounts"), *added]
-    wanted = [
-        {
-            "name": each.name,
-            "path": posixpath.normpath(each.path),
-            **({"key": each.key} if each.key is not None else {}),
-            **({"optional": True} if each.optional else {}),
-        }
-        for each in artifacts.outputs
-    ]
+    if artifacts.large_results:
+        theirs = [each for each in list_in(main, "env") if each.get("name") != _RESULT_VARIABLE]
+        main["env"] = [_variable(_RESULT_VARIABLE, RESULT_FILE), *theirs]
     return {
         "name": OUTPUTS,
         # Not a `preStop` hook: when a pod is deleted, Kubernetes runs it while the other containers are still writing.
@@ -222,10 +219,25 @@ def _uploader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeO
             *store_settings(artifacts.store),
         ],
         "volumeMounts": [
-            *_shared(main, [each.path for each in artifacts.outputs]),
+            *_shared(main, paths),
             *((copy_log(activity, spec, main),) if artifacts.archive_logs else ()),
         ],
     }
+
+
+def _uploads(artifacts: Artifacts) -> list[KubeObject]:
+    """Return the instructions for the sidecar: the outputs, and a large result, which is one that may be missing."""
+    outputs = [
+        {
+            "name": each.name,
+            "path": posixpath.normpath(each.path),
+            **({"key": each.key} if each.key is not None else {}),
+            **({"optional": True} if each.optional else {}),
+        }
+        for each in artifacts.outputs
+    ]
+    result = {"name": RESULT_ARTIFACT, "path": RESULT_FILE, "optional": True}
+    return [*outputs, result] if artifacts.large_results else outputs
 
 
 def _folders(main: KubeObject, paths: Sequence[str]) -> list[str]:

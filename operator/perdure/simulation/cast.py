@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from perdure.api.common import API_VERSION, GROUP, ApiModel, Resource, mistakes
-from perdure.api.names import LOG_ARTIFACT
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.api.retrypolicy import RetryPolicy, RetryPolicyChoice
 from perdure.api.steps import ChildWorkflow
 from perdure.api.workflow import Workflow, WorkflowSpec
@@ -319,6 +319,7 @@ def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
             if given is not None:
                 found[name].update(each.name for each in given.outputs)
                 found[name] |= {LOG_ARTIFACT} if given.archive_logs else set()
+                found[name] |= {RESULT_ARTIFACT} if given.large_results else set()
     return found
 
 

@@ -13,6 +13,7 @@ from perdure.engine.state import RunStatus
 from perdure.language.coercion import shown
 from perdure.language.interpreter import load_memory
 from perdure.language.step_failures import as_json, matches
+from perdure.language.step_paths import Path
 from perdure.simulation.players import ChildPlayer, SimulatedChain, SimulatedRun, Try
 from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect
@@ -205,6 +206,9 @@ def _waits_for(run: SimulatedRun) -> Iterator[str]:
     for path in memory.condition_waiters:
         yield f"step `{path}`: its condition"
     for activity in state.activities.values():
+        if activity.takes_limits:
+            yield f"step `{Path.parse(activity.activity_id).owner}`: its WorkflowLimits"
+            continue
         yield f"step `{activity.activity_id}`: activity `{activity.activity_type}`, attempt {activity.attempt}"
     for child in state.children.values():
         yield f"step `{child.child_id}`: child `{child.workflow_id}`"

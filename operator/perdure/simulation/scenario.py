@@ -151,8 +151,8 @@ class ScriptedAttempt(Reply):
     """The infrastructure loses it: retried without using up an attempt."""
 
     artifacts: dict[str, Count] | None = None
-    """The output artifacts that it leaves, with their sizes in bytes; `log.gz` is an archived log. Default: all that the activity
-    has, of 1024 bytes each."""
+    """The output artifacts that it leaves, with their sizes in bytes; `log.gz` is an archived log, and `result.json` a large
+    result, instead of `output`. Default: all that the activity has, of 1024 bytes each, and a large `output`."""
 
     exit_code: Annotated[int, Field(strict=True, ge=0, le=255)] | None = None
     """Exit code of its container; the failure type comes from `failureTypes`, or is `ExitCode<n>`. Default 0, or 1 with

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.state import RunState
+from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState
 from perdure.language.program import Program
 from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of, parent_of
@@ -164,7 +164,9 @@ class Transcript:
             if described is not None:
                 self.note(run, *described)
         self.dead_letters += [
-            event.details for event in events if isinstance(event, ev.MarkerRecorded) and event.details is not None
+            event.details
+            for event in events
+            if isinstance(event, ev.MarkerRecorded) and event.marker_name == DEAD_LETTER
         ]
         self._spend(len(events))
 
@@ -224,6 +226,8 @@ class Transcript:
             return
         found = next(e for e in run.events if e.event_id == event.scheduled_event_id)
         assert isinstance(found, ev.ActivityTaskScheduled)
+        if found.activity_type == TAKE_LIMITS:
+            return  # it never has one
         now = self._loop.now()
         tried = Try(
             run=run,

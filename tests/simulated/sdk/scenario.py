@@ -96,7 +96,7 @@ async def crowd(world: World) -> AsyncIterator[None]:
 
     Raises:
         ValueError: Several operators do not share the work. Operators that serve SDKs do: otherwise, one may reject a run whose
-            start another one has acknowledged but not recorded, and a signal between runs may be recorded twice.
+            start another one has acknowledged but not recorded.
     """
     if world.setting.operators > 1 and not world.setting.fleet:
         raise ValueError("several operators that serve SDKs share the work: add --fleet")

@@ -72,6 +72,27 @@ def test_a_result_that_does_not_fit_into_a_lease_is_rejected(api: Any, pod: Any)
     assert api.requests == []
 
 
+def test_a_result_that_fits_nowhere_else_is_written_to_the_file_for_large_results(api: Any, pod: Any) -> None:
+    file = pod.folder / "result.json"
+    context = pod.with_lease(None, large=True).context(PERDURE_RESULT_FILE=str(file))
+    context.complete("x" * 100_000)
+    assert not file.exists()
+    context.complete("x" * 300_000)
+    assert json.loads(file.read_text()) == "x" * 300_000
+    context.complete("y" * 100_000)
+    assert not file.exists(), "the last of several results counts"
+    assert json.loads(api.annotations[RESULT]) == "y" * 100_000
+
+
+def test_a_small_result_needs_no_file_for_large_results(pod: Any) -> None:
+    file = pod.folder / "result.json"
+    context = pod.context(PERDURE_RESULT_FILE=str(file))
+    context.complete("x" * 5000)
+    assert json.loads(file.read_text()) == "x" * 5000
+    context.complete([1])
+    assert (pod.message, file.exists()) == ([1], False)
+
+
 def test_a_large_result_is_retried_until_it_is_stored(api: Any, pod: Any) -> None:
     api.answers = [500, 0, 404]
     pod.with_lease(None, large=True).context().complete("x" * 10_000)

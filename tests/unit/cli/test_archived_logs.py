@@ -153,7 +153,7 @@ def test_a_log_that_cannot_be_read_is_reported(shop: ApiServer, answer: str | No
     _, out, err = logs("--step", "reserve", "--attempt", "1")
     assert out == []
     assert said in err
-    assert "no archived log was found" not in err
+    assert "have no archived logs" not in err
     assert shop.deleted == ["perdure-logs-1"]
 
 
@@ -162,7 +162,7 @@ def test_no_pod_is_created_when_no_log_is_archived(shop: ApiServer) -> None:
     code, _, err = logs("--step", "reserve")
     assert code == 1
     assert "reserve#1: pod order-42-2-1 was deleted, and its log with it" in err
-    assert "no archived log was found: `artifacts.archiveLogs`" in err
+    assert "these attempts have no archived logs: `artifacts.archiveLogs`" in err
     assert shop.created == []
 
 

@@ -59,6 +59,15 @@ def test_the_artifacts_of_all_steps_are_listed(server: ApiServer) -> None:
     assert call("artifacts", "list", "order").stderr == "The steps of `order` have left no artifacts.\n"
 
 
+def test_artifacts_are_listed_in_the_order_in_which_their_steps_started(server: ApiServer) -> None:
+    run_ = run(*({"report": REPORT} for _ in range(3)))
+    for event, started in zip(run_["status"]["history"]["events"], (4, 2, 3), strict=True):
+        event["scheduledEventId"] = started
+    server.answers[f"{RUNS}/order"] = run_
+    lines = call("artifacts", "list", "order").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["make[1]/report", "make[2]/report", "make[0]/report"]
+
+
 def test_describe_shows_the_first_artifacts(server: ApiServer) -> None:
     server.answers[PODS] = items()
     shown = call("describe", "order").stdout

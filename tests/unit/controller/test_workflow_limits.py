@@ -95,14 +95,20 @@ async def test_a_run_that_must_not_wait_is_not_listed(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "held"), [({"2": {}}, ["r"]), ({}, [])], ids=["an older version arrives late", "it has ended"]
+    ("stored", "held"),
+    [
+        ({"state": {"status": "Running", "activities": {"2": {}}}}, ["r"]),
+        ({"state": {"status": "Running", "holds": {"2": {}}}}, ["r"]),
+        ({"phase": "Pending"}, ["r"]),
+        ({"state": {"status": "Running"}}, []),
+    ],
+    ids=["an older version arrives late", "a step holds it", "the run has not begun", "it has ended"],
 )
-async def test_a_limit_is_released_only_after_the_run_records_the_end_of_the_activity(
+async def test_a_limit_is_released_only_after_the_run_records_the_end_of_the_activity_or_step(
     store: Store, stored: dict[str, Any], held: list[str]
 ) -> None:
-    def run(activities: dict[str, Any]) -> kube.Object:
-        state = {"status": "Running", "activities": activities}
-        return store.put("workflowruns", "r", spec={}, status={"state": state})
+    def run(status: dict[str, Any]) -> kube.Object:
+        return store.put("workflowruns", "r", spec={}, status=status)
 
     store.put("workflowlimits", "mutex", spec={})
     store.objects["pods"] = {"metadata": {}, "items": []}
@@ -110,7 +116,8 @@ async def test_a_limit_is_released_only_after_the_run_records_the_end_of_the_act
         limits, directory = WorkflowLimits(client, Recorder(client, instance="test")), Directory()
         woken: list[LimitKey] = []
         releases = LimitReleases(client, limits, AllShards(), directory, woken.append)
-        older, current = run({}), run({"2": {}})
+        older = run({"state": {"status": "Running"}})
+        current = run({"state": {"status": "Running", "activities": {"2": {}}}})
         directory.put(current)
         taken = LimitEntry(run="r", run_id=current["metadata"]["uid"], event_id=2, created=now(), since=now())
         ref = RunRef(namespace="shop", name="r", uid=taken.run_id, workflow_id="r")

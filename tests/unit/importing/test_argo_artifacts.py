@@ -207,3 +207,63 @@ def test_an_artifact_that_is_never_passed_is_reported(tmp_path: Path) -> None:
     )
     made = argo(tmp_path, workflow(templates, "entrypoint: main"))
     assert any("the artifact `message` of the template has no value" in each for each in made.sentences)
+
+
+ARCHIVING = """
+- name: main
+  steps:
+  - - {name: tell, template: tell}
+    - {name: run, template: run}
+    - {name: quiet, template: quiet}
+    - {name: find, template: find}
+- name: tell
+  container: {image: a, command: [echo], args: [hello]}
+- name: run
+  archiveLocation: {archiveLogs: true}
+  script: {image: a, command: [sh], source: echo hello}
+- name: quiet
+  archiveLocation: {archiveLogs: false}
+  container: {image: a, command: [echo]}
+- name: find
+  http: {url: "https://shop.test"}
+"""
+
+
+def test_archived_logs_of_a_workflow_are_those_of_its_containers(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow(ARCHIVING, "entrypoint: main\narchiveLogs: true"))
+    assert made.complete, made.sentences
+    archived = {each["name"]: each.get("artifacts") for each in made.spec["activities"]}
+    assert archived == {"tell": {"archiveLogs": True}, "run": {"archiveLogs": True}, "quiet": None, "find": None}
+    assert sum("logs go to the artifact store" in each for each in made.sentences) == 1
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_a_template_archives_its_log_by_itself(tmp_path: Path) -> None:
+    templates = PASSING.replace("outputs:", "archiveLocation: {archiveLogs: true, s3: {key: here}}\n  outputs:")
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    outputs = [{"name": "hello-art", "path": "/tmp/hello.txt"}]
+    assert made.activity("make")["artifacts"] == {"outputs": outputs, "archiveLogs": True}
+    assert "archiveLogs" not in made.activity("use")["artifacts"]
+    assert any(".archiveLocation: artifacts and logs go to the artifact store" in each for each in made.sentences)
+
+
+def test_a_log_is_not_archived_without_a_command(tmp_path: Path) -> None:
+    template = "- {name: main, archiveLocation: {archiveLogs: true}, container: {image: a, args: [hello]}}"
+    made = argo(tmp_path, workflow(template))
+    assert "artifacts" not in made.activity("main")
+    remark = "spec.templates[0].container.command: must be set: to archive the log"
+    assert any(remark in each for each in made.sentences), made.sentences
+
+
+def test_several_containers_archive_the_log_of_the_main_one(tmp_path: Path) -> None:
+    template = """- name: main
+  containerSet:
+    containers:
+    - {name: a, image: i, command: [a]}
+    - {name: b, image: i, command: [b]}
+    - {name: main, image: i, command: [main], dependencies: [a, b]}"""
+    made = argo(tmp_path, workflow(template, "entrypoint: main\narchiveLogs: true"))
+    assert made.complete, made.sentences
+    assert made.activity("main")["artifacts"] == {"archiveLogs": True}
+    assert any("only the log of `main`" in each for each in made.sentences), made.sentences

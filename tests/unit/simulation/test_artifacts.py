@@ -54,6 +54,29 @@ def test_a_successful_attempt_archives_its_log_unless_the_scenario_leaves_it_out
     assert play(sizes, scenario.replace(", log.gz: 20", "")).json["output"] == [7, 0]
 
 
+LARGE = FLOW.replace("artifacts: {outputs", "artifacts: {largeResults: true, outputs").replace(
+    "steps.make.artifacts.report.size, has(steps.make.artifacts.log)",
+    "steps.make.output, steps.make.artifacts[?'result.json'].orValue(null)",
+)
+
+
+def test_a_large_output_becomes_a_reference() -> None:
+    assert play(LARGE, "activities: {make: [{output: {total: 7}}]}").json["output"] == [{"total": 7}, None]
+    output, artifact = play(LARGE, f"activities: {{make: [{{output: {'x' * 5000}}}]}}").json["output"]
+    assert output == artifact
+    assert (output["size"], output["key"].rpartition("/")[2]) == (5002, "result.json")
+    output, artifact = play(LARGE, "activities: {make: [{artifacts: {report: 1, result.json: 5000000}}]}").json[
+        "output"
+    ]
+    assert output == artifact
+    assert output["size"] == 5_000_000
+
+
+def test_a_large_output_of_an_activity_that_does_not_store_it_fails() -> None:
+    played = play(FLOW, f"activities: {{make: [{{output: {'x' * 5000}}}]}}")
+    assert (played.phase, [how for _, _, how in played.attempts("make")]) == ("Failed", ["Failed"])
+
+
 def test_an_unknown_artifact_in_a_scenario_is_an_error() -> None:
     with pytest.raises(
         BadFileError,

@@ -40,6 +40,8 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
 
 def _pending(step: ShownStep, page: Page) -> str:
     """Return the state of an open step and the reason of its wait."""
+    if step.open is not None and step.kind == "limits":
+        return step.open.waits_for or "waits for its WorkflowLimits"
     if step.open is not None:
         return _attempt(step.open, page)
     if step.child is not None:

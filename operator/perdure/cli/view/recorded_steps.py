@@ -8,7 +8,7 @@ from typing import Any
 from perdure.api.lenient import Json, convert, integer, mapping
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.cli.view.text import duration, read_time
-from perdure.engine.state import PODS_QUEUE
+from perdure.engine.state import PODS_QUEUE, TAKE_LIMITS
 
 _IDS = ("activityId", "childId", "signalId", "timerId")
 _BEGUN = ("scheduledEventId", "initiatedEventId", "startedEventId")
@@ -150,7 +150,7 @@ def _begun(kind: str, event: Json) -> HistoryEntry | None:
     match kind:
         case "ActivityTaskScheduled":
             return HistoryEntry(
-                "activity",
+                "limits" if event.get("activityType") == TAKE_LIMITS else "activity",
                 target=str(event.get("activityType") or ""),
                 task_queue=by_worker(event.get("taskQueue")),
                 maximum_attempts=integer(mapping(event.get("retryPolicy")).get("maximumAttempts")) or 0,

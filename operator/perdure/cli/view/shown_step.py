@@ -12,7 +12,7 @@ OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "Ci
 """The states of a step that has started and has not ended."""
 
 _MODIFIERS = frozenset(
-    {"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter", "onStart", "onEnd"}
+    {"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter", "limits", "onStart", "onEnd"}
 )
 
 

@@ -201,7 +201,7 @@ def catches_timeouts(definition: Json) -> bool:
 
 def _joined(below: Sequence[ShownStep], *, loop: bool) -> str:
     """Return the state of a step from its parts, if nothing else is known."""
-    states = [step.state for step in below if step.name not in {"compensate", "onStart", "onEnd"}]
+    states = [step.state for step in below if step.name not in {"compensate", "limits", "onStart", "onEnd"}]
     if not states:
         return ""
     if "Stopped" in states:

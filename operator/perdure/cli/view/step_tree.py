@@ -86,7 +86,11 @@ class _StepReader:
         entry = self.known.history.tasks.get(path) or self.known.history.timers.get(path)
         if entry is not None and (not definition or kind == "sleep"):
             kind, target = kind or entry.kind, entry.target or target
-        below = [*self.hook(path, "onStart", definition), *self.body(path, kind, definition, record)]
+        below = [
+            *self.hook(path, "onStart", definition),
+            *self.limits(path),
+            *self.body(path, kind, definition, record),
+        ]
         if f"{path}:catch" in self.begun_parts(path):
             block = self.block_at(f"{path}:catch", _only_handler(definition))
             steps = tuple(self.frame(f"{path}:catch", self.steps_of(f"{path}:catch", block)))
@@ -104,6 +108,12 @@ class _StepReader:
         if at in self.begun_parts(path):
             block = self.block_at(at, str(mapping(definition.get(name)).get("block") or ""))
             yield self.node(at, name, "call", block, {}, tuple(self.frame(at, self.steps_of(at, block))))
+
+    def limits(self, path: str) -> Iterator[ShownStep]:
+        """Return the wait of a step for its WorkflowLimits, once it has begun."""
+        at = f"{path}:limits"
+        if at in self.begun_parts(path):
+            yield self.node(at, "limits", "limits", "", {}, ())
 
     def begun_parts(self, path: str) -> set[str]:
         frame, _, last = path.rpartition("/")
@@ -193,6 +203,7 @@ class _StepReader:
         if state == "Stopped":
             end = self.source.end
         attempt = activity.attempt if activity else entry.attempt if entry else None
+        attempt = None if kind == "limits" else attempt
         return ShownStep(
             path=path,
             name=name,

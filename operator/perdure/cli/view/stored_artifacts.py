@@ -14,15 +14,15 @@ _MAX_SHOWN: Final = 20
 
 
 def artifacts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the references to the output artifacts in a history, by step and name.
+    """Return the references to the output artifacts in a history, by step and name, in the order in which the steps started.
 
     Args:
         events: The events, as stored.
     """
+    completed = [event for event in events if event.get("eventType") == "ActivityTaskCompleted"]
     return {
         f"{event.get('activityId')}/{name}": reference
-        for event in events
-        if event.get("eventType") == "ActivityTaskCompleted"
+        for event in sorted(completed, key=lambda event: int(event.get("scheduledEventId") or 0))
         for name, reference in mapping(event.get("artifacts")).items()
     }
 

@@ -1,4 +1,4 @@
-"""Release WorkflowLimits: remove runs and activities that have ended from the status of the limits.
+"""Release WorkflowLimits: remove runs, activities, and steps that have ended from the status of the limits.
 
 One that has ended keeps its place until none of its pods runs: a terminated run closes immediately, but its pods have their grace
 period. This needs no memory: the next reconciliation of the limit finds anything that was missed.
@@ -6,12 +6,14 @@ period. This needs no memory: the next reconciliation of the limit finds anythin
 The directory knows which runs are open, but not which activities. So an activity that a run no longer shows as open is only a
 suspect: the run is read before the activity loses its place. Its claim followed the commit that scheduled it, so a run that is
 read after the claim and does not have the activity has recorded its end.
+
+A step counts as an activity: first the activity that takes its limits is open, and then the step holds them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
@@ -111,10 +113,9 @@ class LimitReleases:
         """Process the creation, change, or deletion of a pod of a run."""
         if not self._ending:
             return
-        meta, key = pod["metadata"], key_of(pod)
+        meta = pod["metadata"]
         run_id = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
-        activity = f"{run_id}/{key.scheduled_event_id}" if key is not None else run_id
-        if not self._ending.isdisjoint((run_id, activity)):
+        if any(each.partition("/")[0] == run_id for each in self._ending):
             self._wake_limits(meta["namespace"], run_id)
 
     def _wake_limits(self, namespace: str, uid: str) -> None:
@@ -143,7 +144,7 @@ class LimitReleases:
             ]
             self._ending |= {each.id for each in ended}  # before their pods are read, so that no watch event is missed
             ending.clear()
-            ending.update(await self._with_pods(namespace, ended))
+            ending.update(await self._with_pods(namespace, ended, runs))
             released = {each.id for each in ended} - ending
             self._ending -= released
             time = wall_clock()
@@ -158,15 +159,15 @@ class LimitReleases:
             self._activities.pop((namespace, name), None)
         return min(filter(None, (due, starts, now + _LOOK_AGAIN if ending else None)), default=None)
 
-    async def _with_pods(self, namespace: str, ended: list[LimitEntry]) -> set[str]:
-        """The IDs of the runs and activities with a pod that has not ended."""
+    async def _with_pods(self, namespace: str, ended: list[LimitEntry], runs: "_ReadRuns") -> set[str]:
+        """The IDs of the runs, activities, and steps with a pod that has not ended."""
         found: set[str] = set()
         url = kube.path(kube.CORE, namespace, "pods")
         for run_id in sorted({each.run_id for each in ended}):
-            entries = [each for each in ended if each.run_id == run_id]
+            entries = [(each, runs.read(each)) for each in ended if each.run_id == run_id]
             async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
                 if not has_ended(pod):
-                    found |= {each.id for each in entries if each.event_id is None or _is_of(pod, each)}
+                    found |= {each.id for each, run in entries if _is_of(pod, each, run)}
         return found
 
 
@@ -196,6 +197,10 @@ class _ReadRuns:
         run = self._open[key]
         return run is None or (entry.event_id is not None and not _has_activity(run, entry))
 
+    def read(self, entry: LimitEntry) -> kube.Object | None:
+        """The run of an entry, if it was read and is open."""
+        return self._open.get((entry.run, entry.run_id))
+
     async def _read(self, name: str, uid: str) -> kube.Object | None:
         try:
             run = await self._client.get(kube.path(kube.PERDURE, self._namespace, "workflowruns", name))
@@ -204,13 +209,34 @@ class _ReadRuns:
         return run if run["metadata"]["uid"] == uid and is_open(run.get("status") or {}) else None
 
 
-def _is_of(pod: kube.Object, entry: LimitEntry) -> bool:
-    """Whether a pod is an attempt of the activity of an entry."""
+def _is_of(pod: kube.Object, entry: LimitEntry, run: kube.Object | None) -> bool:
+    """Whether a pod belongs to the run or the activity of an entry.
+
+    For a step, it belongs to any activity that began later and has ended or must stop. The pods of its block are among these.
+
+    Args:
+        pod: A pod of the run.
+        entry: The entry, whose run, activity, or step has ended.
+        run: The run, if it is open.
+    """
+    if entry.event_id is None:
+        return True
     key = key_of(pod)
-    return key is not None and key.scheduled_event_id == entry.event_id
+    if key is None or not entry.whole_step:
+        return key is not None and key.scheduled_event_id == entry.event_id
+    if key.scheduled_event_id < entry.event_id:
+        return False
+    activity = _entries(run or {}, "activities").get(str(key.scheduled_event_id))
+    return activity is None or bool(activity.get("cancelRequested"))
 
 
 def _has_activity(run: kube.Object, entry: LimitEntry) -> bool:
-    """Whether a version of a run has the activity of an entry as an open one."""
+    """Whether a version of a run has the activity or the step of an entry as an open one, or will begin with it after a reset."""
+    begun = bool((run.get("status") or {}).get("state"))
+    return not begun or any(str(entry.event_id) in _entries(run, kind) for kind in ("activities", "holds"))
+
+
+def _entries(run: kube.Object, kind: str) -> dict[str, Any]:
+    """The open entries of a kind in the state of a run, by the ID of their first event."""
     state = (run.get("status") or {}).get("state") or {}
-    return str(entry.event_id) in (state.get("activities") or {})
+    return state.get(kind) or {}

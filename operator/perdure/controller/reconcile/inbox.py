@@ -59,6 +59,11 @@ class Inbox(Generic[Request]):
         self._asked = [each for each in self._asked if each not in withdrawn]
         return withdrawn
 
+    def drop(self, asked: Asked[Request]) -> None:
+        """Remove a request whose caller does not wait for an answer."""
+        if asked in self._asked:
+            self._asked.remove(asked)
+
     def has(self, *kinds: type[Any]) -> bool:
         """Whether a request of one of these types is pending."""
         return any(isinstance(each.request, kinds) for each in self._asked)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from perdure.api.common import API_VERSION
-from perdure.api.names import LOG_ARTIFACT
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.api.reasons import EventReason
 from perdure.api.reserved import OUTPUTS
 from perdure.controller.workflows.definitions import Definition
@@ -16,6 +16,7 @@ from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
 from perdure.language.archiving import archives_log
 from perdure.language.doubtful_results import ONLY_LOGGED, doubt, no_output
+from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
@@ -104,6 +105,8 @@ class RunEventRecorder:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
+            if definition is not None and Path.parse(getattr(event, "activity_id", "")).is_limits:
+                continue  # it had no attempt
             self._count(event)
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
                 self._doubt(definition, event)
@@ -127,6 +130,8 @@ class RunEventRecorder:
             metrics.NEXUS_OPERATIONS.labels(self._run.namespace, outcome).inc()
         if (outcome := _ACTIVITY_OUTCOMES.get(type(event))) is not None:
             metrics.ACTIVITIES.labels(outcome).inc()
+        if isinstance(event, ev.ActivityTaskCompleted) and RESULT_ARTIFACT in event.artifacts and not event.cached:
+            metrics.STORED_RESULTS.labels(self._run.namespace).inc()
 
     def _started(self) -> str:
         own = self._run.workflow_id

@@ -67,7 +67,9 @@ class RunDeciders:
                 return Deciding(decider=Idle())  # ending it needs no definition
             message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
             raise DamagedStateError(message) from error
-        pending = {each.activity_type for each in state.activities.values() if not each.by_worker}
+        pending = {
+            each.activity_type for each in state.activities.values() if not (each.by_worker or each.takes_limits)
+        }
         if unknown := pending - definition.program.activities.keys():
             names = ", ".join(sorted(unknown))
             message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"

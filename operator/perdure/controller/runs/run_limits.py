@@ -1,15 +1,16 @@
-"""Acquire the WorkflowLimits of a run's definition. The run starts once it holds all of them.
+"""Acquire the WorkflowLimits of a run's definition, and after a reset, of its steps. It starts once it holds all of them.
 
 A run acquires limits in the order of their names, so that runs with several limits cannot block each other. It keeps its limits
 while it waits for the next one, and after a restart of the operator, because the status of a limit has its holders.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from perdure.api.fields import parse_time
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowlimit import LimitEntry, LimitUse, OverflowPolicy
+from perdure.api.workflowlimit import MAX_STEP, LimitEntry, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.limits.workflow_limits import Claim, Full, Unusable
@@ -19,8 +20,10 @@ from perdure.controller.runs.first_event import scope_of
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
-from perdure.language.limit_keys import limit_keys
+from perdure.engine.state import HeldLimits
+from perdure.language.limit_keys import limit_keys, wanted_limits
 from perdure.language.program import Program
+from perdure.language.step_paths import Path
 
 
 class RunLimits:
@@ -65,8 +68,40 @@ class RunLimits:
             )
             await self._take(use, entry, now)
 
-    async def _take(self, use: LimitUse, entry: LimitEntry, now: datetime) -> None:
-        policy = use.overflow_policy
+    async def take_again(self, holds: Iterable[HeldLimits], spec: WorkflowRunSpec, now: datetime) -> None:
+        """Acquire the limits that steps hold at the point where a reset begins.
+
+        Args:
+            holds: The holds at that point.
+            spec: The spec of the run.
+            now: The time.
+
+        Raises:
+            NotReadyError: The run must wait for a limit.
+            RefusedError: The run must not wait, or has waited too long.
+            ConflictError: Another client has written the run.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        """
+        created = parse_time(self._record.object["metadata"]["creationTimestamp"])
+        wanted = [(use, key, hold) for hold in holds for use, key in wanted_limits(hold.limits)]
+        for use, key, hold in sorted(wanted, key=lambda each: (each[0].name, each[2].scheduled_event_id)):
+            entry = LimitEntry(
+                run=self._run.name,
+                run_id=self._run.uid,
+                event_id=hold.scheduled_event_id,
+                step=Path.parse(hold.activity_id).owner.text[:MAX_STEP],
+                whole_step=True,
+                key=key,
+                priority=spec.priority,
+                created=created,
+                since=now,
+            )
+            if not self._limits.lists(self._run.namespace, use.name, entry):
+                await self._record.confirm()  # an outdated state must not take a limit for a step that has ended
+            await self._take(use, entry, now)
+
+    async def _take(self, use: LimitUse | StepLimit, entry: LimitEntry, now: datetime) -> None:
+        policy = OverflowPolicy(use.overflow_policy.value)
         claim = Claim(
             self._run,
             entry,
@@ -93,7 +128,7 @@ class RunLimits:
             case _:
                 return
 
-    async def _cancel(self, holder: LimitEntry, use: LimitUse) -> None:
+    async def _cancel(self, holder: LimitEntry, use: LimitUse | StepLimit) -> None:
         """Request the cancellation of a run that holds a limit."""
         await self._record.confirm(afresh=True)  # only a run that is still waiting may stop another one
         other = self._peers.directory.get(holder.run_id)

@@ -25,6 +25,7 @@ from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.reconcile.inbox import Asked
 from perdure.controller.runs import run_status
 from perdure.controller.runs.answers import answered
+from perdure.controller.runs.next_requests import next_requests
 from perdure.controller.runs.run_deciders import Deciding
 from perdure.controller.runs.run_parts import RunParts
 from perdure.controller.runs.run_record import NoRoomError, OutOfStepError
@@ -143,7 +144,7 @@ class RunReconciliation:
 
     async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
         """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
-        asked, forgotten = self._inbox.next(), list(self.forgotten)
+        forgotten, asked = list(self.forgotten), await next_requests(self._inbox, self._effects.context)
         deciding = state.code is not None and state.code.deciding
         told = [] if deciding and not _prolongs(asked) else await self._outcomes.gather(state)
         observed = [*forgotten, *told, *await self._observed(state, now), *(each.request for each in asked)]

@@ -275,6 +275,7 @@ class RunStarter:
         if fork.definition is not None:
             given = with_defaults(fork.definition.program, spec.input)
             await self._limits.take(fork.definition.program, given, spec, now)
+            await self._limits.take_again(fork.state.holds.values(), spec, now)
         told = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         if fork.definition is not None:

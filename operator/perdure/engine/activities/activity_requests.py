@@ -50,6 +50,9 @@ class ActivityRequests:
             self._closing.close(activity, ev.ActivityTaskCanceled, details=request.result, principal=request.principal)
         elif request.failure is not None:
             self._attempts.fail(activity, request.failure, principal=request.principal)
+        elif activity.takes_limits:
+            message = f"`{request.activity_id}` waits for WorkflowLimits, and completes when it holds them; raise their capacity"
+            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         else:
             self._closing.close(activity, ev.ActivityTaskCompleted, result=request.result, principal=request.principal)
         return OK

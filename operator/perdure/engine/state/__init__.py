@@ -6,6 +6,7 @@ activity, when it started, its last failure and heartbeat, and the workflow task
 
 from perdure.engine.state.fold import (
     DEAD_LETTER,
+    LIMITS_RELEASED,
     apply,
 )
 from perdure.engine.state.nexus_operation import (
@@ -16,6 +17,7 @@ from perdure.engine.state.nexus_operation import (
     PendingOperation,
 )
 from perdure.engine.state.pending import (
+    HeldLimits,
     PendingCallback,
     PendingChild,
     PendingExternal,
@@ -24,6 +26,7 @@ from perdure.engine.state.pending import (
 from perdure.engine.state.pending_activity import (
     PODS_QUEUE,
     RECORD_START_AFTER,
+    TAKE_LIMITS,
     PauseInfo,
     PendingActivity,
     timeout_message,
@@ -43,14 +46,17 @@ from perdure.engine.state.run_state import (
 
 __all__ = [
     "DEAD_LETTER",
+    "LIMITS_RELEASED",
     "PODS_QUEUE",
     "RECORD_START_AFTER",
     "REQUEST_TIMEOUT",
     "SHORTEST_REQUEST",
+    "TAKE_LIMITS",
     "WORKFLOWS_QUEUE",
     "CircuitReport",
     "CircuitResult",
     "HandlerCalls",
+    "HeldLimits",
     "OperationCancellation",
     "PauseInfo",
     "PendingActivity",

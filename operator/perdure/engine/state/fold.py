@@ -13,12 +13,15 @@ from perdure.engine.state.fold_code import code_after, code_with_override
 from perdure.engine.state.fold_end import closed_state, reset_state, without_input, without_payloads
 from perdure.engine.state.fold_nexus import event_operation, operation_after
 from perdure.engine.state.fold_start import first_state
-from perdure.engine.state.pending import PendingChild, PendingExternal, PendingTimer
+from perdure.engine.state.pending import HeldLimits, PendingChild, PendingExternal, PendingTimer
 from perdure.engine.state.pending_activity import PauseInfo, PendingActivity
 from perdure.engine.state.run_state import RunState
 
 DEAD_LETTER = "DeadLetter"
 """Name of a marker whose details become a DeadLetter; the state keeps it until that is created."""
+
+LIMITS_RELEASED = "LimitsReleased"
+"""Name of a marker that ends the hold of a step on its WorkflowLimits; its details are the ID of the activity that took them."""
 
 SUGGEST_EVENTS = 10_000
 """Number of events above which continue-as-new is suggested."""
@@ -62,6 +65,8 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
         ):
             key = str(event.scheduled_event_id)
             left = without_payloads({key: state.activities[key]}) if state.standalone else state.left_activities
+            if isinstance(event, ev.ActivityTaskCompleted) and state.activities[key].takes_limits:
+                state = change(state, holds={**state.holds, key: _held(state.activities[key])})
             return change(state, activities=removed(state.activities, key), left_activities=left)
         case ev.ActivityTaskCancelRequested():
             activity = state.activities[str(event.scheduled_event_id)]
@@ -130,6 +135,10 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
             key = str(event.scheduled_event_id)
             closed = without_input({key: state.operations[key]}) if state.standalone else state.left_operations
             return change(state, operations=removed(state.operations, key), left_operations=closed)
+        case ev.MarkerRecorded() if event.marker_name == LIMITS_RELEASED and state.code is None:
+            return change(
+                state, holds={k: each for k, each in state.holds.items() if each.activity_id != event.details}
+            )
         case ev.MarkerRecorded():
             if event.marker_name != DEAD_LETTER or state.code is not None:
                 return state
@@ -198,6 +207,12 @@ def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
         priority=event.priority,
         first_scheduled_time=due,
         scheduled_time=due,
+    )
+
+
+def _held(activity: PendingActivity) -> HeldLimits:
+    return HeldLimits(
+        scheduled_event_id=activity.scheduled_event_id, activity_id=activity.activity_id, limits=activity.input
     )
 
 

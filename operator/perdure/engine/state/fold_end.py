@@ -54,6 +54,7 @@ def closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
         close_time=event.event_time,
         activities={},
         left_activities=state.left_activities | (without_payloads(state.activities) if state.for_clients else {}),
+        holds={},
         timers={},
         operations={},
         left_operations=state.left_operations | (without_input(state.operations) if state.standalone else {}),

@@ -52,6 +52,16 @@ class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     control: str = ""
 
 
+class HeldLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The WorkflowLimits that a step holds."""
+
+    scheduled_event_id: int
+    """The event that asked for them, which identifies the step in the queues of the limits."""
+    activity_id: str
+    limits: Any
+    """The input of that event: see `perdure.language.limit_keys`."""
+
+
 class PendingCallback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A Nexus operation that the end of the run or of an update completes."""
 

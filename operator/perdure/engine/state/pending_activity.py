@@ -15,6 +15,9 @@ from perdure.engine.state.deadlines import deadline_after
 PODS_QUEUE = "pods/"
 """Prefix of a task queue whose activities run in pods; the name of their Workflow follows."""
 
+TAKE_LIMITS = "perdure.dev/limits"
+"""The type of an activity that only takes the WorkflowLimits of a step. It completes without a pod when it holds all of them."""
+
 RECORD_START_AFTER = timedelta(seconds=2)
 """How long a worker has an attempt before its start is recorded, so that a restart of the operator does not deliver it again.
 Shorter attempts need no separate write."""
@@ -134,6 +137,11 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True, omit_default
     def by_worker(self) -> bool:
         """Whether workers that poll a task queue run it, instead of pods."""
         return bool(self.task_queue) and not self.task_queue.startswith(PODS_QUEUE)
+
+    @property
+    def takes_limits(self) -> bool:
+        """Whether it only takes the WorkflowLimits of a step, and has neither a pod nor a worker."""
+        return self.activity_type == TAKE_LIMITS and not self.task_queue
 
     def deadlines(self) -> Iterator[tuple[datetime, TimeoutType]]:
         """Yield every deadline; of equal ones, the first counts.

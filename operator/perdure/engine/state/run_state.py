@@ -13,7 +13,7 @@ from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state.nexus_operation import HandlerCalls, PendingOperation
-from perdure.engine.state.pending import PendingCallback, PendingChild, PendingExternal, PendingTimer
+from perdure.engine.state.pending import HeldLimits, PendingCallback, PendingChild, PendingExternal, PendingTimer
 from perdure.engine.state.pending_activity import PauseInfo, PendingActivity
 
 WORKFLOWS_QUEUE = "workflows"
@@ -100,6 +100,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     left_activities: dict[str, PendingActivity] = {}
     """Activities that were open when a worker-decided run closed, and a closed standalone activity, without their inputs. Clients
     can still describe them."""
+    holds: dict[str, HeldLimits] = {}
+    """The WorkflowLimits that steps hold, by scheduled event ID."""
     timers: dict[str, PendingTimer] = {}
     """Open timers by timer ID."""
     children: dict[str, PendingChild] = {}

@@ -6,7 +6,7 @@ from typing import Final
 
 from perdure.api import reserved
 from perdure.api.artifact import Artifacts
-from perdure.api.names import LOG_ARTIFACT
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.language.checks import flow as flows
 from perdure.language.checks.shapes import ANY, NUMBER, TEXT, Shape, known_object
 from perdure.language.expression_text import ExpressionError
@@ -14,6 +14,7 @@ from perdure.language.expressions import compile_template
 from perdure.language.program import CompiledStep, Finding, Program
 
 _ARTIFACT: Final = known_object({"store": TEXT, "key": TEXT, "size": NUMBER, "sha256": TEXT, "archive": TEXT})
+_OWN_FOLDERS: Final = (reserved.MOUNT_PATH, reserved.FILES_PATH, reserved.LOG_PATH, reserved.RESULT_PATH)
 _NONE: Final = known_object({})
 
 
@@ -27,11 +28,13 @@ def artifacts_shape(compiled: CompiledStep, program: Program) -> Shape:
     definition = program.activities.get(compiled.activity) if compiled.activity is not None else None
     if definition is None or definition.artifacts is None:
         return _NONE
-    outputs, logs = definition.artifacts.outputs, [LOG_ARTIFACT] if definition.artifacts.archive_logs else []
+    outputs = definition.artifacts.outputs
+    ours = [RESULT_ARTIFACT] if definition.artifacts.large_results else []
+    ours += [LOG_ARTIFACT] if definition.artifacts.archive_logs else []
     uncertain = bool(compiled.step.catch) or flows.may_be_skipped(compiled)
     optional = [each.name for each in outputs if each.optional or uncertain]
-    names = [*(each.name for each in outputs), *logs]
-    found = known_object(dict.fromkeys(names, _ARTIFACT), optional=[*optional, *logs])
+    names = [*(each.name for each in outputs), *ours]
+    found = known_object(dict.fromkeys(names, _ARTIFACT), optional=[*optional, *ours])
     if not compiled.step.for_each:
         return found
     return ANY if uncertain else {"type": "array", "items": found}
@@ -62,7 +65,7 @@ def _misplaced(target: str, artifacts: Artifacts) -> str | None:
     parent = posixpath.dirname(target)
     if ".." in target.split("/"):
         return "must not contain `..`"
-    if any(_within(target, own) for own in (reserved.MOUNT_PATH, reserved.FILES_PATH, reserved.LOG_PATH)):
+    if any(_within(target, own) for own in _OWN_FOLDERS):
         return f"must not be in `{target if parent == '/' else parent}`, which is a folder of Perdure"
     if any(_within(target, each.path.rstrip("/")) for each in artifacts.inputs):
         return "must not be in an input artifact, which is read-only"

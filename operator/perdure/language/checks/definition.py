@@ -24,6 +24,7 @@ from perdure.language.checks.run_options import search_attributes
 from perdure.language.checks.shapes import (
     ANY,
     ERROR,
+    LARGE,
     MOMENT,
     NUMBER,
     RUN,
@@ -284,7 +285,9 @@ class _Checks:
     def steps_shape(self, flow: Flow, *, may_be_missing: bool = False) -> Shape:
         names = [compiled.step.name for compiled in flow.steps]
         shapes = {
-            compiled.step.name: step_shape(_output_shape(compiled), artifacts_shape(compiled, self.program))
+            compiled.step.name: step_shape(
+                _output_shape(compiled, self.program), artifacts_shape(compiled, self.program)
+            )
             for compiled in flow.steps
         }
         return known_object(shapes, optional=names if may_be_missing else ())
@@ -434,7 +437,7 @@ def _when_reads(compiled: CompiledStep | None) -> frozenset[Path]:
     return reads_of(template.sources[0]).paths if template and template.sources else frozenset()
 
 
-def _output_shape(compiled: CompiledStep) -> Shape:
+def _output_shape(compiled: CompiledStep, program: Program) -> Shape:
     """The shape of a step's output, if known."""
     step = compiled.step
     if step.catch or flows.may_be_skipped(compiled):
@@ -448,7 +451,9 @@ def _output_shape(compiled: CompiledStep) -> Shape:
     if step.parallel:
         names = [branch.name for branch in step.parallel.branches]
         return known_object(dict.fromkeys(names, ANY), optional=() if step.parallel.wait == "All" else names)
-    return ANY
+    activity = program.activities.get(compiled.activity) if compiled.activity is not None else None
+    artifacts = activity.artifacts if activity is not None else None
+    return LARGE if artifacts is not None and artifacts.large_results else ANY
 
 
 def _item_shape(items: Template | None, scope: Scope) -> Shape:

@@ -16,6 +16,15 @@ def limits_of(spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
     for i, activity in enumerate(spec.activities):
         for k, use in enumerate(activity.limits):
             yield f"spec.activities[{i}].limits[{k}].name", use.name
+    yield from _of_steps(spec)
+
+
+def _of_steps(spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
+    lists = [("spec.steps", spec.steps), *((f"spec.blocks[{i}].steps", b.steps) for i, b in enumerate(spec.blocks))]
+    for path, steps in lists:
+        for i, step in enumerate(steps):
+            for k, limit in enumerate(step.limits):
+                yield f"{path}[{i}].limits[{k}].name", limit.name
 
 
 def key_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Template]], list[Finding]]:
@@ -36,8 +45,15 @@ def key_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Templa
 
 
 def taken_twice(spec: WorkflowSpec) -> Iterator[Finding]:
-    """Warn about limits that a run holds while its activities wait for them."""
+    """Warn about limits that a run holds while its activities or steps wait for them."""
     own = {taken.name for taken in spec.limits}
+    for path, name in _of_steps(spec):
+        if name in own:
+            message = (
+                f"the run holds WorkflowLimit `{name}` already (`limits`), so its step can wait for it forever; "
+                "take the limit in one place only, or use two"
+            )
+            yield Finding(path, message, Severity.WARNING, local=True)
     for i, activity in enumerate(spec.activities):
         for k, use in enumerate(activity.limits):
             if use.name in own:

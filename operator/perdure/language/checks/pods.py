@@ -51,6 +51,7 @@ def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[
     mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
     if activity.artifacts is not None:
         mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs}
+        mounts |= {reserved.RESULT_PATH} if activity.artifacts.large_results else set()
         if activity.artifacts.archive_logs:
             mounts.add(reserved.LOG_PATH)
             if activity.script is None and not _list(container, "command"):

@@ -15,6 +15,9 @@ ANY: Final[Shape] = {}
 TEXT: Final[Shape] = {"type": "string"}
 NUMBER: Final[Shape] = {"type": "integer"}
 MOMENT: Final[Shape] = {"type": "timestamp"}
+_LARGE: Final = "$large"
+LARGE: Final[Shape] = {_LARGE: True}
+"""A result of any kind, or a reference to it if it is large."""
 _DEEPEST: Final = 32
 _COMBINING: Final = ("anyOf", "oneOf", "allOf", "if", "not", "dependentSchemas", "patternProperties", "$dynamicRef")
 _KINDS: Final = {"string": "string", "boolean": "bool", "integer": "int", "timestamp": "timestamp", "object": "map"}
@@ -105,6 +108,9 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
         fields = shape.get("properties")
         if shape.get("type", "object") != "object" or any(word in shape for word in _COMBINING):
             return ANY, misses
+        if _LARGE in shape:
+            misses.append(_optional(path[:depth], "is missing in the reference to a large result"))
+            return ANY, misses
         if not isinstance(fields, dict):
             return resolved(shape.get("additionalProperties"), whole), misses
         if key not in fields:
@@ -134,13 +140,13 @@ def _unknown(path: Path, fields: Mapping[str, Any], *, certain: bool) -> Miss:
     return Miss(path, f"{says} `{path[-1]}` in `{spelled(path[:-1])}`{hint}; the fields are: {there}", certain)
 
 
-def _optional(path: Path) -> Miss:
+def _optional(path: Path, why: str = "may be missing") -> Miss:
     if isinstance(path[-1], str) and path[-1].isidentifier():
         optional = f"{spelled(path[:-1])}.?{path[-1]}"
     else:
         optional = f"{spelled(path[:-1])}[?{path[-1]!r}]"
     remedy = "make it `required`, give it a default, or write" if path[0] in {"input", "params"} else "write"
-    return Miss(path, f"`{spelled(path)}` may be missing; {remedy} `{optional}.orValue(…)`", certain=False)
+    return Miss(path, f"`{spelled(path)}` {why}; {remedy} `{optional}.orValue(…)`", certain=False)
 
 
 def kind_of(shape: Shape) -> str:

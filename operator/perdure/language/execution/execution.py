@@ -13,6 +13,7 @@ from perdure.language.execution.compensations import Compensations
 from perdure.language.execution.context import CONDITION, WORK, DecisionContext, replace
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.frames import Frames
+from perdure.language.execution.holds import Holds
 from perdure.language.execution.hooks import Hooks
 from perdure.language.execution.loops import Loops
 from perdure.language.execution.observer import Observer
@@ -41,6 +42,7 @@ class Execution:
         self.tasks = Tasks(self)
         self.blocks = Blocks(self)
         self.hooks = Hooks(self)
+        self.holds = Holds(self)
         self.waits = Waits(self)
         self.actions = Actions(self, self.blocks, self.waits)
         self.compensations = Compensations(self)
@@ -58,6 +60,8 @@ class Execution:
                 self.closing.cancel(stop=event.stop)
             case ev.TimerFired():
                 self._timer_fired(Path.parse(event.timer_id))
+            case ev.ActivityTaskCompleted() if Path.parse(event.activity_id).is_limits:
+                self.tasks.limits_taken(Path.parse(event.activity_id).owner)
             case ev.ActivityTaskCompleted():
                 self._closed(event.activity_id, succeeded(event.result, event.artifacts or None))
             case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():
@@ -106,9 +110,11 @@ class Execution:
         if text == self.compensations.running:
             self.compensations.close(outcome)
             return
-        task = self.context.memory.tasks.get(text)
-        if task is not None and task.stage is Stage.BODY:
-            self.tasks.part_closed(Path.parse(text), outcome)
+        path = Path.parse(text)
+        stage, path = (Stage.LIMITS, path.owner) if path.is_limits else (Stage.BODY, path)
+        task = self.context.task(path)
+        if task is not None and task.stage is stage:
+            self.tasks.part_closed(path, outcome)
 
     def _activity_of(self, text: str) -> str:
         """Return the name of the activity of a task or of the running compensation."""
@@ -125,7 +131,7 @@ class Execution:
             return
         path = timer.owner
         task = self.context.task(path)
-        if task is None or task.stage not in {Stage.ON_START, Stage.BODY} or task.outcome is not None:
+        if task is None or task.stage not in {Stage.ON_START, Stage.LIMITS, Stage.BODY} or task.outcome is not None:
             return
         at = self.context.locate(path)
         if not timer.is_timeout:

@@ -56,7 +56,10 @@ class Tasks:
         self._context.put_task(path, replace(task, outcome=outcome))
         self._parts.timers.cancel_timeout(path)
         at = self._context.locate(path)
-        if task.stage is Stage.CATCH:
+        if task.stage is Stage.LIMITS:
+            self._parts.holds.give_up(path)
+            self.part_closed(path, CANCELLED)
+        elif task.stage is Stage.CATCH:
             self._parts.frames.stop(path.catch, CANCELLED)
         elif task.stage is Stage.ON_START:
             self._parts.frames.stop(path.on_start, CANCELLED)
@@ -78,8 +81,9 @@ class Tasks:
             context.put_task(path, replace(task, stage=Stage.BODY))
             self._act(at)
         else:
+            self._parts.holds.release(path)
             self._parts.timers.cancel_timeout(path)
-            decided = self._decided(at, task, outcome)
+            decided = self._decided(at, context.memory.tasks[path.text], outcome)
             ended = None if decided is None else self._parts.hooks.end(at, decided)
             if ended is not None:
                 self._close(at, ended)
@@ -87,7 +91,7 @@ class Tasks:
     def _decided(self, at: Location, task: Task, outcome: Outcome) -> Outcome | None:
         """Return the outcome of a task whose action, `catch`, or `onStart` has closed; None if a `catch` has started."""
         context, wanted = self._context, task.outcome
-        done = outcome.status is Status.SUCCEEDED and task.stage is not Stage.ON_START
+        done = outcome.status is Status.SUCCEEDED and task.stage in {Stage.BODY, Stage.CATCH}
         if done and isinstance(at.compiled.action, RunActivity):
             context.observer.activity_completed(at.path, outcome.output)
         if wanted is not None and not (wanted.status is Status.CANCELLED and done):
@@ -105,8 +109,22 @@ class Tasks:
                 outcome = failed(error.failure)
         return outcome
 
+    def limits_taken(self, path: Path) -> None:
+        """Start the action of a task that holds its limits."""
+        if self._parts.holds.taken(path):
+            self._start_action(self._context.locate(path))
+
     def _act(self, at: Location) -> None:
-        """Start the action."""
+        """Take the limits of a task first, if it has any, and then start the action."""
+        if not at.compiled.step.limits:
+            self._start_action(at)
+            return
+        try:
+            self._parts.holds.take(at)
+        except StepError as error:
+            self.part_closed(at.path, failed(error.failure))
+
+    def _start_action(self, at: Location) -> None:
         try:
             outcome = self._parts.actions.start(at)
         except StepError as error:
@@ -160,7 +178,7 @@ class Tasks:
         self._context.work += 10 * len(tasks)
         locate = self._context.locate
         waiting = (
-            task.stage in {Stage.ON_START, Stage.BODY} and _waits(locate(Path.parse(path)).compiled)
+            task.stage in {Stage.ON_START, Stage.LIMITS, Stage.BODY} and _waits(locate(Path.parse(path)).compiled)
             for path, task in tasks.items()
         )
         return sum(waiting) >= MAX_WAITING
@@ -169,7 +187,7 @@ class Tasks:
 def _waits(step: CompiledStep) -> bool:
     """Whether a step itself waits, at least for its timeout. Other steps run blocks or close as they start."""
     waiting = RunActivity | RunChild | WaitForSignal | Sleep | SignalRun | WaitUntil
-    return isinstance(step.action, waiting) or step.timeout is not None
+    return isinstance(step.action, waiting) or step.timeout is not None or bool(step.step.limits)
 
 
 def _too_many(at: Location) -> Failure:

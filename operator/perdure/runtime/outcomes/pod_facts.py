@@ -76,7 +76,7 @@ class PodFacts:
     def uploads(self) -> bool:
         """Whether the outcome waits for an upload. At a deadline, it does not wait for an archived log."""
         artifacts = self.definition.artifacts
-        return artifacts is not None and (bool(artifacts.outputs) or (artifacts.archive_logs and not self.due))
+        return artifacts is not None and (artifacts.uploads_data or (artifacts.archive_logs and not self.due))
 
     def stored(self) -> dict[str, Any] | None:
         """The output artifacts, as expressions see them; None if it is not known that they are stored.
@@ -89,7 +89,7 @@ class PodFacts:
         found = None
         if self.uploader is not None and self.uploader.exit_code == 0:
             found = references(artifacts.store, payloads.decode(self.uploader.message)[0])
-        return found if artifacts.outputs else found or {}
+        return found if artifacts.uploads_data else found or {}
 
     def succeeded(self) -> bool:
         """Whether the container of the activity succeeded."""

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from perdure.api import labels
+from perdure.api.names import RESULT_ARTIFACT
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
 from perdure.engine.state import timeout_message
@@ -43,11 +44,14 @@ def started(facts: PodFacts) -> Outcome:
 def completed(facts: PodFacts) -> Outcome:
     """Success is proven; read the result, completely or not at all."""
     assert facts.main is not None, "the row has checked it"
-    if facts.stored() is None:
+    stored = facts.stored()
+    if stored is None:
         return _failed(facts, upload_failure(facts.uploader, facts.definition))
     message, sidecar = facts.main.message, facts.sidecar
     if sidecar is not None and sidecar.exit_code != 0:
         return _failed(facts, error_document(sidecar, facts.definition) or sidecar_failure(sidecar))
+    if RESULT_ARTIFACT in stored:
+        return _with_result(facts, stored[RESULT_ARTIFACT])
     if sidecar is not None and sidecar.message.strip():
         message = sidecar.message
     if facts.attempt.large_result or facts.attempt.sidecar:
@@ -64,6 +68,11 @@ def completed(facts: PodFacts) -> Outcome:
                     f"writes it to the annotation {labels.RESULT_ANNOTATION} of its Lease before it ends",
                 ),
             )
+    return _with_message(facts, facts.main.name, message)
+
+
+def _with_message(facts: PodFacts, container: str, message: str) -> AttemptCompleted | AttemptFailed:
+    """Report a result from a termination message."""
     value, is_json = payloads.decode(message)
     limit = payloads.termination_message_limit(facts.status.container_count)
     # The kubelet keeps the end of a longer message. The tail of a document does not parse, but the tail of a long number
@@ -72,11 +81,18 @@ def completed(facts: PodFacts) -> Outcome:
         return _failed(
             facts,
             payload_too_large(
-                f"container {facts.main.name} succeeded, but its result does not fit into a termination message "
-                f"({limit} bytes here). Declare `resultSize: Large`, or make the data an output artifact (`artifacts.outputs`)"
+                f"container {container} succeeded, but its result does not fit into a termination message "
+                f"({limit} bytes here). {_way_for_large_results(facts)}"
             ),
         )
     return _with_result(facts, value)
+
+
+def _way_for_large_results(facts: PodFacts) -> str:
+    artifacts = facts.definition.artifacts
+    if artifacts is not None and artifacts.large_results:
+        return "Write it to the file $PERDURE_RESULT_FILE instead"
+    return "Declare `resultSize: Large`, set `artifacts.largeResults`, or make the data an output artifact (`artifacts.outputs`)"
 
 
 def own_failure(facts: PodFacts) -> Outcome:

@@ -126,7 +126,7 @@ class Kubelet:
             status["phase"] = "Failed" if code else "Succeeded"
             status["containerStatuses"] = _containers(obj, {"terminated": end})
             times = {key: end[key] for key in ("startedAt", "finishedAt")}
-            upload = None if code else upload_status(obj, self.artifacts(obj), times)
+            upload = None if code else upload_status(obj, self.artifacts(obj), message, times)
             if upload is not None:
                 status["initContainerStatuses"] = [upload]
 

@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.names import LOG_ARTIFACT, artifact_folder, log_key
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT, artifact_folder, log_key
 from perdure.api.reserved import OUTPUTS
+from perdure.runtime import payloads
 from perdure.simulation.cluster.storage import Object
 
 _BYTES: Final = 1024
 
 
-def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[str, Any]) -> Object | None:
+def upload_status(pod: Object, sizes: Mapping[str, int] | None, result: str, times: Mapping[str, Any]) -> Object | None:
     """The status of the sidecar after the container of the activity has succeeded; None if the pod has none.
 
     Args:
         pod: The pod.
         sizes: The artifacts that exist, with their bytes; None: all that the activity has.
+        result: The result of the activity, which is uploaded if it is too large for a termination message.
         times: When it started and finished.
     """
     sidecars = [each for each in pod["spec"].get("initContainers") or () if each["name"] == OUTPUTS]
@@ -26,7 +28,12 @@ def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[s
         return None
     variables = {each["name"]: each.get("value", "") for each in sidecars[0]["env"]}
     wanted = json.loads(variables["PERDURE_OUTPUTS"].replace("$$", "$"))
-    report = _report(pod, wanted, sizes, kept="PERDURE_KEPT" in variables)
+    found = (
+        {each["name"]: _BYTES for each in wanted if each["name"] != RESULT_ARTIFACT} if sizes is None else dict(sizes)
+    )
+    if len(result.encode()) >= payloads.TERMINATION_MESSAGE_LIMIT:
+        found[RESULT_ARTIFACT] = len(result.encode())
+    report = _report(pod, wanted, found, kept="PERDURE_KEPT" in variables)
     if "PERDURE_LOG_FOLDER" in variables and "error" not in report and (sizes is None or LOG_ARTIFACT in sizes):
         report["log"] = _log(pod, _BYTES if sizes is None else sizes[LOG_ARTIFACT])
     code = 1 if "error" in report else 0
@@ -49,10 +56,7 @@ def _log(pod: Object, size: int) -> list[Any]:
     return [key, size, hashlib.sha256(key.encode()).hexdigest()]
 
 
-def _report(
-    pod: Object, wanted: list[dict[str, Any]], sizes: Mapping[str, int] | None, *, kept: bool
-) -> dict[str, Any]:
-    found = dict.fromkeys((each["name"] for each in wanted), _BYTES) if sizes is None else sizes
+def _report(pod: Object, wanted: list[dict[str, Any]], found: Mapping[str, int], *, kept: bool) -> dict[str, Any]:
     meta = pod["metadata"]
     notes = meta["annotations"]
     attempt = f"{notes[labels.SCHEDULED_EVENT_ANNOTATION]}-{notes[labels.ATTEMPT_ANNOTATION]}"

@@ -58,7 +58,7 @@ class ActivityDefinitions:
         )
 
     async def done_by_pods(self, state: RunState) -> RunState:
-        """The state with only the activities that run in pods.
+        """The state with only the activities that run in pods, or that take the limits of a step.
 
         This finds the definitions of activities that code has scheduled. An activity without a definition is left out, because it
         is about to fail, or to end with a run whose definition is not valid.
@@ -70,7 +70,7 @@ class ActivityDefinitions:
         if state.code is not None:
             for activity in activities.values():
                 await self._find(activity)
-        kept = {key: each for key, each in activities.items() if _name(each) in self._known}
+        kept = {key: each for key, each in activities.items() if each.takes_limits or _name(each) in self._known}
         return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
 
     async def _find(self, activity: PendingActivity) -> None:

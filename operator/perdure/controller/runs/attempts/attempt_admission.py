@@ -1,13 +1,14 @@
-"""Decide whether an attempt may have its pod: the WorkflowLimits of its activity, and the circuit breaker of its RetryPolicy.
+"""Decide whether an attempt may start: the WorkflowLimits of its activity or step, and the circuit breaker of its RetryPolicy.
 
 An activity acquires limits in the order of their names, so that activities with several limits cannot block each other. It keeps
 them while it waits for the next one, and across retries and restarts of the operator, because the status of a limit has its
 holders. `limit_releases` releases them.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
-from perdure.api.workflowlimit import MAX_STEP, ActivityLimit, ActivityOverflowPolicy, LimitEntry
+from perdure.api.workflowlimit import MAX_STEP, ActivityLimit, ActivityOverflowPolicy, LimitEntry, StepLimit
 from perdure.controller.limits.workflow_limits import Claim, Full, Granted
 from perdure.controller.pods.attempt_pods import scope_of
 from perdure.controller.pods.pod_key import PodKey
@@ -15,8 +16,9 @@ from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.tools import Tools
 from perdure.engine.state import PendingActivity
-from perdure.language.limit_keys import activity_limit_keys
+from perdure.language.limit_keys import activity_limit_keys, wanted_limits
 from perdure.language.step_failures import StepError, application
+from perdure.language.step_paths import Path
 from perdure.runtime.circuits import holder
 
 _LIMIT_REACHED = "LimitReached"
@@ -55,26 +57,34 @@ class AttemptAdmission:
         return await self._takes_limits(activity, now) and await self._passes_circuit(activity, now)
 
     async def _takes_limits(self, activity: PendingActivity, now: datetime) -> bool:
-        definition, attempt = self._context.definitions.of(activity), self._context.definitions.attempt(activity)
-        if not definition.limits:
+        if not activity.takes_limits and not self._context.definitions.of(activity).limits:
             return True
-        for use, key in activity_limit_keys(definition, attempt.input, scope_of(self._run)):
+        for use, key in self._wanted(activity):
             if not await self._takes(activity, use, key, now):
                 return False
         self._blocked.clear_shared(PodKey.of(activity))
         return True
 
-    async def _takes(self, activity: PendingActivity, use: ActivityLimit, key: str, now: datetime) -> bool:
+    def _wanted(self, activity: PendingActivity) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
+        """The limits to acquire, with their keys, in order."""
+        if activity.takes_limits:
+            return wanted_limits(activity.input)
+        definitions = self._context.definitions
+        return activity_limit_keys(definitions.of(activity), definitions.attempt(activity).input, scope_of(self._run))
+
+    async def _takes(self, activity: PendingActivity, use: ActivityLimit | StepLimit, key: str, now: datetime) -> bool:
         """Acquire one limit; otherwise, note why the attempt is blocked.
 
         Raises:
             StepError: The activity must not wait, or has waited too long.
         """
+        whole = activity.takes_limits
         entry = LimitEntry(
             run=self._run.name,
             run_id=self._run.uid,
             event_id=activity.scheduled_event_id,
-            step=activity.activity_id[:MAX_STEP],
+            step=Path.parse(activity.activity_id).owner.text[:MAX_STEP] if whole else activity.activity_id[:MAX_STEP],
+            whole_step=whole,
             key=key,
             priority=self._record.object["spec"].get("priority", 0),
             created=activity.first_scheduled_time,
@@ -95,7 +105,11 @@ class AttemptAdmission:
         else:
             message = answer.reason(use.name, namespace)
         if due is not None and due <= now:
-            raise StepError(application(_LIMIT_REACHED, f"{message}; the `waitTimeout` of the activity has expired"))
+            raise StepError(
+                application(
+                    _LIMIT_REACHED, f"{message}; the `waitTimeout` of the {'step' if whole else 'activity'} has expired"
+                )
+            )
         self._blocked.by_limit(PodKey.of(activity), message, due, queued=isinstance(answer, Full))
         return False
 

@@ -94,6 +94,10 @@ class AttemptEffects:
             return
         waits = blocked.is_shared(key)
         try:
+            if activity.takes_limits:
+                if await self._admission.admits(activity, now):
+                    self._context.granted.add(activity)
+                return
             if not waits and await self._has_result(activity, now):
                 return
             if not await self._admission.admits(activity, now):

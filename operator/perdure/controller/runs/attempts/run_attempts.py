@@ -12,6 +12,7 @@ from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.runs.attempts.attempt_effects import AttemptEffects
 from perdure.controller.runs.attempts.blocked import Blocked
 from perdure.controller.runs.attempts.cached_attempts import CachedAttempts
+from perdure.controller.runs.attempts.granted import Granted
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.attempts.pod_inputs import Reading
 from perdure.controller.runs.run_record import RunRecord
@@ -63,6 +64,7 @@ class RunAttempts:
         self._definitions = ActivityDefinitions(tools.definitions, run.namespace, self._blocked.refuse)
         self._workspaces = WorkspaceVolumes(tools.client, run, reset)
         self._cached = CachedAttempts(tools.client, run, self._definitions, stored.artifacts, uncached)
+        self._granted = Granted()
         context = AttemptContext(
             api=tools.pods,
             run=run,
@@ -72,6 +74,7 @@ class RunAttempts:
             workspaces=self._workspaces,
             artifacts=stored.artifacts,
             cached=self._cached,
+            granted=self._granted,
         )
         self._reading = Reading(context, hindered, wake)
         self._effects = AttemptEffects(context, AttemptAdmission(tools, context, stored.record), stored.record)
@@ -129,7 +132,7 @@ class RunAttempts:
         """The inputs for the current attempts, after checking due deadlines."""
         observed = await self._reading.gather(state, now)
         self._cached.observe(state, observed)
-        return [*self._blocked.refused(), *self._cached.found(), *observed]
+        return [*self._blocked.refused(), *self._cached.found(), *self._granted.new(), *observed]
 
     def retire(self, transition: RunTransition) -> None:
         """Release the pods of attempts whose end was recorded, and store the results of those that completed."""
@@ -164,7 +167,8 @@ class RunAttempts:
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
         """When to read or retry something without an event."""
-        if self._blocked.any_refused or self._cached.any_found or self._reading.is_due(now):
+        new = self._blocked.any_refused or self._cached.any_found or self._granted.any_new
+        if new or self._reading.is_due(now):
             return now
         times = (
             *self._blocked.next_tries(state),

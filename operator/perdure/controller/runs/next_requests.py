@@ -1,0 +1,72 @@
+"""Select the pending requests that a run can record, so that it records a request of another run only once.
+
+A run drops the ID of such a request when the sender has recorded the answer. A second copy of the request can arrive after that:
+from an operator that worked on the sender before, or at the same time, or when a delivery is retried. So the sender is read
+before its request is recorded, and after the version of the run that the commit replaces was read:
+
+    The sender still waits     The ID was not dropped before, so the run knows the ID, or has never recorded the request.
+                               If another operator records the request in the meantime, the commit conflicts.
+    The sender does not wait   The request was recorded, or nobody needs it anymore: it is dropped.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from perdure.api.lenient import mapping
+from perdure.controller.reconcile.inbox import Asked, Inbox
+from perdure.controller.runs.effects.effect_context import EffectContext
+from perdure.engine import inputs
+from perdure.engine.starts import ExternalReference
+from perdure.kube import client as kube
+
+_READS: Final = 16
+"""How many senders are read at the same time."""
+
+
+async def next_requests(inbox: Inbox[inputs.Request], context: EffectContext) -> list[Asked[inputs.Request]]:
+    """Return the requests that the next step processes, and drop those whose senders do not wait for the answer.
+
+    The step must drop only IDs that could be dropped before this call: a sender may record an answer during the call.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+    """
+    asked = inbox.next()
+    senders = list(dict.fromkeys(sender.run_id for each in asked if (sender := _sender(each.request))))
+    if not senders:
+        return asked
+    at_once = asyncio.Semaphore(_READS)
+
+    async def read(run_id: str) -> Collection[str]:
+        async with at_once:
+            return await _awaited(run_id, context)
+
+    awaited = dict(zip(senders, await asyncio.gather(*map(read, senders)), strict=True))
+    current = []
+    for each in asked:
+        sender = _sender(each.request)
+        if sender is None or str(sender.initiated_event_id) in awaited[sender.run_id]:
+            current.append(each)
+        else:
+            inbox.drop(each)
+    return current
+
+
+def _sender(request: inputs.Request) -> ExternalReference | None:
+    """The run that sends a request, and the event that initiated it; None for requests of others."""
+    return request.external if isinstance(request, inputs.SignalRequested | inputs.CancelRequested) else None
+
+
+async def _awaited(run_id: str, context: EffectContext) -> Collection[str]:
+    """The initiated event IDs of the requests to other runs whose answers a run waits for; none if it was deleted."""
+    entry = context.peers.directory.get(run_id)
+    if entry is None:
+        return ()
+    try:
+        run = await context.client.get(context.url(entry.name))
+    except kube.NotFoundError:
+        return ()
+    if run["metadata"]["uid"] != run_id:
+        return ()
+    return mapping(mapping(mapping(run.get("status")).get("state")).get("externals"))

@@ -8,8 +8,8 @@ from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.blocked import Blocked
 from perdure.controller.runs.attempts.cached_attempts import CachedAttempts
-from perdure.controller.runs.attempts.granted import Granted
 from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.controller.runs.attempts.limit_grants import LimitGrants
 from perdure.runtime.attempts import RunRef
 
 
@@ -25,4 +25,4 @@ class AttemptContext:
     workspaces: WorkspaceVolumes
     artifacts: RunArtifacts
     cached: CachedAttempts
-    granted: Granted
+    granted: LimitGrants

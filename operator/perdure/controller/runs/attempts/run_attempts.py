@@ -12,8 +12,8 @@ from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.runs.attempts.attempt_effects import AttemptEffects
 from perdure.controller.runs.attempts.blocked import Blocked
 from perdure.controller.runs.attempts.cached_attempts import CachedAttempts
-from perdure.controller.runs.attempts.granted import Granted
 from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.controller.runs.attempts.limit_grants import LimitGrants
 from perdure.controller.runs.attempts.pod_inputs import Reading
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.tools import Tools
@@ -64,7 +64,7 @@ class RunAttempts:
         self._definitions = ActivityDefinitions(tools.definitions, run.namespace, self._blocked.refuse)
         self._workspaces = WorkspaceVolumes(tools.client, run, reset)
         self._cached = CachedAttempts(tools.client, run, self._definitions, stored.artifacts, uncached)
-        self._granted = Granted()
+        self._granted = LimitGrants()
         context = AttemptContext(
             api=tools.pods,
             run=run,

@@ -5,7 +5,7 @@ from perdure.engine.inputs import AttemptCompleted
 from perdure.engine.state import PendingActivity
 
 
-class Granted:
+class LimitGrants:
     """Activities that hold all their limits, and complete with that."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from artifacts.gateway import Gateway, free_port, serving
+from artifacts.stopping import stopped
 from perdure.api.workflow import Activity
 from perdure.language import containers
 from perdure.runtime import PodSettings, RunRef, build_pod
@@ -48,8 +49,7 @@ def produced(gateway: Gateway, folder: Path, program: str) -> tuple[int, Any, st
     (main,), (sidecar,) = spec["containers"], spec["initContainers"]
     file = folder / value(main, "PERDURE_RESULT_FILE").removeprefix("/")
     file.parent.mkdir()
-    for name in ("message", "stop"):
-        (folder / name).touch()
+    (folder / "message").touch()
     theirs = {
         "PERDURE_RESULT_FILE": str(file),
         "PERDURE_TERMINATION_LOG": str(folder / "message"),
@@ -60,16 +60,14 @@ def produced(gateway: Gateway, folder: Path, program: str) -> tuple[int, Any, st
         **gateway.environ,
         "PERDURE_OUTPUTS": value(sidecar, "PERDURE_OUTPUTS"),
         "PERDURE_OUTPUTS_FOLDER": str(folder),
-        "PERDURE_STOP_FILE": str(folder / "stop"),
         "PERDURE_TERMINATION_LOG": str(folder / "report"),
         "PERDURE_NAMESPACE": _RUN.namespace,
         "PERDURE_RUN_ID": _RUN.uid,
         "PERDURE_EVENT": str(_ATTEMPT.scheduled_event_id),
         "PERDURE_ATTEMPT": folder.name,
     }
-    done = subprocess.run(
-        [sys.executable, *sidecar["command"][1:]], env={**os.environ, **ours}, timeout=_SECONDS, check=False
-    )
+    module = sidecar["command"][sidecar["command"].index("python") + 1 :]
+    done = stopped([sys.executable, *module], ours)
     return done.returncode, json.loads((folder / "report").read_text()), (folder / "message").read_text()
 
 

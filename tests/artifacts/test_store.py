@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from artifacts.gateway import Gateway, free_port, serving
 from artifacts.proxy import proxied
+from artifacts.stopping import stopped
 from perdure.runner.artifacts.errors import ArtifactError
 from perdure.runner.artifacts.input_artifacts import Inputs
 from perdure.runner.artifacts.output_artifacts import Outputs, uploaded
@@ -24,17 +24,6 @@ from perdure.runner.artifacts.store import ArtifactStore
 
 AT = "shop/uid-1/5-2"
 _MIB = 1024 * 1024
-_STOPPED = """
-import resource, signal, subprocess, sys
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-running = subprocess.Popen(sys.argv[1:])
-running.terminate()
-code = running.wait(300)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-sys.exit(code)
-"""
-"""Starts a program with SIGTERM blocked, as the sidecar is, and stops it. A small process starts it, because a new process counts
-the memory of the one that started it."""
 _UPLOAD = [sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
 _IMPATIENT = timedelta(seconds=1)
 
@@ -225,18 +214,6 @@ def sidecar(gateway: Gateway, folder: Path, log: Path, wanted: list[dict[str, An
         "PERDURE_EVENT": "5",
         "PERDURE_ATTEMPT": "2",
     }
-
-
-def stopped(command: list[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a program that is stopped immediately."""
-    return subprocess.run(
-        [sys.executable, "-c", _STOPPED, *command],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 def test_the_sidecar_uploads_when_it_is_stopped_and_reports_what_it_stored(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from perdure.runtime import status_texts
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.object_store import Write
 from simulated.world import World
@@ -230,7 +231,7 @@ class StepWatch:
         world.server.observers.append(self._observe)
 
     def _observe(self, write: Write) -> None:
-        after, name = write.after, write.key.name
+        after, name = status_texts.decode(write.after), write.key.name
         status = after.get("status") or {}
         if write.key.plural == "pods":
             limit, key = json.loads(after["metadata"]["annotations"]["perdure.dev/input"])

@@ -68,9 +68,9 @@ async def measured(transition: RunTransition, executor: str, outcome: str) -> tu
 async def test_the_wait_and_the_duration_of_each_attempt_are_measured_when_it_ends() -> None:
     drive = Drive.of(activity())
     drive.started(3)
-    assert await measured(drive.failed(10, application()), "Pod", "Failed") == (1, 3, 1, 7)
+    assert await measured(drive.failed(10, application()), "Pod", "Failed") == pytest.approx((1, 3, 1, 7))
     drive.started(15)  # the second attempt could start at 11
-    assert await measured(drive.completed(75), "Pod", "Completed") == (1, 4, 1, 60)
+    assert await measured(drive.completed(75), "Pod", "Completed") == pytest.approx((1, 4, 1, 60))
 
 
 async def test_an_attempt_that_never_started_is_counted_but_not_measured() -> None:

@@ -18,13 +18,13 @@ from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 from perdure.runtime.statuses import EndedContainer, PodStatus
 
 _SIZE: Final = "1Mi"
-_WAITING: Final = f"""own={ORDER_PATH}/$0
+_WAITING: Final = f"""perdure_own={ORDER_PATH}/$0
 trap 'exit 143' TERM
-for name in $1; do
-  until [ -e {ORDER_PATH}/"$name".succeeded ]; do
-    if [ -e {ORDER_PATH}/"$name".failed ]; then
-      : >"$own.failed"
-      echo "container $name failed, so container $0 did not start its command" >&2
+for perdure_name in $1; do
+  until [ -e {ORDER_PATH}/"$perdure_name".succeeded ]; do
+    if [ -e {ORDER_PATH}/"$perdure_name".failed ]; then
+      : >"$perdure_own.failed"
+      echo "container $perdure_name failed, so container $0 did not start its command" >&2
       exit 1
     fi
     sleep 0.5 2>/dev/null || sleep 1
@@ -32,17 +32,18 @@ for name in $1; do
 done
 shift
 "$@" &
-child=$!
-trap 'kill -TERM "$child"' TERM
+perdure_child=$!
+trap 'kill -TERM "$perdure_child"' TERM
 while :; do
-  wait "$child"
-  code=$?
-  kill -0 "$child" 2>/dev/null || break
+  wait "$perdure_child"
+  perdure_code=$?
+  kill -0 "$perdure_child" 2>/dev/null || break
 done
-if [ "$code" = 0 ]; then : >"$own.succeeded"; else : >"$own.failed"; fi
-exit "$code"
+if [ "$perdure_code" = 0 ]; then : >"$perdure_own.succeeded"; else : >"$perdure_own.failed"; fi
+exit "$perdure_code"
 """
 """Waits for the containers in the first argument, and runs the other arguments. The name of the script is the container's own.
+Its variables have a prefix: one with the name of a variable of the container would change that.
 
 A signal interrupts `wait`, so it repeats that until the command has ended.
 """

@@ -15,30 +15,32 @@ from perdure.api.reserved import LOG, LOG_PATH
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 from perdure.runtime.workspaces import list_in
 
-WRAPPER: Final = """folder=$1 && shift
-for tool in mkfifo tee sleep; do command -v "$tool" >/dev/null 2>&1 || exec "$@"; done
-(umask 0 && : >>"$folder/log" && mkfifo "$folder/pipe") 2>/dev/null || exec "$@"
-stop= work= code=127 again=yes
-for signal in TERM INT HUP QUIT USR1 USR2; do
-  trap "again=yes stop=$signal; [ -z \\"\\$work\\" ] || kill -$signal \\"\\$work\\" 2>/dev/null" "$signal"
+WRAPPER: Final = """perdure_folder=$1 && shift
+for perdure_tool in mkfifo tee sleep; do command -v "$perdure_tool" >/dev/null 2>&1 || exec "$@"; done
+(umask 0 && : >>"$perdure_folder/log" && mkfifo "$perdure_folder/pipe") 2>/dev/null || exec "$@"
+perdure_stop= perdure_work= perdure_code=127 perdure_again=yes
+for perdure_signal in TERM INT HUP QUIT USR1 USR2; do
+  trap "perdure_again=yes perdure_stop=$perdure_signal
+    [ -z \\"\\$perdure_work\\" ] || kill -$perdure_signal \\"\\$perdure_work\\" 2>/dev/null" "$perdure_signal"
 done
-tee -a "$folder/log" <"$folder/pipe" &
-copy=$!
-"$@" >"$folder/pipe" 2>&1 &
-work=$!
-[ -z "$stop" ] || kill "-$stop" "$work"
-while [ "$again" ]; do
-  again=
-  wait "$work"
-  ended=$?
-  [ "$ended" = 127 ] || code=$ended
+tee -a "$perdure_folder/log" <"$perdure_folder/pipe" &
+perdure_copy=$!
+"$@" >"$perdure_folder/pipe" 2>&1 &
+perdure_work=$!
+[ -z "$perdure_stop" ] || kill "-$perdure_stop" "$perdure_work"
+while [ "$perdure_again" ]; do
+  perdure_again=
+  wait "$perdure_work"
+  perdure_ended=$?
+  [ "$perdure_ended" = 127 ] || perdure_code=$perdure_ended
 done
-(sleep 5; kill "$copy") 2>/dev/null &
-wait "$copy"
-: >"$folder/ended"
-exit "$code"
+(sleep 5; kill "$perdure_copy") 2>/dev/null &
+wait "$perdure_copy"
+: >"$perdure_folder/ended"
+exit "$perdure_code"
 """
 """Runs its arguments after the first, the folder for the copy; without the tools for that, it only runs them.
+Its variables have a prefix: one with the name of a variable of the container would change that.
 
 A signal interrupts `wait`, so it is called again; after the end it returns 127. Processes that the command leaves behind keep
 the pipe open; like without the wrapper, they are killed, but after five seconds.

@@ -35,12 +35,12 @@ def spec_of(make: Any, definition: Any) -> dict[str, Any]:
     return spec
 
 
-def started(make: Any, folder: Path, *command: str, shell: str = "sh") -> subprocess.Popen[str]:
-    """Run a command as the pod of an activity that archives its log would."""
+def started(make: Any, folder: Path, *command: str, shell: str = "sh", **variables: str) -> subprocess.Popen[str]:
+    """Run a command, with environment variables, as the pod of an activity that archives its log would."""
     definition = archiving(make, container={"image": "i", "command": list(command)})
     words = spec_of(make, definition)["containers"][0]["command"]
     words = [shell, *(word.replace("$$", "$").replace("/perdure-log", str(folder)) for word in words[1:])]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"], **variables})
 
 
 @pytest.fixture(params=["sh", "bash"])
@@ -65,6 +65,14 @@ def test_the_command_prints_and_ends_as_without_the_copy(
     assert (done.returncode, shown) == ending
     assert (tmp_path / "log").read_text() == shown
     assert (tmp_path / "ended").exists()
+
+
+def test_variables_of_the_container_are_unchanged(make: Any, tmp_path: Path, shell: str) -> None:
+    names = ("code", "copy", "ended", "folder", "signal", "stop", "tool", "work")
+    variables = {name: f"own {name}" for name in names}
+    command = ["sh", "-c", "; ".join(f'echo "${name}"' for name in names)]
+    output, _ = started(make, tmp_path, *command, shell=shell, **variables).communicate(timeout=_SECONDS)
+    assert output.splitlines() == list(variables.values())
 
 
 def test_a_signal_reaches_the_command(make: Any, tmp_path: Path, shell: str) -> None:

@@ -34,7 +34,7 @@ while [ "$perdure_again" ]; do
   perdure_ended=$?
   [ "$perdure_ended" = 127 ] || perdure_code=$perdure_ended
 done
-(sleep 5; kill "$perdure_copy") 2>/dev/null &
+(sleep 5; kill "$perdure_copy") >/dev/null 2>&1 &
 wait "$perdure_copy"
 : >"$perdure_folder/ended"
 exit "$perdure_code"

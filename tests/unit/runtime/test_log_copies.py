@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def spec_of(make: Any, definition: Any) -> dict[str, Any]:
     return spec
 
 
-def started(make: Any, folder: Path, *command: str, shell: str = "sh", **variables: str) -> subprocess.Popen[str]:
+def started(
+    make: Any, folder: Path, *command: str, shell: str = "sh", variables: Mapping[str, str] = {}
+) -> subprocess.Popen[str]:
     """Run a command, with environment variables, as the pod of an activity that archives its log would."""
     definition = archiving(make, container={"image": "i", "command": list(command)})
     words = spec_of(make, definition)["containers"][0]["command"]
@@ -71,7 +74,7 @@ def test_variables_of_the_container_are_unchanged(make: Any, tmp_path: Path, she
     names = ("code", "copy", "ended", "folder", "signal", "stop", "tool", "work")
     variables = {name: f"own {name}" for name in names}
     command = ["sh", "-c", "; ".join(f'echo "${name}"' for name in names)]
-    output, _ = started(make, tmp_path, *command, shell=shell, **variables).communicate(timeout=_SECONDS)
+    output, _ = started(make, tmp_path, *command, shell=shell, variables=variables).communicate(timeout=_SECONDS)
     assert output.splitlines() == list(variables.values())
 
 

@@ -31,9 +31,11 @@ for perdure_name in $1; do
   done
 done
 shift
+perdure_child= perdure_stop=
+trap 'perdure_stop=yes; [ -z "$perdure_child" ] || kill -TERM "$perdure_child"' TERM
 "$@" &
 perdure_child=$!
-trap 'kill -TERM "$perdure_child"' TERM
+[ -z "$perdure_stop" ] || kill -TERM "$perdure_child"
 while :; do
   wait "$perdure_child"
   perdure_code=$?

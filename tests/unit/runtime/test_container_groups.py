@@ -1,6 +1,7 @@
 """Several containers of one pod that are an activity together: their order, their end, and what their shells do."""
 
 import os
+import signal
 import subprocess
 import time
 from datetime import UTC, datetime
@@ -234,5 +235,6 @@ def test_a_command_is_stopped_with_its_container(make: Any, tmp_path: Path) -> N
         time.sleep(0.05)
     for process in started.values():
         process.terminate()
-    assert {name: end_of(process)[0] for name, process in started.items()} == {"b": 143, "a": 9}
+    assert end_of(started["a"])[0] == 9
+    assert end_of(started["b"])[0] in {143, -signal.SIGTERM}  # its shell may not have set its trap yet
     assert (tmp_path / "log").read_text() == "stopped\n"

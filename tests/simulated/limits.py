@@ -311,3 +311,31 @@ async def step_limits(world: World) -> None:
         )
     await _end_some(world, random, [name for name in names if name not in redone])
     check_free(world)
+
+
+def phases(world: World) -> dict[str, str]:
+    """The phases of the runs, by name."""
+    return {name: run["status"]["phase"] for name, run in world.runs().items()}
+
+
+def succeeded(world: World, name: str) -> dict[str, Any]:
+    """The condition `Succeeded` of a run."""
+    (found,) = [each for each in world.run(name)["status"]["conditions"] if each["type"] == "Succeeded"]
+    return found
+
+
+def root_failure(world: World, name: str) -> dict[str, Any]:
+    """The failure of a run, without those that it caused."""
+    failure: dict[str, Any] = world.run(name)["status"]["failure"]
+    while failure.get("cause"):
+        failure = failure["cause"]
+    return failure
+
+
+async def restart(world: World) -> None:
+    """Kill the only operator, and start another one after five seconds."""
+    (victim,) = world.operators
+    await victim.kill()
+    world.operators.remove(victim)
+    await asyncio.sleep(5)
+    world.start()

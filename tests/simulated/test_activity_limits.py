@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from simulated.limits import ActivityWatch, check_free, limited
+from simulated.limits import ActivityWatch, check_free, limited, phases, restart, root_failure, succeeded
 from simulated.world import Setting, World, simulate
 
 _CALM = Setting(seed=1, faults=0, kills=0)
@@ -17,18 +17,9 @@ def _run(*activities: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"inline": {"activities": list(activities), "steps": steps}, **more}
 
 
-def _phases(world: World) -> dict[str, str]:
-    return {name: run["status"]["phase"] for name, run in world.runs().items()}
-
-
 def _entries(world: World, field: str) -> list[tuple[str, str]]:
     (limit,) = world.server.of("workflowlimits")
     return [(each["run"], each["step"]) for each in limit["status"][field]]
-
-
-def _succeeded(world: World, name: str) -> dict[str, Any]:
-    (found,) = [c for c in world.run(name)["status"]["conditions"] if c["type"] == "Succeeded"]
-    return found
 
 
 def _simulate(scenario: Callable[[World], Awaitable[None]], setting: Setting = _CALM) -> None:
@@ -51,20 +42,20 @@ def test_activities_wait_in_order_of_priority_and_age_and_their_runs_show_it() -
         for name, priority in (("first", 0), ("second", 0), ("third", 0), ("urgent", 10), ("last", -10)):
             world.create("WorkflowRun", name, _run(limited("work", {"name": "mutex"}), priority=priority))
             await asyncio.sleep(1.5)
-        assert set(_phases(world).values()) == {"Running"}
+        assert set(phases(world).values()) == {"Running"}
         assert _entries(world, "holders") == [("first", "work")]
         assert _entries(world, "waiters") == [(name, "work") for name in ("urgent", "second", "third", "last")]
         waits = "WorkflowLimit `mutex` has room for 1 holder"
-        condition = _succeeded(world, "second")
+        condition = succeeded(world, "second")
         assert (condition["status"], condition["reason"]) == ("Unknown", "LimitReached")
         assert condition["message"] == f"step `work` waits: {waits}"
         (pending,) = world.run("second")["status"]["pendingActivities"]
         assert (pending["state"], pending["waitingReason"]) == ("Scheduled", waits)
         await asyncio.sleep(12)
-        assert _succeeded(world, "urgent")["reason"] == "Running"
+        assert succeeded(world, "urgent")["reason"] == "Running"
         await world.rest()
         assert began == ["first", "urgent", "second", "third", "last"]
-        assert set(_phases(world).values()) == {"Completed"}
+        assert set(phases(world).values()) == {"Completed"}
         check_free(world)
 
     _simulate(scenario)
@@ -88,16 +79,12 @@ def test_an_activity_holds_its_limit_across_retries_and_restarts_of_the_operator
         await asyncio.sleep(3)
         world.create("WorkflowRun", "waiter", _run(limited("waits", {"name": "mutex"})))
         await asyncio.sleep(15)
-        (victim,) = world.operators
-        await victim.kill()
-        world.operators.remove(victim)
-        await asyncio.sleep(5)
-        world.start()
+        await restart(world)
         await asyncio.sleep(45)
         assert _entries(world, "holders") == [("holder", "fails")]
         assert _entries(world, "waiters") == [("waiter", "waits")]
         await world.rest()
-        assert set(_phases(world).values()) == {"Completed"}
+        assert set(phases(world).values()) == {"Completed"}
         check_free(world)
 
     _simulate(scenario)
@@ -115,14 +102,12 @@ def test_an_activity_fails_when_it_must_not_wait_or_has_waited_too_long() -> Non
         world.create("WorkflowRun", "refused", _run(refused))
         world.create("WorkflowRun", "patient", _run(patient))
         await asyncio.sleep(10)
-        assert _phases(world) == {"holder": "Running", "refused": "Failed", "patient": "Running"}
+        assert phases(world) == {"holder": "Running", "refused": "Failed", "patient": "Running"}
         await asyncio.sleep(25)
-        assert _phases(world)["patient"] == "Failed"
+        assert phases(world)["patient"] == "Failed"
         messages = []
         for name in ("refused", "patient"):
-            failure = world.run(name)["status"]["failure"]
-            while failure.get("cause"):
-                failure = failure["cause"]
+            failure = root_failure(world, name)
             assert failure["type"] == "LimitReached"
             messages.append(failure["message"])
         reported = "WorkflowLimit `mutex` has room for 1 holder"
@@ -153,7 +138,7 @@ def test_a_waiting_activity_that_times_out_leaves_the_queue_while_its_run_contin
         assert _entries(world, "waiters") == [("impatient", "work")]
         await asyncio.sleep(10)
         assert _entries(world, "waiters") == []
-        assert _phases(world)["impatient"] == "Running"
+        assert phases(world)["impatient"] == "Running"
         await world.rest()
         check_free(world)
 
@@ -167,12 +152,12 @@ def test_activities_wait_for_a_limit_that_does_not_exist_and_for_a_higher_capaci
         for name in ("one", "two"):
             world.create("WorkflowRun", name, _run(limited("work", {"name": "pool"})))
         await asyncio.sleep(10)
-        condition = _succeeded(world, "one")
+        condition = succeeded(world, "one")
         assert condition["reason"] == "AttemptNotStarting"
         assert "there is no valid WorkflowLimit `pool` in namespace `default`" in condition["message"]
         world.create("WorkflowLimit", "pool", {"capacity": 1})
         await asyncio.sleep(5)
-        assert sorted(_succeeded(world, name)["reason"] for name in ("one", "two")) == ["LimitReached", "Running"]
+        assert sorted(succeeded(world, name)["reason"] for name in ("one", "two")) == ["LimitReached", "Running"]
         world.edit("workflowlimits", "pool", lambda obj: obj["spec"].update(capacity=2))
         await asyncio.sleep(5)
         assert len(_entries(world, "holders")) == 2
@@ -198,7 +183,7 @@ def test_a_key_of_an_activity_reads_its_input_and_fails_it_without_a_value() -> 
         await asyncio.sleep(10)
         assert sorted(watch.began) == ["a", "b", "c"]
         await world.rest()
-        assert _phases(world) == {"loop": "Completed", "bad": "Failed"}
+        assert phases(world) == {"loop": "Completed", "bad": "Failed"}
         failure = world.run("bad")["status"]["failure"]
         assert "limits[mutex].key" in str(failure)
         check_free(world)
@@ -217,9 +202,9 @@ def test_a_run_and_an_activity_share_a_limit() -> None:
         await asyncio.sleep(5)
         world.create("WorkflowRun", "whole", {"inline": {"limits": [taken], "steps": nap}})
         await asyncio.sleep(5)
-        assert _phases(world) == {"activity": "Running", "whole": "Pending"}
+        assert phases(world) == {"activity": "Running", "whole": "Pending"}
         await world.rest()
-        assert set(_phases(world).values()) == {"Completed"}
+        assert set(phases(world).values()) == {"Completed"}
         check_free(world)
 
     _simulate(scenario)
@@ -240,7 +225,7 @@ def test_a_rate_delays_the_start_of_activities() -> None:
         reported = (
             "step `work[2]` (and 2 more) waits: WorkflowLimit `api` has room for 500 holders and 2 starts per 30s"
         )
-        assert _succeeded(world, "calls")["message"] == reported
+        assert succeeded(world, "calls")["message"] == reported
         await world.rest()
         assert [round(each - begins[0], -1) for each in begins] == [0, 0, 30, 30, 60]
         check_free(world)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from simulated.limits import LimitWatch, work
+from simulated.limits import LimitWatch, phases, succeeded, work
 from simulated.world import Setting, World, simulate
 
 _CALM = Setting(seed=1, faults=0, kills=0)
@@ -16,13 +16,9 @@ def _nap(seconds: int, *limits: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"inline": {"limits": list(limits), "steps": steps}, **more}
 
 
-def _phases(world: World) -> dict[str, str]:
-    return {name: run["status"]["phase"] for name, run in world.runs().items()}
-
-
 def _waits(world: World, name: str) -> tuple[str, str]:
-    (succeeded,) = [c for c in world.run(name)["status"]["conditions"] if c["type"] == "Succeeded"]
-    return succeeded["reason"], succeeded["message"]
+    condition = succeeded(world, name)
+    return condition["reason"], condition["message"]
 
 
 def _calm(scenario: Callable[[World], Awaitable[None]]) -> None:
@@ -57,9 +53,9 @@ def test_a_run_fails_when_it_must_not_wait_or_has_waited_too_long() -> None:
         world.create("WorkflowRun", "refused", _nap(1, {"name": "mutex", "overflowPolicy": "Fail"}))
         world.create("WorkflowRun", "patient", _nap(1, {"name": "mutex", "waitTimeout": "30s"}))
         await asyncio.sleep(10)
-        assert _phases(world) == {"holder": "Running", "refused": "Failed", "patient": "Pending"}
+        assert phases(world) == {"holder": "Running", "refused": "Failed", "patient": "Pending"}
         await asyncio.sleep(25)
-        assert _phases(world)["patient"] == "Failed"
+        assert phases(world)["patient"] == "Failed"
         for name in ("refused", "patient"):
             assert world.run(name)["status"]["failure"]["type"] == "LimitReached"
             assert _waits(world, name)[0] == "LimitReached"
@@ -78,7 +74,7 @@ def test_the_newest_run_cancels_the_older_one() -> None:
             await asyncio.sleep(2)
         world.create("WorkflowRun", "other", {**spec, "input": "feature"})
         await world.rest(3_000)
-        assert _phases(world) == {
+        assert phases(world) == {
             **dict.fromkeys(["build0", "build1", "build2"], "Cancelled"),
             "build3": "Completed",
             "other": "Completed",
@@ -104,13 +100,13 @@ def test_runs_wait_for_a_limit_that_does_not_exist_and_for_a_higher_capacity() -
         assert _waits(world, "one")[0] == "LimitReached"
         world.edit("workflowlimits", "pool", lambda obj: obj["spec"].update(capacity=2))
         await asyncio.sleep(5)
-        assert _phases(world) == {"one": "Running", "two": "Running"}
+        assert phases(world) == {"one": "Running", "two": "Running"}
         world.edit("workflowlimits", "pool", lambda obj: obj["spec"].update(capacity=1))
         world.create("WorkflowRun", "three", _nap(10, {"name": "pool"}))
         await asyncio.sleep(5)
-        assert _phases(world) == {"one": "Running", "two": "Running", "three": "Pending"}
+        assert phases(world) == {"one": "Running", "two": "Running", "three": "Pending"}
         await world.rest()
-        assert set(_phases(world).values()) == {"Completed"}
+        assert set(phases(world).values()) == {"Completed"}
 
     _calm(scenario)
 
@@ -132,7 +128,7 @@ def test_a_waiting_run_can_be_cancelled_and_deleted() -> None:
             ["last"],
         )
         await world.rest()
-        assert _phases(world) == {"holder": "Completed", "cancelled": "Cancelled", "last": "Completed"}
+        assert phases(world) == {"holder": "Completed", "cancelled": "Cancelled", "last": "Completed"}
 
     _calm(scenario)
 
@@ -149,7 +145,7 @@ def test_a_terminated_run_holds_its_limit_until_its_pods_have_ended() -> None:
             await asyncio.sleep(5)
         world.operate("end", "ended", terminate={})
         await asyncio.sleep(30)
-        assert _phases(world) == {"ended": "Terminated", "next": "Running"}
+        assert phases(world) == {"ended": "Terminated", "next": "Running"}
         world.operate("end-too", "next", terminate={})
         await world.rest()
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from simulated.limits import StepWatch, check_free, limited_step, with_blocks
+from simulated.limits import StepWatch, check_free, limited_step, phases, restart, root_failure, succeeded, with_blocks
 from simulated.world import Setting, World, simulate
 
 _CALM = Setting(seed=1, faults=0, kills=0)
@@ -18,15 +18,6 @@ def _simulate(scenario: Callable[[World], Awaitable[None]], setting: Setting = _
 def _entries(world: World, field: str) -> list[tuple[str, str, bool]]:
     (limit,) = world.server.of("workflowlimits")
     return [(each["run"], each["step"], each["wholeStep"]) for each in limit["status"][field]]
-
-
-def _phases(world: World) -> dict[str, str]:
-    return {name: run["status"]["phase"] for name, run in world.runs().items()}
-
-
-def _succeeded(world: World, name: str) -> dict[str, Any]:
-    (found,) = [c for c in world.run(name)["status"]["conditions"] if c["type"] == "Succeeded"]
-    return found
 
 
 async def _holds(world: World, name: str) -> None:
@@ -54,14 +45,14 @@ def test_blocks_run_one_after_the_other_in_order_of_priority_and_age() -> None:
         await asyncio.sleep(10)  # `first` is between its two activities, or in the second
         assert _entries(world, "holders") == [("first", "pay", True)]
         assert _entries(world, "waiters") == [("urgent", "pay", True), ("second", "pay", True)]
-        condition = _succeeded(world, "second")
+        condition = succeeded(world, "second")
         assert (condition["status"], condition["reason"]) == ("Unknown", "LimitReached")
         assert condition["message"] == "step `pay:limits` waits: WorkflowLimit `mutex` has room for 1 holder"
         (pending,) = world.run("second")["status"]["pendingActivities"]
         assert "pod" not in pending
         await world.rest()
         assert watch.began == ["first", "urgent", "second"]
-        assert set(_phases(world).values()) == {"Completed"}
+        assert set(phases(world).values()) == {"Completed"}
         check_free(world)
 
     _simulate(scenario)
@@ -77,16 +68,12 @@ def test_a_block_keeps_its_limit_when_the_operator_is_killed() -> None:
         await asyncio.sleep(3)
         world.create("WorkflowRun", "waiter", _pay())
         await asyncio.sleep(5)
-        (victim,) = world.operators
-        await victim.kill()
-        world.operators.remove(victim)
-        await asyncio.sleep(5)
-        world.start()
+        await restart(world)
         await asyncio.sleep(80)
         assert _entries(world, "holders") == [("holder", "pay", True)]
         assert _entries(world, "waiters") == [("waiter", "pay", True)]
         await world.rest()
-        assert set(_phases(world).values()) == {"Completed"}
+        assert set(phases(world).values()) == {"Completed"}
         check_free(world)
 
     _simulate(scenario)
@@ -115,7 +102,7 @@ def test_a_block_that_fails_times_out_or_is_ended_releases_its_limit() -> None:
         world.checker.named_again.add("deleted")
         world.delete("workflowruns", "deleted")
         await world.rest()
-        assert _phases(world) == {
+        assert phases(world) == {
             "fails": "Completed",
             "times-out": "Completed",
             "cancelled": "Cancelled",
@@ -137,13 +124,11 @@ def test_a_step_fails_when_it_must_not_wait_or_has_waited_too_long() -> None:
         for name, use in (("refused", {"overflowPolicy": "Fail"}), ("patient", {"waitTimeout": "30s"})):
             world.create("WorkflowRun", name, _pay(limits=[{"name": "mutex", **use}]))
         await asyncio.sleep(10)
-        assert _phases(world) == {"holder": "Running", "refused": "Failed", "patient": "Running"}
+        assert phases(world) == {"holder": "Running", "refused": "Failed", "patient": "Running"}
         await asyncio.sleep(25)
         messages = []
         for name in ("refused", "patient"):
-            failure = world.run(name)["status"]["failure"]
-            while failure.get("cause"):
-                failure = failure["cause"]
+            failure = root_failure(world, name)
             assert failure["type"] == "LimitReached"
             messages.append(failure["message"])
         reported = "WorkflowLimit `mutex` has room for 1 holder"
@@ -169,9 +154,9 @@ def test_a_reset_inside_a_block_takes_the_limit_again_before_it_continues() -> N
         (new,) = [name for name in world.runs() if name.startswith("again-reset-")]
         assert _entries(world, "holders") == [("other", "pay", True)]
         assert _entries(world, "waiters") == [(new, "pay", True)]
-        assert _succeeded(world, new)["reason"] == "LimitReached"
+        assert succeeded(world, new)["reason"] == "LimitReached"
         await world.rest()
-        assert _phases(world) == {"again": "Terminated", "other": "Completed", new: "Completed"}
+        assert phases(world) == {"again": "Terminated", "other": "Completed", new: "Completed"}
         assert watch.began == ["again", "other", new]
         check_free(world)
 
@@ -191,7 +176,7 @@ def test_a_limit_waits_for_the_pods_of_a_block_that_was_cancelled() -> None:
         await asyncio.sleep(5)
         world.create("WorkflowRun", "next", _pay())
         await world.rest()
-        assert set(_phases(world).values()) == {"Completed"}
+        assert set(phases(world).values()) == {"Completed"}
         check_free(world)
 
     _simulate(scenario)
@@ -213,7 +198,7 @@ def test_a_run_that_continues_as_new_inside_a_block_takes_the_limit_again() -> N
         world.create("WorkflowRun", "turns", {"inline": spec, "input": 1})
         await world.rest()
         assert len(watch.began) == 2
-        assert set(_phases(world).values()) == {"ContinuedAsNew", "Completed"}
+        assert set(phases(world).values()) == {"ContinuedAsNew", "Completed"}
         check_free(world)
 
     _simulate(scenario)

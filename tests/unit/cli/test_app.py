@@ -1,4 +1,4 @@
-"""The command line: help, errors, exit codes. An HTTP server of the tests stands in for a cluster."""
+"""The command line: help, errors, exit codes. A test HTTP server stands in for a cluster."""
 
 import json
 import re

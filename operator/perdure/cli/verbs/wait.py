@@ -24,7 +24,7 @@ On a terminal, shows the steps live; otherwise prints a line for each change.
 If the API server does not respond, it retries until --timeout.
 
 With --ignore-not-found, a run that does not exist, or is deleted while you
-wait, is no error.
+wait, is not an error.
 
 Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
 cluster, run not found or deleted), 124 timeout.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.runner.artifacts.downloads import download
 from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.line_output import write_lines
 from perdure.runner.artifacts.packing import unpack
 
 if TYPE_CHECKING:
@@ -94,15 +95,15 @@ class Inputs:
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Prepare all artifacts, and return the exit code."""
+    return write_lines(_prepare_all(environ))
+
+
+def _prepare_all(environ: Mapping[str, str]) -> Iterator[str]:
+    """Prepare the artifacts one after the other, and yield a line for each one that is ready."""
     inputs = Inputs(Path(environ.get("PERDURE_ARTIFACTS_FOLDER") or "/perdure-artifacts"), environ)
-    try:
-        for artifact in json.loads(environ["PERDURE_ARTIFACTS"]):
-            inputs.prepare(artifact)
-            sys.stdout.write(f"artifact `{artifact['name']}` is ready\n")
-    except ArtifactError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    for artifact in json.loads(environ["PERDURE_ARTIFACTS"]):
+        inputs.prepare(artifact)
+        yield f"artifact `{artifact['name']}` is ready"
 
 
 if __name__ == "__main__":

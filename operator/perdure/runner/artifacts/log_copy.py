@@ -49,7 +49,7 @@ class LogCopy:
         """Return the end of the log, compressed by gzip, in whole lines.
 
         Raises:
-            ArtifactError: There is no log.
+            ArtifactError: The log does not exist.
         """
         try:
             descriptor = open_within(self._folder, _FILE)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.line_output import write_lines
 from perdure.runner.artifacts.store import ArtifactStore
 
 _LINE: Final = 6_000
@@ -38,13 +38,11 @@ def encoded(pieces: Iterable[bytes]) -> Iterator[str]:
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Write the artifact, and return the exit code."""
-    try:
-        for line in encoded(ArtifactStore(environ).download(environ["PERDURE_KEY"])):
-            sys.stdout.write(f"{line}\n")
-    except ArtifactError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    return write_lines(_lines(environ))
+
+
+def _lines(environ: Mapping[str, str]) -> Iterator[str]:
+    yield from encoded(ArtifactStore(environ).download(environ["PERDURE_KEY"]))
 
 
 if __name__ == "__main__":

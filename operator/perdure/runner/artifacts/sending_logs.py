@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.line_output import write_lines
 from perdure.runner.artifacts.sending import encoded
 from perdure.runner.artifacts.store import ArtifactStore
 
@@ -58,13 +59,11 @@ def _line(**fields: Any) -> str:
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Write the logs, and return the exit code."""
-    try:
-        for line in lines(ArtifactStore(environ), json.loads(environ["PERDURE_KEYS"])):
-            sys.stdout.write(f"{line}\n")
-    except ArtifactError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    return write_lines(_lines(environ))
+
+
+def _lines(environ: Mapping[str, str]) -> Iterator[str]:
+    yield from lines(ArtifactStore(environ), json.loads(environ["PERDURE_KEYS"]))
 
 
 if __name__ == "__main__":

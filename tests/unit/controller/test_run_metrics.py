@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from engine.script import Drive, activity, application
 from perdure import __version__
 from perdure.controller.runs.kubernetes_events import RunEventRecorder
 from perdure.engine.retired import AttemptOutcome, Retired
+from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
@@ -103,6 +105,27 @@ async def test_an_activity_counts_once_when_it_has_closed() -> None:
     await measured(drive.failed(1, application()), "Pod", "Failed")
     await measured(drive.completed(3), "Pod", "Completed")
     assert (count("Failed"), count("Completed")) == (before[0], before[1] + 1)
+
+
+@pytest.mark.parametrize("earlier", [True, False], ids=["scheduled earlier", "scheduled by the same commit"])
+@pytest.mark.parametrize(("type_", "queue", "want"), [(TAKE_LIMITS, "", 0), ("work", "", 1), (TAKE_LIMITS, "q", 1)])
+async def test_a_wait_for_the_limits_of_a_step_is_not_counted_as_an_activity(
+    type_: str, queue: str, want: int, *, earlier: bool
+) -> None:
+    def count() -> float:
+        return metrics.REGISTRY.get_sample_value("perdure_activities_total", {"outcome": "Completed"}) or 0.0
+
+    drive = Drive.of(activity(type_, task_queue=queue))
+    before: RunState | None
+    before, scheduled = drive.state, drive.history[-1]
+    done = drive.completed(1)
+    if not earlier:
+        before, done = None, replace(done, events=(scheduled, *done.events))
+    counted = count()
+    async with recording() as (recorder, _):
+        ref = RunRef(namespace="shop", name="order", uid="uid", workflow_id="order")
+        RunEventRecorder(recorder, ref).committed(before, done, "0/1")
+    assert count() - counted == want
 
 
 def test_the_build_is_exposed_as_a_metric() -> None:

@@ -1,6 +1,7 @@
 """Kubernetes Events and metrics about the commits of a run. They are best effort and follow the commit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from perdure.api.common import API_VERSION
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
@@ -10,13 +11,12 @@ from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
 from perdure.engine.retired import AttemptOutcome, Retired
-from perdure.engine.state import DEAD_LETTER, RunState, RunStatus, closing_failure
+from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, closing_failure
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
 from perdure.language.archiving import archives_log
 from perdure.language.doubtful_results import ONLY_LOGGED, doubt, no_output
-from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
@@ -42,6 +42,22 @@ def _by(
     """Describe who made a request, and why."""
     why = event.cause if isinstance(event, ev.WorkflowExecutionCancelRequested) else event.reason
     return what + (f" by {who}" if (who := event.principal or event.identity) else "") + (f": {why}" if why else "")
+
+
+def _took_limits(event: Any, before: RunState | None, events: Sequence[ev.AnyEvent]) -> bool:
+    """Whether the end of an activity is the end of a wait for the limits of a step.
+
+    Args:
+        event: The end of the activity.
+        before: The state in which it was open, unless `events` has scheduled it.
+        events: The events of the transition.
+    """
+    found = None if before is None else before.activities.get(str(event.scheduled_event_id))
+    if found is not None:
+        return found.takes_limits
+    scheduled = next((each for each in events if each.event_id == event.scheduled_event_id), None)
+    of_step = isinstance(scheduled, ev.ActivityTaskScheduled) and not scheduled.task_queue
+    return of_step and scheduled.activity_type == TAKE_LIMITS
 
 
 def _measure(attempt: Retired) -> None:
@@ -105,7 +121,7 @@ class RunEventRecorder:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
-            if definition is not None and Path.parse(getattr(event, "activity_id", "")).is_limits:
+            if type(event) in _ACTIVITY_OUTCOMES and _took_limits(event, before, transition.events):
                 continue  # it had no attempt
             self._count(event)
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):

@@ -10,9 +10,10 @@ from typing import Any
 
 from perdure.api.fields import parse_time
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowlimit import MAX_STEP, LimitEntry, LimitUse, OverflowPolicy, StepLimit
+from perdure.api.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
+from perdure.controller.limits.limit_entries import limit_entry
 from perdure.controller.limits.workflow_limits import Claim, Full, Unusable
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.effects.effect_context import EffectContext
@@ -23,7 +24,6 @@ from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
 from perdure.language.limit_keys import limit_keys, wanted_limits
 from perdure.language.program import Program
-from perdure.language.step_paths import Path
 
 
 class RunLimits:
@@ -85,17 +85,7 @@ class RunLimits:
         created = parse_time(self._record.object["metadata"]["creationTimestamp"])
         wanted = [(use, key, hold) for hold in holds for use, key in wanted_limits(hold.limits)]
         for use, key, hold in sorted(wanted, key=lambda each: (each[0].name, each[2].scheduled_event_id)):
-            entry = LimitEntry(
-                run=self._run.name,
-                run_id=self._run.uid,
-                event_id=hold.scheduled_event_id,
-                step=Path.parse(hold.activity_id).owner.text[:MAX_STEP],
-                whole_step=True,
-                key=key,
-                priority=spec.priority,
-                created=created,
-                since=now,
-            )
+            entry = limit_entry(self._run, hold, key, spec.priority, created, now)
             if not self._limits.lists(self._run.namespace, use.name, entry):
                 await self._record.confirm()  # an outdated state must not take a limit for a step that has ended
             await self._take(use, entry, now)

@@ -8,7 +8,8 @@ holders. `limit_releases` releases them.
 from collections.abc import Iterator
 from datetime import datetime
 
-from perdure.api.workflowlimit import MAX_STEP, ActivityLimit, ActivityOverflowPolicy, LimitEntry, StepLimit
+from perdure.api.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
+from perdure.controller.limits.limit_entries import limit_entry
 from perdure.controller.limits.workflow_limits import Claim, Full, Granted
 from perdure.controller.pods.attempt_pods import scope_of
 from perdure.controller.pods.pod_key import PodKey
@@ -18,7 +19,6 @@ from perdure.controller.tools import Tools
 from perdure.engine.state import PendingActivity
 from perdure.language.limit_keys import activity_limit_keys, wanted_limits
 from perdure.language.step_failures import StepError, application
-from perdure.language.step_paths import Path
 from perdure.runtime.circuits import holder
 
 _LIMIT_REACHED = "LimitReached"
@@ -78,18 +78,8 @@ class AttemptAdmission:
         Raises:
             StepError: The activity must not wait, or has waited too long.
         """
-        whole = activity.takes_limits
-        entry = LimitEntry(
-            run=self._run.name,
-            run_id=self._run.uid,
-            event_id=activity.scheduled_event_id,
-            step=Path.parse(activity.activity_id).owner.text[:MAX_STEP] if whole else activity.activity_id[:MAX_STEP],
-            whole_step=whole,
-            key=key,
-            priority=self._record.object["spec"].get("priority", 0),
-            created=activity.first_scheduled_time,
-            since=now,
-        )
+        priority = self._record.object["spec"].get("priority", 0)
+        entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
         queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
         due = None if use.wait_timeout is None else entry.created + use.wait_timeout
         namespace = self._run.namespace
@@ -105,11 +95,8 @@ class AttemptAdmission:
         else:
             message = answer.reason(use.name, namespace)
         if due is not None and due <= now:
-            raise StepError(
-                application(
-                    _LIMIT_REACHED, f"{message}; the `waitTimeout` of the {'step' if whole else 'activity'} has expired"
-                )
-            )
+            taker = "step" if activity.takes_limits else "activity"
+            raise StepError(application(_LIMIT_REACHED, f"{message}; the `waitTimeout` of the {taker} has expired"))
         self._blocked.by_limit(PodKey.of(activity), message, due, queued=isinstance(answer, Full))
         return False
 

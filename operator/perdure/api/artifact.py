@@ -24,6 +24,8 @@ DEFAULT_STORE: Final = "perdure-artifacts"
 ArtifactName = Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 """The name of an artifact: a DNS label, because it is the name of a file."""
 
+_ANY_INPUTS: Final = "(has(self.inputs) && size(self.inputs) > 0)"
+_ANY_OUTPUTS: Final = "(has(self.outputs) && size(self.outputs) > 0)"
 _Data = Annotated[str, Field(max_length=65_536)]
 _Url = Annotated[str, Field(min_length=1, max_length=4096)]
 _Hash = Annotated[str, Field(min_length=1, max_length=256)]
@@ -135,13 +137,13 @@ class Artifacts(SpecModel):
     rules = (
         Rule(
             "must have `inputs`, `outputs`, `largeResults`, or `archiveLogs`",
-            "has(self.inputs) || has(self.outputs) || has(self.largeResults) || has(self.archiveLogs)",
-            lambda artifacts: bool(artifacts.inputs or artifacts.uploads),
+            f"{_ANY_INPUTS} || {_ANY_OUTPUTS} || has(self.largeResults) || has(self.archiveLogs)",
+            lambda artifacts: bool(artifacts.inputs or artifacts.may_upload_data or artifacts.archive_logs is not None),
         ),
         Rule(
             "`retention` must be used with `outputs` or `largeResults`",
-            "!has(self.retention) || has(self.outputs) || has(self.largeResults)",
-            lambda artifacts: artifacts.retention is None or artifacts.uploads_data,
+            f"!has(self.retention) || {_ANY_OUTPUTS} || has(self.largeResults)",
+            lambda artifacts: artifacts.retention is None or artifacts.may_upload_data,
         ),
     )
 
@@ -159,12 +161,12 @@ class Artifacts(SpecModel):
     """The files and folders that are stored when the container of the activity has ended; a container of Perdure uploads them.
     `steps.<name>.artifacts` has them. Default: none."""
 
-    large_results: Annotated[Flag, Field(exclude_if=not_)] = False
+    large_results: Flag | None = None
     """Whether a result that is too large for a termination message is stored like an output; the result is then a reference to
     it. Scripts and `perdure.activity` choose by size; other programs write such a result to the file `$PERDURE_RESULT_FILE`.
     Default: false."""
 
-    archive_logs: Annotated[Flag, Field(exclude_if=not_)] = False
+    archive_logs: Flag | None = None
     """Whether the log of each attempt is stored when its container has ended, for `perdure logs`: the last 10 MiB, deleted with
     the run. The container must have a `command`, and its image `sh`, `tee`, `mkfifo`, and `sleep`. Default: false."""
 
@@ -182,19 +184,24 @@ class Artifacts(SpecModel):
         return self.retention is ArtifactRetention.KEEP
 
     @property
+    def may_upload_data(self) -> bool:
+        """Whether the activity says if it uploads data, perhaps that it does not."""
+        return bool(self.outputs) or self.large_results is not None
+
+    @property
     def deleted_with_run(self) -> bool:
         """Whether Perdure must delete uploads of the activity after the run."""
-        return self.archive_logs or (self.uploads_data and not self.keeps_outputs)
+        return bool(self.archive_logs) or (self.uploads_data and not self.keeps_outputs)
 
     @property
     def uploads_data(self) -> bool:
         """Whether an attempt succeeds only when its uploads are stored; it does not wait for its log."""
-        return bool(self.outputs) or self.large_results
+        return bool(self.outputs or self.large_results)
 
     @property
     def uploads(self) -> bool:
         """Whether the pods of the activity have a sidecar that uploads to the artifact store."""
-        return self.uploads_data or self.archive_logs
+        return self.uploads_data or bool(self.archive_logs)
 
     @property
     def uses_store(self) -> bool:

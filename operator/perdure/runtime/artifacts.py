@@ -93,7 +93,7 @@ def with_artifacts(definition: Activity, image: str) -> Activity:
         InvalidDefinitionError: A value of `from` is not an artifact, or the log of a container without a command is archived.
     """
     artifacts = definition.artifacts
-    if artifacts is None:
+    if artifacts is None or not (artifacts.inputs or artifacts.uploads):
         return definition
     template = template_of(definition)
     spec = template["spec"]

@@ -174,7 +174,7 @@ def template_of(definition: Activity) -> KubeObject:
     if definition.pod_template is not None:
         return definition.pod_template.dump()
     if definition.script is not None:
-        large = definition.artifacts is not None and definition.artifacts.large_results
+        large = definition.artifacts is not None and bool(definition.artifacts.large_results)
         return {"spec": {"containers": [script_container(definition.script, large_results=large)]}}
     assert definition.container is not None
     return {"spec": {"containers": [definition.container.dump()]}}

@@ -164,6 +164,14 @@ def told(make: Any, *init: dict[str, Any], phase: str = "Running", due: bool = F
     return outcome(make.attempt, definition, pod, now=make.now, due=due)
 
 
+@pytest.mark.parametrize("given", [{"archiveLogs": False}, {"largeResults": False, "archiveLogs": False}])
+def test_an_activity_that_says_that_it_archives_no_log_is_unchanged(make: Any, given: Any) -> None:
+    definition = make.activity(artifacts=given)
+    assert with_artifacts(definition, "i") is definition
+    done = outcome(make.attempt, definition, make.pod(make.terminated(message="7")), now=make.now)
+    assert (done.result, done.artifacts) == (7, {})
+
+
 def test_an_archived_log_is_an_artifact_of_the_attempt(make: Any) -> None:
     assert told(make, make.running("perdure-outputs")) is None
     report = {"at": "shop/u/5-2", "files": {}, "log": ["shop/u/5-2/log.gz", 20, "ab"]}

@@ -76,7 +76,7 @@ class PodFacts:
     def uploads(self) -> bool:
         """Whether the outcome waits for an upload. At a deadline, it does not wait for an archived log."""
         artifacts = self.definition.artifacts
-        return artifacts is not None and (artifacts.uploads_data or (artifacts.archive_logs and not self.due))
+        return artifacts is not None and (artifacts.uploads_data or (bool(artifacts.archive_logs) and not self.due))
 
     def stored(self) -> dict[str, Any] | None:
         """The output artifacts, as expressions see them; None if it is not known that they are stored.

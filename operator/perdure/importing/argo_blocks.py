@@ -1,9 +1,11 @@
 """Blocks without a template of Argo that converted steps need."""
 
-from perdure.importing.argo_calls import CallTarget
+from dataclasses import replace
+
+from perdure.importing.argo_calls import CallTarget, called
 from perdure.importing.argo_retry import timeout
 from perdure.importing.argo_scope import Shape
-from perdure.importing.field_reader import Fields, Names, Object
+from perdure.importing.field_reader import Fields, Names, Object, member
 
 
 class ExtraBlocks:
@@ -22,6 +24,21 @@ class ExtraBlocks:
         name = self.names.fresh(wish)
         self.made.append({"name": name, "steps": steps})
         return name
+
+    def holding(self, limits: list[Object], target: CallTarget) -> CallTarget:
+        """Return a target that holds limits while another one runs: a block with a single step.
+
+        Args:
+            limits: The `limits` of the step; if there are none, the target is returned.
+            target: What runs while the step holds them.
+        """
+        if not limits:
+            return target
+        name = self.names.fresh(f"{target.name}-locked")
+        step = {"name": target.name, "limits": limits, **called(target, "${params}")}
+        output = "${" + member("steps", target.name) + ".output}"
+        self.made.append({"name": name, "steps": [step], "output": output})
+        return replace(target, name=name, kind="block", wait={})
 
     def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> CallTarget:
         """Add a block that fails, in place of a template that was not imported."""

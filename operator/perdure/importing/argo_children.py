@@ -1,6 +1,6 @@
-"""Converts lists of steps with locks or retries, and other templates with locks that are no activities, to separate Workflows.
+"""Converts lists of steps with retries, and daemons with locks, to separate Workflows.
 
-A child workflow acquires and releases the locks, and can be retried.
+A child workflow can be retried, and holds its locks until it has ended.
 """
 
 from dataclasses import replace
@@ -25,10 +25,14 @@ def is_list_of_steps(template: Object) -> bool:
     return "steps" in template or "dag" in template
 
 
+def _repeats(template: Object) -> bool:
+    """Whether a template runs a list of steps again if one of them fails."""
+    return bool(is_list_of_steps(template) and template.get("retryStrategy"))
+
+
 def needs_child(template: Object) -> bool:
-    """Whether a template becomes a Workflow of its own. An activity takes its locks itself."""
-    locked = template.get("synchronization") and (template.get("daemon") or not template.keys() & ACTIVITY_KINDS)
-    return bool(locked or (is_list_of_steps(template) and template.get("retryStrategy")))
+    """Whether a template becomes a Workflow of its own."""
+    return bool((template.get("synchronization") and template.get("daemon")) or _repeats(template))
 
 
 def child_spec(spec: Object, name: str) -> Object:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.api.workflowlimit import MAX_STEP_LIMITS
 from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, PodDefaults
 from perdure.importing.argo_artifacts import global_outputs, of_block, optional_outputs, passed, without_source
 from perdure.importing.argo_blocks import ExtraBlocks, waiting
@@ -21,6 +22,7 @@ from perdure.importing.argo_children import (
 )
 from perdure.importing.argo_flow import FlowBuilder
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
+from perdure.importing.argo_limits import limits
 from perdure.importing.argo_retry import retries_of_child, timeout
 from perdure.importing.argo_run_hooks import exit_handler, starting_steps
 from perdure.importing.argo_scope import PodScope, Scope, Shape, WorkflowFacts
@@ -39,6 +41,8 @@ _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "metadata": "only pods have labels; set it on the templates with containers",
 }
+_OF_CALLER: Final = ("timeout", "activeDeadlineSeconds", "retryStrategy", "synchronization")
+"""The fields of a list of steps that become fields of the step that calls it."""
 _RESULT: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.result""")
 _PARSED: Final = re.compile(
     r"""(?:from[jJ](?:SON|son)|jsonpath)\(\s*[\w.'"\[\]-]*?parameters(?:\.|\[\\?['"])([-\w]+)"""
@@ -116,7 +120,7 @@ class DefinitionBuilder:
         inputs = (data.get("inputs") or {}).get("parameters") or []
         values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
         simple = all(name in self._workflow.parameters for name in values)
-        simple = simple and not any(data.get(name) for name in ("timeout", "activeDeadlineSeconds", "retryStrategy"))
+        simple = simple and not any(data.get(name) for name in _OF_CALLER)
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
@@ -174,7 +178,10 @@ class DefinitionBuilder:
         if "steps" in data or "dag" in data:
             return self._block(key, defaults)
         if "suspend" in data:
-            return waiting(self._templates.fields(*key), self._blocks.names.of("wait", *key))
+            source = self._templates.fields(*key)
+            locks = self._locks(key, source)
+            wait = waiting(source, self._blocks.names.of("wait", *key))
+            return self._blocks.holding(locks, replace(wait, inputs=defaults if locks else {}))
         return self._unserved(key)
 
     def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -208,7 +215,7 @@ class DefinitionBuilder:
         return CallTarget(name, "activity", made.shape, defaults, captured=made.captured, deletion=delete["name"])
 
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
-        """Return the target for a template with locks or retries of its own: a separate Workflow."""
+        """Return the target for a template with retries, or a daemon with locks: a separate Workflow."""
         spec = child_spec(self._spec, key[1])
         child = DefinitionBuilder(
             spec,
@@ -241,7 +248,16 @@ class DefinitionBuilder:
         self._blocks.made.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
         artifacts = passed(self._templates.data(*key))
-        return CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
+        target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
+        return self._blocks.holding(self._locks(key, source), target)
+
+    def _locks(self, key: tuple[str, str], source: Fields) -> list[Object]:
+        """Return the `limits` of the step that runs a template, and add the WorkflowLimits."""
+        taken, made = limits(source, self._library, Scope("params", self._workflow, template=key[1]).resolve)
+        self.children += [("WorkflowLimit", limit, spec) for limit, spec in made]
+        if len(taken) > MAX_STEP_LIMITS:
+            source.gap("synchronization", f"a step can take {MAX_STEP_LIMITS} limits; nest templates for more")
+        return taken[:MAX_STEP_LIMITS]
 
     def _flow(self, key: tuple[str, str], source: Fields, params: str) -> Object:
         """Return the steps and the output of a block or of the main steps."""

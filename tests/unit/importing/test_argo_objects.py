@@ -234,7 +234,7 @@ def test_locks_of_a_container_template_become_limits_of_its_activity(tmp_path: P
     assert made.simulate()["phase"] == "Completed"
 
 
-def test_locks_of_a_steps_template_become_limits_of_a_child(tmp_path: Path) -> None:
+def test_locks_of_a_steps_template_become_limits_of_a_step(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow(
@@ -244,14 +244,88 @@ def test_locks_of_a_steps_template_become_limits_of_a_child(tmp_path: Path) -> N
       template: locked
       arguments: {parameters: [{name: text, value: "{{item}}"}]}
       withItems: [a, b]
+  - - {name: two, template: say, arguments: {parameters: [{name: text, value: "{{steps.one.outputs.parameters.said}}"}]}}
 - name: locked
-  synchronization: {mutexes: [{name: "deploy-{{workflow.parameters.to}}"}]}
+  synchronization:
+    mutexes: [{name: "deploy-{{inputs.parameters.text}}-{{workflow.parameters.to}}"}]
+    semaphores: [{configMapKeyRef: {name: settings, key: size}}]
   inputs: {parameters: [{name: text}]}
+  outputs: {parameters: [{name: said, valueFrom: {parameter: "{{steps.say.outputs.result}}"}}]}
   steps:
   - - {name: say, template: say, arguments: {parameters: [{name: text, value: "{{inputs.parameters.text}}"}]}}
 - name: say
   inputs: {parameters: [{name: text}]}
   container: {image: busybox, command: [echo, "{{inputs.parameters.text}} {{workflow.parameters.to}}"]}""",
+            "entrypoint: main\narguments: {parameters: [{name: to, value: ada}]}",
+        ),
+        CONFIG,
+    )
+    assert made.complete, made.sentences
+    assert [(each["kind"], each["metadata"]["name"]) for each in made.manifests] == [
+        ("WorkflowLimit", "deploy"),
+        ("WorkflowLimit", "size"),
+        ("WorkflowRun", "made"),
+    ]
+    assert made.step("one")["call"] == {"block": "locked-locked", "input": {"text": "${item}"}}
+    blocks = {each["name"]: each for each in made.spec["blocks"]}
+    assert blocks["locked-locked"] == {
+        "name": "locked-locked",
+        "steps": [
+            {
+                "name": "locked",
+                "limits": [{"name": "deploy", "key": "deploy-${params.text}-${input.to}"}, {"name": "size"}],
+                "call": {"block": "locked", "input": "${params}"},
+            }
+        ],
+        "output": "${steps.locked.output}",
+    }
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_locks_of_the_entrypoint_and_of_a_suspension_become_limits_of_steps(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  synchronization: {mutex: {name: deploy}}
+  dag: {tasks: [{name: ask, template: ask, arguments: {parameters: [{name: to, value: ada}]}}]}
+- name: ask
+  inputs: {parameters: [{name: to}]}
+  synchronization: {mutex: {name: "ask-{{inputs.parameters.to}}"}}
+  suspend: {duration: 10s}""",
+            "entrypoint: main",
+        ),
+    )
+    assert made.complete, made.sentences
+    held = [step for block in made.spec["blocks"] for step in block["steps"] if "limits" in step]
+    assert sorted((step["limits"] for step in held), key=str) == [
+        [{"name": "ask", "key": "ask-${params.to}"}],
+        [{"name": "deploy"}],
+    ]
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_more_locks_than_a_step_can_take_are_reported(tmp_path: Path) -> None:
+    locks = ", ".join(f"{{name: m{i}}}" for i in range(4))
+    templates = f"""- {{name: main, synchronization: {{mutexes: [{locks}]}}, steps: [[{{name: a, template: b}}]]}}
+- {{name: b, container: {{image: busybox, command: [echo]}}}}"""
+    made = argo(tmp_path, workflow(templates, "entrypoint: main"))
+    assert not made.complete
+    assert "spec.templates[0].synchronization: a step can take 3 limits" in str(made.sentences)
+
+
+def test_locks_of_steps_with_retries_become_limits_of_a_child(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  steps: [[{name: one, template: locked}]]
+- name: locked
+  synchronization: {mutexes: [{name: "deploy-{{workflow.parameters.to}}"}]}
+  retryStrategy: {limit: 2}
+  steps: [[{name: say, template: say}]]
+- name: say
+  container: {image: busybox, command: [echo]}""",
             "entrypoint: main\narguments: {parameters: [{name: to, value: ada}]}",
         ),
     )
@@ -263,9 +337,5 @@ def test_locks_of_a_steps_template_become_limits_of_a_child(tmp_path: Path) -> N
     ]
     assert made.manifests[1]["spec"]["limits"] == [{"name": "deploy", "key": "deploy-${input.to}"}]
     (step,) = made.manifests[2]["spec"]["inline"]["steps"]
-    assert step["childWorkflow"] == {
-        "workflow": {"name": "made-locked"},
-        "input": {"text": "${item}", "to": "${input.to}"},
-    }
-    report = made.simulate()
-    assert (report["phase"], len(report["children"])) == ("Completed", 2)
+    assert step["childWorkflow"]["input"] == {"to": "${input.to}"}
+    assert "synchronization" not in str(made.manifests)

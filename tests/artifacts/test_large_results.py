@@ -77,7 +77,7 @@ _HELPER = "from perdure.activity import complete; complete({})"
 def test_a_large_result_of_the_helper_is_read_by_another_activity(gateway: Gateway, tmp_path: Path) -> None:
     code, report, message = produced(gateway, tmp_path, _HELPER.format("['x' * 1000] * 1000"))
     assert (code, message) == (0, "")
-    reference = (references("perdure-artifacts", report) or {})["result.json"]
+    reference = (references("perdure-artifacts", report, {}) or {})["result.json"]
     assert reference["key"] == f"shop/uid-1/5-{tmp_path.name}/result.json"
     reader = activity(inputs=[{"name": "given", "path": "/in", "from": "${input}"}])
     (downloader,) = pod_of(containers.resolve(reader, input=reference, run={}, attempt=1))["initContainers"]

@@ -33,6 +33,7 @@ _SOURCES: Final = ("key", "url", "data")
 _STOP_SECONDS: Final = 30
 """The default grace period of Kubernetes, in seconds."""
 _RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
+_OUTPUTS_VARIABLE: Final = "PERDURE_OUTPUTS"
 _RESULT_VARIABLE: Final = "PERDURE_RESULT_FILE"
 _STORE: Final = {
     "ENDPOINT": "endpoint",
@@ -46,12 +47,13 @@ _STORE: Final = {
 """The variables of the programs, and the optional keys of the Secret."""
 
 
-def references(store: str, report: Any) -> dict[str, Any] | None:
+def references(store: str, report: Any, copied: Mapping[str, str]) -> dict[str, Any] | None:
     """The output artifacts of an attempt, as expressions see them; None if the report is not from the sidecar.
 
     Args:
         store: The Secret of the artifact store.
         report: The report of the sidecar.
+        copied: The keys of copies, by artifact: see `copies`.
     """
     try:
         files = {
@@ -60,12 +62,27 @@ def references(store: str, report: Any) -> dict[str, Any] | None:
         }
         if "log" in report:
             files[LOG_ARTIFACT] = (*report["log"], Archive.NONE.value)
-        return {
+        found: dict[str, Any] = {
             name: {"store": store, "key": key, "size": size, "sha256": sha256, "archive": archive}
             for name, (key, size, sha256, archive) in files.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
+    for name in found.keys() & copied.keys():
+        found[name]["copy"] = copied[name]
+    return found
+
+
+def copies(pod: KubeObject) -> dict[str, str]:
+    """Return the keys of the copies that the sidecar of a pod makes, by output artifact.
+
+    Args:
+        pod: A Pod.
+    """
+    sidecars = [each for each in (pod.get("spec") or {}).get("initContainers") or () if each.get("name") == OUTPUTS]
+    variables = {each["name"]: each.get("value", "") for sidecar in sidecars for each in sidecar.get("env") or ()}
+    wanted = json.loads(variables.get(_OUTPUTS_VARIABLE, "[]").replace("$$", "$"))
+    return {each["name"]: each["key"] for each in wanted if "key" in each}
 
 
 def stop_seconds(pod: KubeObject) -> int | None:
@@ -207,7 +224,7 @@ def _uploader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeO
         "command": [*BLOCKING_SIGTERM, "python", "-m", "perdure.runner.artifacts.output_artifacts"],
         "restartPolicy": "Always",
         "env": [
-            _variable("PERDURE_OUTPUTS", json.dumps(wanted, ensure_ascii=False)),
+            _variable(_OUTPUTS_VARIABLE, json.dumps(wanted, ensure_ascii=False)),
             _variable("PERDURE_OUTPUTS_FOLDER", OUTPUTS_PATH),
             _variable("PERDURE_TERMINATION_LOG", "/dev/termination-log"),
             _field("PERDURE_NAMESPACE", "metadata.namespace"),

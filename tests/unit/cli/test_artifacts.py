@@ -59,6 +59,16 @@ def test_the_artifacts_of_all_steps_are_listed(server: ApiServer) -> None:
     assert call("artifacts", "list", "order").stderr == "The steps of `order` have left no artifacts.\n"
 
 
+def test_copies_are_shown(server: ApiServer) -> None:
+    server.answers[f"{RUNS}/order"] = run({"report": {**REPORT, "copy": "monthly/latest"}, "log": REPORT})
+    server.answers[PODS] = items()
+    for verb in (("artifacts", "list"), ("describe",)):
+        lines = [line.split() for line in call(*verb, "order").stdout.splitlines()]
+        assert ["ARTIFACT", "BYTES", "KEY", "COPY"] in lines
+        assert ["make[0]/report", "25600", "shop/uid-1/2-1/report", "monthly/latest"] in lines
+        assert ["make[0]/log", "25600", "shop/uid-1/2-1/report", "-"] in lines
+
+
 def test_artifacts_are_listed_in_the_order_in_which_their_steps_started(server: ApiServer) -> None:
     run_ = run(*({"report": REPORT} for _ in range(3)))
     for event, started in zip(run_["status"]["history"]["events"], (4, 2, 3), strict=True):

@@ -23,6 +23,10 @@ activities:
   startToCloseTimeout: 1m
   container: {image: i, command: [run]}
   artifacts: {archiveLogs: true}
+- name: copied
+  startToCloseTimeout: 5m
+  container: {image: i}
+  artifacts: {outputs: [{name: report, path: /out/report, key: reports/latest}]}
 - name: large
   startToCloseTimeout: 1m
   container: {image: i}
@@ -100,6 +104,8 @@ def findings_of(steps: str) -> list[str]:
             "Error there is no field `reprot` in `steps.make.artifacts`, did you mean `report`",
         ),
         ("activity: {name: make}", "steps.make.artifacts.report.hash", "Error there is no field `hash`"),
+        ("activity: {name: make}", "steps.make.artifacts.report.copy", "Error there is no field `copy`"),
+        ("activity: {name: copied}", "steps.make.artifacts.report.copy", None),
         ("activity: {name: make}", "steps.make.artifacts.log", "Warning `steps.make.artifacts.log` may be missing"),
         ("activity: {name: make}", "steps.make.artifacts.?log.orValue(null)", None),
         ("activity: {name: make}", "steps.make.artifacts['log.gz'].key", "Error there is no field `log.gz`"),

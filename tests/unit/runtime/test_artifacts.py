@@ -233,6 +233,20 @@ def test_an_attempt_completes_when_its_artifacts_are_stored(make: Any) -> None:
     assert reported.artifacts == {"report": {**_REPORT, "key": "shop/u/5-2/report.tar.gz"}}
 
 
+def test_a_reference_has_the_key_of_the_copy(make: Any) -> None:
+    outputs = [{"name": "report", "path": "/out/report", "key": "$${a}/report"}, {"name": "log", "path": "/out/log"}]
+    definition = make.activity(artifacts={"outputs": outputs})
+    pod = make.pod(make.terminated(message="7"), definition=definition)
+    pod["spec"] = build_pod(make.run, make.attempt, with_artifacts(definition, "i"), PodSettings())["spec"]
+    report = {"at": "shop/u/5-2", "files": {"report": [9, "ab", "None"], "log": [9, "ab", "None"]}}
+    ended = make.terminated(0, name="perdure-outputs", message=json.dumps(report))
+    pod["status"]["initContainerStatuses"] = [ended]
+    done = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(done, AttemptCompleted)
+    assert done.artifacts["report"]["copy"] == "$${a}/report"
+    assert "copy" not in done.artifacts["log"]
+
+
 @pytest.mark.parametrize(
     ("end", "type_", "said"),
     [
@@ -264,4 +278,4 @@ def test_a_failed_attempt_does_not_wait_for_the_upload(make: Any) -> None:
 
 @pytest.mark.parametrize("report", [None, {}, {"at": "a", "files": [1]}, {"at": "a", "files": {"x": 1}}, "text", 5])
 def test_an_invalid_report_has_no_artifacts(report: Any) -> None:
-    assert references("store", report) is None
+    assert references("store", report, {}) is None

@@ -37,11 +37,13 @@ def table(artifacts: Mapping[str, Any], page: Page) -> list[Text]:
     Returns:
         Lines; the first one is the heading.
     """
+    fields = {"BYTES": "size", "KEY": "key"}
+    if any(mapping(each).get("copy") for each in artifacts.values()):
+        fields["COPY"] = "copy"
     rows = [
-        (name, str(mapping(each).get("size", "")), str(mapping(each).get("key", "")))
-        for name, each in artifacts.items()
+        (name, *(str(mapping(each).get(field, "")) for field in fields.values())) for name, each in artifacts.items()
     ]
-    return columns.table(("ARTIFACT", "BYTES", "KEY"), rows, page)
+    return columns.table(("ARTIFACT", *fields), rows, page)
 
 
 def section(artifacts: Mapping[str, Any], page: Page) -> Iterator[Text]:

@@ -13,7 +13,9 @@ from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import compile_template
 from perdure.language.program import CompiledStep, Finding, Program
 
-_ARTIFACT: Final = known_object({"store": TEXT, "key": TEXT, "size": NUMBER, "sha256": TEXT, "archive": TEXT})
+_FIELDS: Final = {"store": TEXT, "key": TEXT, "size": NUMBER, "sha256": TEXT, "archive": TEXT}
+_ARTIFACT: Final = known_object(_FIELDS)
+_COPIED: Final = known_object({**_FIELDS, "copy": TEXT})
 _OWN_FOLDERS: Final = (reserved.MOUNT_PATH, reserved.FILES_PATH, reserved.LOG_PATH, reserved.RESULT_PATH)
 _NONE: Final = known_object({})
 
@@ -33,8 +35,8 @@ def artifacts_shape(compiled: CompiledStep, program: Program) -> Shape:
     ours += [LOG_ARTIFACT] if definition.artifacts.archive_logs else []
     uncertain = bool(compiled.step.catch) or flows.may_be_skipped(compiled)
     optional = [each.name for each in outputs if each.optional or uncertain]
-    names = [*(each.name for each in outputs), *ours]
-    found = known_object(dict.fromkeys(names, _ARTIFACT), optional=[*optional, *ours])
+    fields = {each.name: _ARTIFACT if each.key is None else _COPIED for each in outputs}
+    found = known_object({**fields, **dict.fromkeys(ours, _ARTIFACT)}, optional=[*optional, *ours])
     if not compiled.step.for_each:
         return found
     return ANY if uncertain else {"type": "array", "items": found}

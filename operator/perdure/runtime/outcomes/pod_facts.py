@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from perdure.api.workflow import Activity
 from perdure.runtime import payloads
-from perdure.runtime.artifacts import references
+from perdure.runtime.artifacts import copies, references
 from perdure.runtime.attempts import Attempt, KubeObject
 from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.ownership import is_attempt
@@ -88,7 +88,8 @@ class PodFacts:
             return {}
         found = None
         if self.uploader is not None and self.uploader.exit_code == 0:
-            found = references(artifacts.store, payloads.decode(self.uploader.message)[0])
+            report = payloads.decode(self.uploader.message)[0]
+            found = references(artifacts.store, report, copies(self.pod or {}))
         return found if artifacts.uploads_data else found or {}
 
     def succeeded(self) -> bool:

@@ -126,6 +126,7 @@ def example(namespace: Cluster, request: pytest.FixtureRequest, *, record: bool)
 
 
 Use = Callable[[str], Example]
+_DATABASES = ("orders", "payments", "users")
 
 
 @pytest.mark.slow
@@ -350,6 +351,22 @@ def test_a_deployment_holds_its_limits_until_it_has_ended(example: Use, namespac
     assert deploys.ends_like("alone", "deployed")["phase"] == "Completed"
     for name in ("environment", "deployments", "builds"):
         namespace.wait(f"{name} to be released", lambda n=name: _holders(namespace, n) == [])
+
+
+def test_databases_take_turns_in_maintenance(example: Use, namespace: Cluster) -> None:
+    maintenance = example("maintenance")
+    for name in ("first", "second"):
+        maintenance.start(name)
+    for name in ("first", "second"):
+        assert maintenance.ends_like(name, "migrated")["phase"] == "Completed"
+    for name in ("database", "maintenance"):
+        namespace.wait(f"{name} to be released", lambda n=name: _holders(namespace, n) == [])
+    namespace("apply", "-f", str(EXAMPLES / "maintenance" / "closed.yaml"))
+    impatient = maintenance.manifests()[0]
+    impatient["spec"]["steps"][0]["limits"][1]["waitTimeout"] = "1s"
+    namespace.apply(impatient)
+    maintenance.start("closed")
+    assert maintenance.ended("closed")["status"]["output"] == [f"{each}: postponed" for each in _DATABASES]
 
 
 def _holders(cluster: Cluster, limit: str) -> list[str]:

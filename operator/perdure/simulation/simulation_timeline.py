@@ -7,6 +7,7 @@ from typing import Any
 from perdure.api.durations import LONGEST, format_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS
 from perdure.language.coercion import shown
 
 Entry = tuple[str, str, str]
@@ -50,6 +51,10 @@ def describe_event(event: ev.AnyEvent) -> Entry | None:
 
 def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
     match event:
+        case ev.ActivityTaskScheduled() if event.activity_type == TAKE_LIMITS and not event.task_queue:
+            return event.activity_id, "Waiting", f"for {_wanted(event.input)}"
+        case ev.MarkerRecorded() if event.marker_name == LIMITS_RELEASED:
+            return str(event.details), "Succeeded", "released"
         case ev.ActivityTaskCompleted():
             return event.activity_id, "Succeeded", f"{'cached ' if event.cached else ''}{_given(event.result)}".rstrip()
         case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
@@ -81,6 +86,11 @@ def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR091
             return event.signal_id, "Failed", why(event.failure)
         case _:
             return None
+
+
+def _wanted(limits: Any) -> str:
+    """Return the names and keys of the limits that a step takes."""
+    return ", ".join(f"`{each['name']}`" + (f" (key `{each['key']}`)" if each["key"] else "") for each in limits)
 
 
 def _of_run(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)

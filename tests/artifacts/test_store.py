@@ -146,9 +146,11 @@ def test_an_object_that_does_not_exist_is_reported(gateway: Gateway, tmp_path: P
 )
 def test_invalid_settings_fail_without_revealing_the_secret(gateway: Gateway, changed: dict[str, str]) -> None:
     environ = {**gateway.environ, **changed}
-    with pytest.raises(ArtifactError, match="artifact store") as failed:
-        ArtifactStore(environ, patience=_IMPATIENT).upload("x", iter([b"1"]))
-    assert environ["PERDURE_STORE_SECRET_ACCESS_KEY"] not in str(failed.value)
+    for use in (lambda store: store.upload("x", iter([b"1"])), lambda store: list(store.download("x"))):
+        with pytest.raises(ArtifactError, match="artifact store") as failed:
+            use(ArtifactStore(environ, patience=_IMPATIENT))
+        assert environ["PERDURE_STORE_SECRET_ACCESS_KEY"] not in str(failed.value)
+        assert failed.value.kind == "ArtifactStoreFailed", "the activity is not to blame"
 
 
 def test_an_interrupted_upload_is_retried(gateway: Gateway, folder: Path) -> None:

@@ -121,8 +121,10 @@ class Context:
             self.heartbeats.write_result(text, drop_details=size > self._result_limit - self._details_limit)
             self._on_lease = True
         elif self._result_file:
-            with open(self._result_file, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
+            part = f"{self._result_file}.part"
+            with open(part, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
                 file.write(text)
+            os.replace(part, self._result_file)  # noqa: PTH105 - as above
         else:
             ways = LARGE_RESULTS + ("" if self._large else ", or declare `resultSize: Large`")
             raise PayloadTooLargeError(f"the result has {size} bytes, but the limit is {self._result_limit}: {ways}")

@@ -84,6 +84,14 @@ def test_a_result_that_fits_nowhere_else_is_written_to_the_file_for_large_result
     assert json.loads(api.annotations[RESULT]) == "y" * 100_000
 
 
+def test_a_result_that_does_not_fit_on_the_disk_leaves_no_part_of_it(pod: Any) -> None:
+    file = pod.folder / "result.json"
+    (pod.folder / "result.json.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        pod.context(PERDURE_RESULT_FILE=str(file)).complete("x" * 5000)
+    assert not file.exists()
+
+
 def test_a_small_result_needs_no_file_for_large_results(pod: Any) -> None:
     file = pod.folder / "result.json"
     context = pod.context(PERDURE_RESULT_FILE=str(file))

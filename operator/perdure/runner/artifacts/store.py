@@ -5,6 +5,7 @@ $PERDURE_STORE_ENDPOINT            URL of the server; default: AWS in the region
 $PERDURE_STORE_REGION, _PREFIX, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN, _CA
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -29,6 +30,8 @@ _RETRIES: Final = 100
 _SILENCE: Final = timedelta(seconds=60)
 """How long the store may be silent."""
 _WHOLE_REQUEST: Final = timedelta(days=1)
+_CODE: Final = re.compile("<Code>([^<]*)</Code>")
+"""What a server returns next to the status code: 404 can also mean that the bucket does not exist."""
 _SETTINGS: Final = {
     "endpoint": "ENDPOINT",
     "region": "REGION",
@@ -98,7 +101,7 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store does not return the object.
         """
-        with _explained(f"the artifact store did not return `{key}`"):
+        with _explained(f"the artifact store did not return `{key}`", may_be_missing=True):
             for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):
                 yield bytes(piece)
 
@@ -120,11 +123,12 @@ class ArtifactStore:
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _explained(what: str, *, may_be_missing: bool = False) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{what}: it does not exist", "ArtifactMissing") from error
-    except (BaseError, ValueError) as error:
+    except (BaseError, FileNotFoundError, ValueError) as error:
+        code = _CODE.search(str(error))
+        if may_be_missing and isinstance(error, FileNotFoundError) and (code is None or code[1] == "NoSuchKey"):
+            raise ArtifactError(f"{what}: it does not exist", "ArtifactMissing") from error
         reason = " ".join(str(error).split("\n\nDebug source:")[0].split())
         raise ArtifactError(f"{what}: {reason}", "ArtifactStoreFailed") from error

@@ -72,6 +72,7 @@ def test_a_timeout_includes_the_wait_and_ends_it() -> None:
     play.fires("pay:timeout")
     assert play.cancelled == ["pay:limits"]
     assert play.failure.type_names() & {"Timeout"}
+    assert "timeout of 10m, and has not begun: it waited for its limits `bank`, `api`" in play.failure.message
     assert released(play) == []
 
 

@@ -122,6 +122,9 @@ def test_a_truncated_message_fails_with_the_name_of_the_file(make: Any) -> None:
     failed = told(make, empty, main=make.terminated(message="x" * 4096))
     assert failed.failure.type == "PayloadTooLarge"
     assert failed.failure.message.endswith("Write it to the file $PERDURE_RESULT_FILE instead")
+    assert "UTF-8" not in failed.failure.message
+    failed = told(make, empty, main=make.terminated(message="\ufffd" * 3000))
+    assert "its result is not UTF-8 text, and does not fit into a termination message" in failed.failure.message
 
 
 def execute(make: Any, folder: Path, source: str, result: str, shell: str) -> tuple[int, str, str | None]:

@@ -12,6 +12,7 @@ from perdure.cli.view.notes import heartbeat
 from perdure.cli.view.openings import OpenActivity, OpenCancellation, OpenOperation
 from perdure.cli.view.page import Page
 from perdure.cli.view.tree import tries
+from perdure.engine.state import TAKE_LIMITS
 
 _LABEL = 14
 _MAX_SHOWN = 20
@@ -42,10 +43,16 @@ def _fields(rows: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
         yield from (Text(" " * (_LABEL + 4) + line) for line in rest)
 
 
-def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
+def _attempt(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
+    if activity.activity == TAKE_LIMITS:
+        return  # it has none
     due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
     shown = tries(activity.attempt, activity.maximum_attempts, activity.losses)
     yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", beside ") + due
+
+
+def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
+    yield from _attempt(activity, page)
     if activity.pod and not activity.next_attempt:
         yield "Pod", text.join((activity.pod, activity.waits_for), ": ")
     elif activity.waits_for:

@@ -22,6 +22,7 @@ from perdure.engine.step import next_wake
 from perdure.language.awaiting import Awaited
 from perdure.language.interpreter import load_memory
 from perdure.language.step_failures import as_json
+from perdure.language.step_paths import Path
 from perdure.runtime.segments import Damage
 
 _PHASES = {
@@ -316,13 +317,19 @@ def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
     """Why attempts do not start: one is stuck, or waits for its turn in a WorkflowLimit."""
     stuck = next(state.stuck(), None)
     if stuck is not None:
-        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        what = "it does not begin" if stuck.takes_limits else f"attempt {stuck.attempt} does not start"
+        message = f"step `{_step_of(stuck)}`: {what}: {stuck.waiting_reason}"
         return ConditionReason.ATTEMPT_NOT_STARTING, message
     queued = list(state.queued())
     if not queued:
         return None
     more = f" (and {len(queued) - 1} more)" if len(queued) > 1 else ""
-    return ConditionReason.LIMIT_REACHED, f"step `{queued[0].activity_id}`{more} waits: {queued[0].waiting_reason}"
+    return ConditionReason.LIMIT_REACHED, f"step `{_step_of(queued[0])}`{more} waits: {queued[0].waiting_reason}"
+
+
+def _step_of(activity: PendingActivity) -> str:
+    """Return the step of an activity, or the one that takes its limits by it."""
+    return Path.parse(activity.activity_id).owner.text if activity.takes_limits else activity.activity_id
 
 
 def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:

@@ -140,4 +140,8 @@ class Execution:
         if task.timed:
             self.context.put_task(path, replace(task, timed=False))
             limit = show_duration(self.timers.recorded_timeout(path, "timeout", at.compiled.timeout))
-            self.tasks.stop(path, failed(timeout(f"{at.where} has taken longer than its timeout of {limit}")))
+            message = f"{at.where} has taken longer than its timeout of {limit}"
+            if task.stage is Stage.LIMITS:
+                wanted = ", ".join(f"`{each.name}`" for each in at.compiled.step.limits)
+                message += f", and has not begun: it waited for its limits {wanted}"
+            self.tasks.stop(path, failed(timeout(message)))

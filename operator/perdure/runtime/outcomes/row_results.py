@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from perdure.api import labels
 from perdure.api.names import RESULT_ARTIFACT
@@ -23,6 +23,8 @@ from perdure.runtime.outcomes.container_failures import (
 from perdure.runtime.outcomes.pod_facts import PodFacts
 from perdure.runtime.pod_waiting import remedy, waiting_reason, waiting_word, waits_in_vain
 
+_REPLACEMENT: Final = "\ufffd"
+"""What Kubernetes puts in place of each byte that is not UTF-8; it takes three."""
 Outcome: TypeAlias = AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | None
 """The input for the engine; None if there is none yet."""
 
@@ -78,13 +80,10 @@ def _with_message(facts: PodFacts, container: str, message: str) -> AttemptCompl
     # The kubelet keeps the end of a longer message. The tail of a document does not parse, but the tail of a long number
     # or of a string with quotes might: if a message has exactly the limit, only an object or a list is accepted.
     if payloads.size(message) >= limit and not (is_json and isinstance(value, dict | list)):
-        return _failed(
-            facts,
-            payload_too_large(
-                f"container {container} succeeded, but its result does not fit into a termination message "
-                f"({limit} bytes here). {_way_for_large_results(facts)}"
-            ),
-        )
+        binary = "is not UTF-8 text, and " if _REPLACEMENT in message else ""
+        too_large = f"its result {binary}does not fit into a termination message ({limit} bytes here)"
+        advice = _way_for_large_results(facts)
+        return _failed(facts, payload_too_large(f"container {container} succeeded, but {too_large}. {advice}"))
     return _with_result(facts, value)
 
 

@@ -135,22 +135,26 @@ def test_an_object_that_does_not_exist_is_reported(gateway: Gateway, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "said"),
     [
-        {"PERDURE_STORE_SECRET_ACCESS_KEY": "wrong"},
-        {"PERDURE_STORE_ACCESS_KEY_ID": "nobody"},
-        {"PERDURE_STORE_BUCKET": "no-such-bucket"},
-        {"PERDURE_STORE_ENDPOINT": "no URL"},
+        ({"PERDURE_STORE_SECRET_ACCESS_KEY": "wrong"}, "403 Forbidden: SignatureDoesNotMatch: The request signature"),
+        ({"PERDURE_STORE_ACCESS_KEY_ID": "nobody"}, "No user exists with the provided access key ID"),
+        ({"PERDURE_STORE_BUCKET": "no-such-bucket"}, "NoSuchBucket: The specified bucket does not exist."),
+        ({"PERDURE_STORE_ENDPOINT": "no URL"}, "the endpoint of the artifact store must begin with"),
     ],
     ids=["secret", "key", "bucket", "endpoint"],
 )
-def test_invalid_settings_fail_without_revealing_the_secret(gateway: Gateway, changed: dict[str, str]) -> None:
+def test_invalid_settings_fail_with_the_answer_of_the_store_and_without_the_secret(
+    gateway: Gateway, changed: dict[str, str], said: str
+) -> None:
     environ = {**gateway.environ, **changed}
     for use in (lambda store: store.upload("x", iter([b"1"])), lambda store: list(store.download("x"))):
         with pytest.raises(ArtifactError, match="artifact store") as failed:
             use(ArtifactStore(environ, patience=_IMPATIENT))
         assert environ["PERDURE_STORE_SECRET_ACCESS_KEY"] not in str(failed.value)
         assert failed.value.kind == "ArtifactStoreFailed", "the activity is not to blame"
+        assert said in str(failed.value)
+        assert "<" not in str(failed.value)
 
 
 def test_an_interrupted_upload_is_retried(gateway: Gateway, folder: Path) -> None:

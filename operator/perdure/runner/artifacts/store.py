@@ -32,6 +32,10 @@ _SILENCE: Final = timedelta(seconds=60)
 _WHOLE_REQUEST: Final = timedelta(days=1)
 _CODE: Final = re.compile("<Code>([^<]*)</Code>")
 """What a server returns next to the status code: 404 can also mean that the bucket does not exist."""
+_ANSWER: Final = re.compile(
+    r"(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>([^<]*)</Code>(?:.*?<Message>([^<]*)</Message>)?.*", re.DOTALL
+)
+"""The whole of it, whose other elements help nobody, and repeat the signature of the request."""
 _SETTINGS: Final = {
     "endpoint": "ENDPOINT",
     "region": "REGION",
@@ -130,5 +134,5 @@ def _explained(what: str, *, may_be_missing: bool = False) -> Iterator[None]:
         code = _CODE.search(str(error))
         if may_be_missing and isinstance(error, FileNotFoundError) and (code is None or code[1] == "NoSuchKey"):
             raise ArtifactError(f"{what}: it does not exist", "ArtifactMissing") from error
-        reason = " ".join(str(error).split("\n\nDebug source:")[0].split())
+        reason = " ".join(_ANSWER.sub(r"\1: \2", str(error).split("\n\nDebug source:")[0]).split())
         raise ArtifactError(f"{what}: {reason}", "ArtifactStoreFailed") from error

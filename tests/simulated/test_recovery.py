@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from perdure.api.workflow import WorkflowSpec
@@ -129,7 +130,7 @@ def test_a_pod_stays_that_a_lagging_watch_shows_running_while_its_end_is_committ
                 runs.set()
             elif write.key.plural == "workflowruns" and (write.after.get("status") or {}).get("completionTime"):
                 (operator,) = world.operators
-                world.loop.call_soon(operator.within, operator.manager.on_pod, copy(shown[0]))
+                world.loop.call_soon(operator.within, partial(operator.manager.on_pod, copy(shown[0]), deleted=False))
 
         world.server.observers.append(follow)
         before = world.start()

@@ -56,8 +56,9 @@ def _took_limits(event: Any, before: RunState | None, events: Sequence[ev.AnyEve
     if found is not None:
         return found.takes_limits
     scheduled = next((each for each in events if each.event_id == event.scheduled_event_id), None)
-    of_step = isinstance(scheduled, ev.ActivityTaskScheduled) and not scheduled.task_queue
-    return of_step and scheduled.activity_type == TAKE_LIMITS
+    if not isinstance(scheduled, ev.ActivityTaskScheduled):
+        return False
+    return scheduled.activity_type == TAKE_LIMITS and not scheduled.task_queue
 
 
 def _measure(attempt: Retired) -> None:

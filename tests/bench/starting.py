@@ -25,7 +25,7 @@ def _is_ready() -> bool:
 
 
 def _memory(pid: int, what: str) -> float:
-    """MiB: ``VmRSS`` now, ``VmHWM`` at its peak."""
+    """Return the memory of a process in MiB: ``VmRSS`` for the current value, ``VmHWM`` for the peak."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return int(status.split(f"{what}:")[1].split()[0]) / 1024
 
@@ -33,7 +33,9 @@ def _memory(pid: int, what: str) -> float:
 def main() -> None:
     """Start, watch and stop an operator."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=130, help="how long it runs; a resync comes each minute")
+    parser.add_argument(
+        "--seconds", type=int, default=130, help="how long to run the operator; it resyncs once a minute"
+    )
     parser.add_argument("--temporal", action="store_true", help="with the frontend for Temporal SDKs")
     given = parser.parse_args()
     temporal = {"PERDURE_TEMPORAL_ADDRESS": "127.0.0.1:17233", "PERDURE_TEMPORAL_AUTHENTICATION": "None"}

@@ -119,7 +119,7 @@ def test_a_missing_heartbeat_is_detected_soon_after_the_timeout_with_any_clock(
     answered = NOW
     while not pulse.lost(length):
         there, back = (timedelta(seconds=way) for way in next(again))
-        asked = max(pulse.look_at(length), answered)
+        asked = max(pulse.next_read(length), answered)
         now = asked + there
         answered = now + back
         seen = [n for n, moment in enumerate(moments) if NOW + timedelta(seconds=moment) <= now]

@@ -45,7 +45,7 @@ def _fields(rows: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
 def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
     shown = tries(activity.attempt, activity.maximum_attempts, activity.losses)
-    yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", beside ") + due
+    yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", plus ") + due
     if activity.pod and not activity.next_attempt:
         yield "Pod", text.join((activity.pod, activity.waits_for), ": ")
     elif activity.waits_for:

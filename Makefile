@@ -76,7 +76,7 @@ test-sdk-go: setup ## Run the integration tests of the official Go SDK: SDK=path
 	$(RUN) python hack/go_sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
 
 bench: setup ## Measure how fast Perdure is, on a new cluster, TEMPORAL=host:port beside it: ARGS="--only hello", or ARGS=--help
-	TEMPORAL=$(TEMPORAL) $(RUN) python hack/benchmark.py $(ARGS)
+	TEMPORAL=$(TEMPORAL) $(RUN) --with 'httpx[http2]==0.28.1' python hack/benchmark.py $(ARGS)
 
 docs: setup ## Build the documentation site and serve it at http://127.0.0.1:8000
 	$(RUN) properdocs serve --strict --dev-addr 127.0.0.1:8000

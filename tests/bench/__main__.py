@@ -13,7 +13,9 @@ from pathlib import Path
 
 from bench.definitions import measure_podless, measure_pods
 from bench.etl import measure_etl
+from bench.fleets import Stored, measure_fleet
 from bench.hello import measure_growth, measure_hello
+from bench.patches import measure_patches
 from bench.results import Result, as_json, machine, table
 from bench.test_schedules import herd
 from bench.writes import measure_writes
@@ -22,8 +24,8 @@ from temporal.server import Operator, serving
 
 SCHEDULES = 100
 PARTS = ("hello", "growth", "writes", "podless", "pods", "schedules")
-LONG_PARTS = ("etl",)
-"""They take minutes by themselves, and are only measured by request."""
+LONG_PARTS = ("etl", "patches", "fleet")
+"""They take minutes by themselves, and are only measured by request. The last one leaves much for the API server to delete."""
 
 
 def main() -> None:
@@ -39,21 +41,40 @@ def main() -> None:
     )
     parser.add_argument("--temporal", metavar="HOST:PORT[/NAMESPACE]", help="a Temporal server to compare with")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there as JSON, too")
+    parser.add_argument(
+        "--finished",
+        metavar="NUMBER",
+        type=int,
+        default=100_000,
+        help="finished runs of `fleet` (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--open", metavar="NUMBER", type=int, default=10_000, help="sleeping runs of `fleet` (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--bytes",
+        metavar="NUMBER",
+        type=int,
+        default=0,
+        help="input of each finished run of `fleet` (default: %(default)s)",
+    )
     options = parser.parse_args()
+    stored = Stored(options.finished, options.open, options.bytes)
+    chosen = tuple(part for part in (*PARTS, *LONG_PARTS) if part in (options.only or PARTS))
     cluster = find_cluster()
     about = machine(cluster)
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(cluster, Path(folder) / "log", PERDURE_LOG_LEVEL="warning", PERDURE_SIDECAR_IMAGE=IMAGE) as operator,
     ):
-        results = asyncio.run(_measure(operator, options.only or PARTS, options.temporal))
+        results = asyncio.run(_measure(operator, chosen, options.temporal, stored))
     print(*(f"{key}: {value}" for key, value in about.items()), f"load after: {os.getloadavg()[0]:.1f}", sep="\n")
     print(table(results))
     if options.json is not None:
         options.json.write_text(as_json(about, results), encoding="utf-8")
 
 
-async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | None) -> list[Result]:
+async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | None, stored: Stored) -> list[Result]:
     results: list[Result] = []
     for part in parts:
         print(f"measuring {part} …", file=sys.stderr)
@@ -70,6 +91,10 @@ async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | N
                 results += measure_pods(operator)
             case "etl":
                 results += measure_etl(operator)
+            case "patches":
+                results += await measure_patches(operator)
+            case "fleet":
+                results += await measure_fleet(operator, stored)
             case _:
                 results += await _measure_schedules(operator)
     return results

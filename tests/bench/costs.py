@@ -12,8 +12,14 @@ _REQUESTS = re.compile(r"apiserver_request_total\{([^}]*)\} (\S+)")
 
 def operator_cpu(operator: Operator) -> float:
     """Milliseconds of CPU time that an operator has used."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{operator.health}/metrics", timeout=60) as answer:
-        return _cpu(str(answer.read(), "utf-8"))
+    return 1000 * metrics_of(operator.health)["process_cpu_seconds_total"]
+
+
+def metrics_of(health: int) -> dict[str, float]:
+    """The metrics without labels of the operator with that port for probes."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{health}/metrics", timeout=60) as answer:
+        rows = [line.split() for line in str(answer.read(), "utf-8").splitlines() if line[0] != "#" and "{" not in line]
+    return {name: float(value) for name, value in rows}
 
 
 class ApiServerCosts:

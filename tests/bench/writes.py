@@ -55,7 +55,7 @@ CRD: Json = {
 async def measure_writes(operator: Operator) -> list[Result]:
     """The writes of a run that only returns a value, repeated on objects that no operator watches."""
     operator.cluster.start("written", {"inline": QUICK})
-    statuses = _statuses(operator.cluster.closed("written"))
+    statuses = growing(operator.cluster.closed("written"), WRITES)
     runs = [run_manifest(f"write-{number}", {"inline": QUICK}) for number in range(OBJECTS)]
     bares = [{**run, "apiVersion": BARE, "kind": "Bare"} for run in runs]
     kinds = (kube.PERDURE, "workflowruns", runs), (f"/apis/{BARE}", "bares", bares)
@@ -87,12 +87,12 @@ def _named(obj: Json, turn: int) -> Json:
     return {**obj, "metadata": {"name": f"{obj['metadata']['name']}-{turn}"}}
 
 
-def _statuses(status: Json) -> list[Json]:
+def growing(status: Json, commits: int) -> list[Json]:
     """A status as it grows from commit to commit."""
     events = status["history"]["events"]
     found = []
-    for number in range(1, WRITES + 1):
-        some = events[: max(1, len(events) * number // WRITES)]
+    for number in range(1, commits + 1):
+        some = events[: max(1, len(events) * number // commits)]
         history = {**status["history"], "events": some, "nextEventId": len(some) + 1}
         changed = {**status, "history": history, "commit": {**status["commit"], "number": number}}
         found.append(status_texts.encode(changed))

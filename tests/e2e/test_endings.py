@@ -148,6 +148,24 @@ ENDINGS = {
         "ExitCode7",
         ["container fetch", "exit code 7", "none there"],
     ),
+    "no shell in a container that waits": Ending(
+        template(
+            {
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": IMAGE,
+                        "command": ["true"],
+                        "env": [{"name": "PATH", "value": "/none"}],
+                        "needs": ["patient"],
+                    },
+                    {"name": "patient", "image": IMAGE, "command": ["sleep", "600"]},
+                ]
+            }
+        ),
+        "StartError",
+        ["container main", "sh"],
+    ),
     "too much memory in one of several containers": Ending(
         {
             **template(

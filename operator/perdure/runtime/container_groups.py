@@ -16,39 +16,34 @@ from perdure.api.reserved import ORDER, ORDER_PATH
 from perdure.runtime import payloads
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 from perdure.runtime.statuses import EndedContainer, PodStatus
+from perdure.runtime.wrapped_commands import SIGNALS, running, wrap
 
 _SIZE: Final = "1Mi"
-_WAITING: Final = f"""perdure_own={ORDER_PATH}/$0
-trap 'exit 143' TERM
+_NOT_NEEDED: Final = 1
+_STOPPED: Final = 143
+"""Exit codes of a container that does not start its command, because another one has failed, or because the pod is stopped."""
+_WAITING: Final = f"""perdure_state={ORDER_PATH}/$0
+trap 'exit {_STOPPED}' {SIGNALS}
+if [ "$1" ] && ! command -v sleep >/dev/null 2>&1; then
+  echo >"$perdure_state.failed"
+  echo "container $0 cannot wait for others, because its image has no program named sleep" >&2
+  exit 127
+fi
 for perdure_name in $1; do
   until [ -e {ORDER_PATH}/"$perdure_name".succeeded ]; do
     if [ -e {ORDER_PATH}/"$perdure_name".failed ]; then
-      : >"$perdure_own.failed"
+      echo >"$perdure_state.failed"
       echo "container $perdure_name failed, so container $0 did not start its command" >&2
-      exit 1
+      exit {_NOT_NEEDED}
     fi
     sleep 0.5 2>/dev/null || sleep 1
   done
 done
 shift
-perdure_child= perdure_stop=
-trap 'perdure_stop=yes; [ -z "$perdure_child" ] || kill -TERM "$perdure_child"' TERM
-"$@" &
-perdure_child=$!
-[ -z "$perdure_stop" ] || kill -TERM "$perdure_child"
-while :; do
-  wait "$perdure_child"
-  perdure_code=$?
-  kill -0 "$perdure_child" 2>/dev/null || break
-done
-if [ "$perdure_code" = 0 ]; then : >"$perdure_own.succeeded"; else : >"$perdure_own.failed"; fi
+{running()}if [ "$perdure_code" = 0 ]; then echo >"$perdure_state.succeeded"; else echo >"$perdure_state.failed"; fi
 exit "$perdure_code"
 """
-"""Waits for the containers in the first argument, and runs the other arguments. The name of the script is the container's own.
-Its variables have a prefix: one with the name of a variable of the container would change that.
-
-A signal interrupts `wait`, so it repeats that until the command has ended.
-"""
+"""Waits for the containers in the first argument, and runs the other arguments. The name of the script is the container's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,8 @@ class ContainerGroup:
     def ended(self, status: PodStatus) -> EndedContainer | None:
         """Return how the activity ended: the end of a container that failed, or that of the main container if all have succeeded.
 
-        A container whose shell reports the failure of another one is not the one that failed.
+        A container whose shell reports the failure of another one is not the one that failed. But one can fail while it waits,
+        for example because its image has no shell.
 
         Args:
             status: The status of the pod.
@@ -90,7 +86,9 @@ class ContainerGroup:
         failed = [
             end
             for name, end in ends.items()
-            if end is not None and end.exit_code != 0 and succeeded.issuperset(self.needs[name])
+            if end is not None
+            and end.exit_code != 0
+            and (end.exit_code not in {_NOT_NEEDED, _STOPPED} or succeeded.issuperset(self.needs[name]))
         ]
         if failed:
             return min(failed, key=lambda end: (end.finished is None, end.finished))
@@ -141,9 +139,7 @@ def put_in_order(spec: KubeObject) -> Mapping[str, Sequence[str]]:
         container.pop(NEEDS, None)
         name = container.get("name")
         if name in needed or needs.get(str(name)):
-            # `$$` is a dollar sign in a command of Kubernetes.
-            shell = ["sh", "-c", _WAITING.replace("$", "$$"), str(name), " ".join(needs[str(name)])]
-            container["command"] = [*shell, *container["command"]]
+            wrap(container, _WAITING, str(name), " ".join(needs[str(name)]))
             mounts = [*(container.get("volumeMounts") or []), {"name": ORDER, "mountPath": ORDER_PATH}]
             container["volumeMounts"] = mounts
     if needed:

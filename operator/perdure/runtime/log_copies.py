@@ -2,8 +2,8 @@
 
     container of the activity                                volume perdure-log        sidecar of Perdure
     the command ──▶ pipe ──▶ tee ──▶ stdout                       log          ──▶     keeps the end, stores it
-                              └─────────────────────────────────▶  │
-    sh waits for both, and exits like the command            ──▶  ended
+                              └─────────────────────────────────▶
+    sh waits for both, and exits like the command
 
 The sidecar cannot see what another container prints, and to read it from the API server it would need the permission to read
 all logs of the namespace.
@@ -14,36 +14,22 @@ from typing import Final
 from perdure.api.reserved import LOG, LOG_PATH
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 from perdure.runtime.workspaces import list_in
+from perdure.runtime.wrapped_commands import SIGNALS, running, wrap
 
-WRAPPER: Final = """perdure_folder=$1 && shift
+WRAPPER: Final = f"""perdure_folder=$1 && shift
 for perdure_tool in mkfifo tee sleep; do command -v "$perdure_tool" >/dev/null 2>&1 || exec "$@"; done
 (umask 0 && : >>"$perdure_folder/log" && mkfifo "$perdure_folder/pipe") 2>/dev/null || exec "$@"
-perdure_stop= perdure_work= perdure_code=127 perdure_again=yes
-for perdure_signal in TERM INT HUP QUIT USR1 USR2; do
-  trap "perdure_again=yes perdure_stop=$perdure_signal
-    [ -z \\"\\$perdure_work\\" ] || kill -$perdure_signal \\"\\$perdure_work\\" 2>/dev/null" "$perdure_signal"
-done
-tee -a "$perdure_folder/log" <"$perdure_folder/pipe" &
+perdure_state=$perdure_folder/command
+(trap '' {SIGNALS}; exec tee -a "$perdure_folder/log" <"$perdure_folder/pipe") &
 perdure_copy=$!
-"$@" >"$perdure_folder/pipe" 2>&1 &
-perdure_work=$!
-[ -z "$perdure_stop" ] || kill "-$perdure_stop" "$perdure_work"
-while [ "$perdure_again" ]; do
-  perdure_again=
-  wait "$perdure_work"
-  perdure_ended=$?
-  [ "$perdure_ended" = 127 ] || perdure_code=$perdure_ended
-done
-(sleep 5; kill "$perdure_copy") >/dev/null 2>&1 &
-wait "$perdure_copy"
-: >"$perdure_folder/ended"
+{running(output='>"$perdure_folder/pipe" 2>&1')}(sleep 5; kill -s KILL "$perdure_copy") >/dev/null 2>&1 &
+while kill -0 "$perdure_copy" 2>/dev/null; do wait "$perdure_copy"; done 2>/dev/null
 exit "$perdure_code"
 """
 """Runs its arguments after the first, the folder for the copy; without the tools for that, it only runs them.
-Its variables have a prefix: one with the name of a variable of the container would change that.
 
-A signal interrupts `wait`, so it is called again; after the end it returns 127. Processes that the command leaves behind keep
-the pipe open; like without the wrapper, they are killed, but after five seconds.
+`tee` ignores signals, because the command may send one to all processes of its group. Processes that the command leaves behind
+keep the pipe open; like without the wrapper, they are killed, but after five seconds.
 """
 
 
@@ -58,14 +44,12 @@ def copy_log(activity: str, spec: KubeObject, main: KubeObject) -> KubeObject:
     Raises:
         InvalidDefinitionError: The container has no command.
     """
-    command = list_in(main, "command")
-    if not command:
+    if not list_in(main, "command"):
         raise InvalidDefinitionError(
             f"activity {activity}: `artifacts.archiveLogs` needs the `command` of the container: set it to the entrypoint of "
             "its image"
         )
-    # `$$` is a dollar sign in a command of Kubernetes.
-    main["command"] = ["sh", "-c", WRAPPER.replace("$", "$$"), "sh", LOG_PATH, *command]
+    wrap(main, WRAPPER, "sh", LOG_PATH)
     mount = {"name": LOG, "mountPath": LOG_PATH}
     main["volumeMounts"] = [*list_in(main, "volumeMounts"), mount]
     spec["volumes"] = [*list_in(spec, "volumes"), {"name": LOG, "emptyDir": {}}]

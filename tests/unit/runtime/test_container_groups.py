@@ -161,6 +161,22 @@ def test_the_failed_container_is_reported_and_not_its_dependents(make: Any) -> N
     assert failed_container(group(make), pod_with(make, "Failed", **states, fetch=broken)) == "fetch"
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"), [(2, "ExitCode2"), (127, "ExitCode127"), (128, "ExitCode128"), (137, "SIGKILL")]
+)
+def test_a_container_that_fails_while_it_waits_ends_the_attempt(make: Any, code: int, kind: str) -> None:
+    states = {"report": RUNNING, "right": RUNNING, "fetch": RUNNING}
+    failure = failure_of(group_outcome(make, **states, left=ended(code)))
+    assert failure.type == kind
+    assert "container left" in failure.message
+
+
+def test_a_container_that_is_stopped_while_it_waits_has_not_failed(make: Any) -> None:
+    states = {"report": RUNNING, "right": RUNNING, "left": ended(143, 20)}
+    assert isinstance(group_outcome(make, **states, fetch=RUNNING), AttemptStarted)
+    assert failure_of(group_outcome(make, **states, fetch=ended(7))).type == "ExitCode7"
+
+
 def test_the_first_of_several_failures_is_reported(make: Any) -> None:
     states = {"report": RUNNING, "fetch": ended(0, 20)}
     assert failure_of(group_outcome(make, **states, left=ended(4, 40), right=ended(5, 35))).type == "ExitCode5"

@@ -67,7 +67,6 @@ def test_the_command_prints_and_ends_as_without_the_copy(
     shown = done.communicate(timeout=_SECONDS)[0]
     assert (done.returncode, shown) == ending
     assert (tmp_path / "log").read_text() == shown
-    assert (tmp_path / "ended").exists()
 
 
 def test_variables_of_the_container_are_unchanged(make: Any, tmp_path: Path, shell: str) -> None:

@@ -90,6 +90,8 @@ class FleetRuns:
             self._queue.wake(key_of(run))
         known = filter(None, map(self._index.directory.get, self.others))
         self._gained.read(each for each in known if self._shards.owns(each.namespace, each.workflow_id))
+        metrics.TIMERS.set(self._queue.armed)
+        metrics.RUNS_KNOWN.set(len(self._index.runs))
 
     def _wake(self, entry: Entry) -> None:
         self._queue.wake(RunKey(entry.namespace, entry.uid, entry.workflow_id))

@@ -36,3 +36,15 @@ def what(entry: Entry) -> str:
 def by_operator(entry: Entry) -> bool:
     """Whether the operator has written it."""
     return str(entry.get("userAgent", "")).startswith("perdure-operator")
+
+
+def deletions(namespace: str, resource: str) -> str:
+    """Who has deleted objects of a resource, a line for each request, to explain a failure; also without an audit log."""
+    if not audit_log().exists():
+        return f"{audit_log()} does not exist: create the cluster with --audit"
+    return "\n".join(
+        f"{entry['requestReceivedTimestamp']} {entry['objectRef'].get('name', '(all)')}: {entry['responseStatus']['code']}"
+        f" {entry['user']['username']} {entry.get('userAgent')}"
+        for entry in writes(namespace)
+        if what(entry).startswith("delete") and entry["objectRef"].get("resource") == resource
+    )

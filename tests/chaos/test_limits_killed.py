@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from audit import deletions
 from kube import IMAGE, Cluster, Json
 from perdure.api.labels import RUN_LABEL
 from process import LONGER, operator
@@ -209,7 +210,8 @@ def test_limits_are_never_exceeded_and_keep_their_order_when_the_operator_is_kil
 def check_pods(namespace: Cluster) -> None:
     """The records of the pods show that no more than allowed ran at the same time."""
     held = held_by_pods(namespace)
-    assert len(held) == RUNS
+    missing = {f"run-{number}" for number in range(RUNS)} - held.keys()
+    assert not missing, explained(namespace, missing)
     by_key: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for key, since, until in held.values():
         by_key[key].append((since, until))
@@ -217,6 +219,19 @@ def check_pods(namespace: Cluster) -> None:
     print(f"{RUNS} pods, {len(by_key)} keys: at most {together} pods at once")
     assert together <= SLOTS
     assert {key: most for key, times in by_key.items() if (most := most_at_once(times)) > 1} == {}
+
+
+def explained(namespace: Cluster, missing: set[str]) -> str:
+    """What shows why completed runs have no pods."""
+    runs = "\n".join(
+        f"{json.dumps(namespace.whole(name)['status'], indent=1)}\n"
+        f"{namespace('get', 'events', f'--field-selector=involvedObject.name={name}')}"
+        for name in sorted(missing)
+    )
+    pods = f"{namespace('get', 'pods')}\n{namespace('get', 'events', '--field-selector=involvedObject.kind=Pod')}"
+    return (
+        f"no pods of {sorted(missing)}\n{runs}\n{pods}\npods were deleted by:\n{deletions(namespace.namespace, 'pods')}"
+    )
 
 
 def check_order(name: str, file: Path) -> None:

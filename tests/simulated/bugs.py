@@ -259,6 +259,21 @@ BUGS = (
         scenario="code",
         found="has ActivityTaskStarted",
     ),
+    Bug(
+        name="pod deleted that a lagging watch has not shown to have completed",
+        commit="00d8148",
+        changes=(
+            Change(
+                file="controller/runs/attempts/held_pods.py",
+                good="                self._let_go(pod, None)\n",
+                bad="                self._let_go(pod, retention_of(pod, succeeded=api_pods.has_succeeded(pod)))\n",
+            ),
+        ),
+        scenario="limits",
+        operators=2,
+        first_seed=1,
+        found="is deleted although its activity has completed",
+    ),
 )
 
 

@@ -1,16 +1,19 @@
 """Invariants, checked at every write and at the end (docs/architecture.md: Invariants).
 
-At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is open.
-No name of a pod or run is used twice, and no attempt follows one that has succeeded. Nothing that is still waited for is deleted
-or released. A parent and a Schedule record the end of a run only as it has ended. At the end: nothing is held, no pod runs for a
-run that has closed, nothing is left to do for it, and nothing is written any more.
+At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is
+open. No name of a pod or run is used twice, and no attempt follows one that has succeeded. Nothing that is still waited for is
+deleted or released, and no pod that stays after its activity has completed is deleted. A parent and a Schedule record the end
+of a run only as it has ended. At the end: nothing is held, no pod runs for a run that has closed, nothing is left to do for it,
+and nothing is written any more.
 """
 
 from collections import Counter
 
 from perdure.api import labels
+from perdure.api.workflow import Retention
 from perdure.runtime.chains import first_run_id
 from perdure.runtime.kinds import kind_of
+from perdure.runtime.pods import retention_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
@@ -89,6 +92,8 @@ class Checker:
             self._succeeded.add(activity_id)
         if not judged or write.before is None:
             return
+        if write.asked_to_delete and self._stays(write.before):
+            self._at(write, "is deleted although its activity has completed and keeps it")
         released = _held(write.before) and (write.type == "DELETED" or not _held(write.after))
         activity = self._waiting(write.after)
         if activity is None:
@@ -98,19 +103,33 @@ class Checker:
         elif write.asked_to_delete and not activity.get("cancelRequested"):
             self._at(write, "is deleted while its run waits for it")
 
-    def _waiting(self, pod: Object) -> Object | None:
-        """The open activity that waits for the pod, in the current state of its run; None if there is none."""
+    def _stays(self, pod: Object) -> bool:
+        """Whether a pod has succeeded, its run has recorded this, and nothing has decided yet when the pod expires."""
+        run = self._run_of(pod)
+        if run is None or pod["status"]["phase"] != "Succeeded" or labels.EXPIRES_LABEL in pod["metadata"]["labels"]:
+            return False
+        notes = pod["metadata"]["annotations"]
+        attempt = notes[labels.SCHEDULED_EVENT_ANNOTATION], int(notes[labels.ATTEMPT_ANNOTATION])
+        completed = (e for e in self._histories.of(run) if e["eventType"] == "ActivityTaskCompleted")
+        kept = retention_of(pod, succeeded=True) is not Retention.DELETE
+        return kept and attempt in {(str(event["scheduledEventId"]), event.get("attempt", 1)) for event in completed}
+
+    def _run_of(self, pod: Object) -> Object | None:
+        """The run of a pod; None if it was deleted."""
         meta = pod["metadata"]
         owner = next((each for each in meta.get("ownerReferences") or () if each["kind"] == "WorkflowRun"), None)
         run = self._server.objects.get(ObjectKey("workflowruns", meta["namespace"], owner["name"])) if owner else None
         if owner is None or run is None or run["metadata"]["uid"] != owner["uid"]:
             return None
-        if "deletionTimestamp" in run["metadata"]:
+        return None if "deletionTimestamp" in run["metadata"] else run
+
+    def _waiting(self, pod: Object) -> Object | None:
+        """The open activity that waits for the pod, in the current state of its run; None if there is none."""
+        run = self._run_of(pod)
+        decided = state(self.decoded.of(run)) if run is not None else {}
+        if run is None or decided.get("status", "Running") != "Running":
             return None
-        decided = state(self.decoded.of(run))
-        if decided.get("status", "Running") != "Running":
-            return None
-        notes = meta["annotations"]
+        notes = pod["metadata"]["annotations"]
         event_id = notes["perdure.dev/scheduled-event-id"]
         if event_id in _ended(decided):
             return None

@@ -1,6 +1,8 @@
 """Attempts whose pods an operator does not find after a restart, or observes late."""
 
+import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from perdure.api.workflow import WorkflowSpec
@@ -15,8 +17,12 @@ from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.clock import now
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
+from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.object_store import Write
+from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.place import URL, Place
+from simulated.world import Setting, World, simulate
 
 SPEC = {
     "activities": [{"name": "work", "startToCloseTimeout": "2m", "container": {"image": "shop"}}],
@@ -108,3 +114,35 @@ def test_an_attempt_whose_start_a_lagging_watch_shows_is_read_before_it_times_ou
         return await attempts.gather(state, now())
 
     assert [type(each) for each in place.run(play())] == [AttemptStarted, AttemptCompleted]
+
+
+def test_a_pod_stays_that_a_lagging_watch_shows_running_while_its_end_is_committed() -> None:
+    """An operator reads at its start that the activity has completed. Afterwards, its watch shows an earlier version."""
+
+    async def scenario(world: World) -> None:
+        world.script = lambda _pod: ContainerExit(after=3)
+        shown: list[Object] = []
+        runs = asyncio.Event()
+
+        def follow(write: Write) -> None:
+            if write.key.plural == "pods" and write.after["status"]["phase"] == "Running":
+                shown.append(write.after)
+                runs.set()
+            elif write.key.plural == "workflowruns" and (write.after.get("status") or {}).get("completionTime"):
+                (operator,) = world.operators
+                world.loop.call_soon(operator.within, partial(operator.manager.on_pod, copy(shown[0]), deleted=False))
+
+        world.server.observers.append(follow)
+        before = world.start()
+        world.create("WorkflowRun", "run", {"inline": SPEC})
+        await runs.wait()
+        await before.kill()
+        world.operators.remove(before)
+        await asyncio.sleep(5)
+        (watch,) = (each for each in world.start().watches if each.plural == "pods")
+        watch.stop()
+        await asyncio.sleep(5)
+        assert world.run("run")["status"]["phase"] == "Completed"
+        assert [pod["status"]["phase"] for pod in world.server.of("pods")] == ["Succeeded"]
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

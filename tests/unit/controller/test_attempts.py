@@ -1,4 +1,4 @@
-"""Reports of obstacles of attempts; the API server is never called. Times are seconds."""
+"""Reports of obstacles of attempts, and the release of their pods. Times are seconds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.workflow import Retention, WorkflowSpec
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.pod_logs import PATIENCE
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
@@ -66,9 +68,11 @@ def state_of(*numbers: int, stuck: bool = False) -> RunState:
 
 
 @asynccontextmanager
-async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
+async def attempts(
+    wake: Callable[[], None] = lambda: None, *, server: str = "http://127.0.0.1:1"
+) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
     reported: list[str] = []
-    async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
+    async with Client.open(Access(server=server), user_agent="perdure-test") as client:
         recorder = Recorder(client, instance="test")
         tools = Tools(
             client=client,
@@ -293,3 +297,39 @@ def test_all_pods_of_a_deleted_run_are_released_until_they_are_deleted() -> None
     assert not held.settled
     held.released(pod["metadata"]["uid"])
     assert held.settled
+
+
+def succeeded_pod(number: int) -> dict[str, Any]:
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": "2026-01-01T00:00:01Z"}}
+    status = {"phase": "Succeeded", "containerStatuses": [{"name": "activity", "state": ended}]}
+    return {**waiting_pod(number, "ContainerCreating"), "status": status}
+
+
+def test_a_pod_is_released_as_it_ended_when_a_watch_lags_behind_the_read_that_showed_its_end() -> None:
+    earlier, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
+    held, _ = holding(ended)
+    held.observe(earlier)
+    held.retire(PodKey(2, 1), AttemptOutcome.COMPLETED)
+    assert list(held.leaving.values()) == [(ended, Retention.EXPIRE)]
+
+
+async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
+    """Its activity may have completed since a watch has shown that it runs: another operator has recorded this."""
+    seen, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
+    asked = list[str]()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(request.method)
+        return web.json_response(ended)
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with attempts(server="http://{}:{}".format(*runner.addresses[0][:2])) as (found, _):
+            found.observe(seen)
+            await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
+            assert found.settled
+    finally:
+        await runner.cleanup()
+    assert asked == ["PATCH", "GET", "PATCH"], "confirm the state, read the pod, and drop its finalizer"

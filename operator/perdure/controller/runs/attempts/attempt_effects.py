@@ -73,7 +73,10 @@ class AttemptEffects:
     async def release(self) -> None:
         """Release the pods that no attempt needs."""
         for uid, (pod, keep) in list(self._held.leaving.items()):
-            await self._context.api.release(pod, keep=keep)
+            if keep is None:
+                await self._context.api.release_by_name(pod, keep=True)
+            else:
+                await self._context.api.release(pod, keep=keep)
             self._held.released(uid)
 
     async def _stop(self, activity: PendingActivity) -> None:

@@ -37,8 +37,8 @@ class HeldPods:
         """The last seen pod by attempt; None if it has disappeared."""
         self.unread: set[PodKey] = set()
         """The attempts whose pods have changed since they were last read."""
-        self.leaving: dict[str, tuple[kube.Object, Retention]] = {}
-        """The pods to release by UID, and how long they stay."""
+        self.leaving: dict[str, tuple[kube.Object, Retention | None]] = {}
+        """The pods to release by UID, and how long they stay; None: this depends on their end, so they are read first."""
         self._left: set[str] = set()  # UIDs of released pods, until they have disappeared
 
     @property
@@ -47,9 +47,15 @@ class HeldPods:
         return not self.leaving and not self.pods
 
     def observe(self, pod: kube.Object) -> None:
-        """Process a pod from a watch or from the API server."""
+        """Process a pod from a watch or from the API server.
+
+        A watch may lag behind a read: an earlier version is ignored, because a pod that still ran in it would be stopped.
+        """
         key, uid = key_of(pod), pod["metadata"]["uid"]
-        if key is not None and api_pods.is_of(pod, self._run) and uid not in self.leaving and uid not in self._left:
+        if key is None or not api_pods.is_of(pod, self._run) or uid in self.leaving or uid in self._left:
+            return
+        known = self.pods.get(key)
+        if known is None or known["metadata"]["uid"] != uid or not _is_older(pod, known):
             self.pods[key] = pod
             self.unread.add(key)
 
@@ -105,7 +111,7 @@ class HeldPods:
                 continue
             pod = self._drop(key)
             if pod is not None and held:
-                self._let_go(pod, retention_of(pod, succeeded=api_pods.has_succeeded(pod)))
+                self._let_go(pod, None)
 
     def let_all_go(self) -> None:
         """Release all pods of a deleted run."""
@@ -126,10 +132,14 @@ class HeldPods:
         self._dropped(key, pod)
         return pod
 
-    def _let_go(self, pod: kube.Object, keep: Retention) -> None:
+    def _let_go(self, pod: kube.Object, keep: Retention | None) -> None:
         self.leaving[pod["metadata"]["uid"]] = (pod, keep)
 
 
 def _is_to_be_released(pod: kube.Object | None) -> bool:
     """Whether a pod that no attempt needs must still be released."""
     return pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod))
+
+
+def _is_older(pod: kube.Object, known: kube.Object) -> bool:
+    return kube.older(pod["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"])

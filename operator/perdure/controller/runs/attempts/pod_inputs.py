@@ -101,7 +101,7 @@ class Reading:
             return []
         pod = await self._context.api.read_pod(self._context.run, key)
         if pod is not None:
-            self._held.pods[key] = pod
+            self._held.observe(pod)
         if pod is not None or key in self._held.pods or activity.started_time:
             return await self._read(activity, pod, now, due=True)
         return []

@@ -1,9 +1,9 @@
-"""`make bench`: bring up a cluster, install Perdure, and measure how fast it is.
+"""`make bench`: create a cluster, install Perdure, and measure how fast it is.
 
-The cluster has a name of its own, and one node, because all nodes would share this machine. It is removed at the end, unless
-KEEP=1 asks for it to stay. The operator that is measured runs outside it; the deployed one is scaled to zero, because it would
-watch the same objects. With CLUSTER=existing, the one of KUBECONFIG is used (and IMAGE, see hack/deploy.py), and its operator
-runs on. TEMPORAL=host:port names a Temporal server to compare with.
+The cluster has its own name, and one node, because all nodes would share this machine. It is removed at the end, unless KEEP=1
+is set. The measured operator runs outside the cluster; the deployed one is scaled to zero, because it would watch the same
+objects. With CLUSTER=existing, the benchmark uses the cluster of KUBECONFIG (and IMAGE, see hack/deploy.py), and its operator
+keeps running. Set TEMPORAL=host:port to compare with a Temporal server.
 """
 
 import os
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def measure(environment: dict[str, str]) -> int:
-    """Measure in a process of its own, and write the results to a file as well."""
+    """Measure in a separate process, and also write the results to a file."""
     (REPOSITORY / RESULTS).parent.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "bench", "--json", RESULTS, *sys.argv[1:]]
     if temporal := os.environ.get("TEMPORAL"):

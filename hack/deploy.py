@@ -1,4 +1,4 @@
-"""Putting Perdure into a cluster: the image is built and loaded, the chart installed."""
+"""Deploy Perdure to a cluster: build and load the image, and install the chart."""
 
 import hashlib
 import os
@@ -23,19 +23,19 @@ ARCHIVE = REPOSITORY / "build" / "perdure.tar"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster, and the image that Perdure is to run from there."""
+    """A cluster, and the image of Perdure in it."""
 
     name: str | None
-    """Name of a kind cluster of ours; None for one that was there before."""
+    """Name of a kind cluster that these scripts created; None for another cluster."""
     image: str = IMAGE
     environment: Mapping[str, str] = field(default_factory=dict)
     """KUBECONFIG and PATH for kubectl and helm."""
 
     def run(self, *command: str, text: str | None = None) -> str:
-        """Run a command against the cluster; what it prints is returned.
+        """Run a command against the cluster, and return its output.
 
         Raises:
-            ClusterError: it failed; the message is what it printed.
+            ClusterError: The command failed; the message is its output.
         """
         done = subprocess.run(
             command, env=self.environment, input=text, capture_output=True, text=True, check=False, cwd=REPOSITORY
@@ -45,12 +45,12 @@ class Target:
         return done.stdout
 
     def show(self, *command: str) -> int:
-        """Run a command and let it print for itself; its exit status is returned."""
+        """Run a command without capturing its output, and return its exit status."""
         return subprocess.run(command, env=self.environment, check=False, cwd=REPOSITORY).returncode
 
 
 def kind_cluster(cache: Cache, name: str, *, workers: int | None = None, audit: bool = False) -> Target:
-    """A kind cluster of ours, brought up if it is not there; `workers` are its nodes beside the control plane."""
+    """Return our kind cluster, and create it if it does not exist, with this number of worker nodes."""
     lifecycle.up(cache, name, workers, audit=audit)
     docker = find_docker(cache)
     if docker is None:
@@ -60,10 +60,10 @@ def kind_cluster(cache: Cache, name: str, *, workers: int | None = None, audit: 
 
 
 def existing_cluster(cache: Cache, image: str | None) -> Target:
-    """The cluster that KUBECONFIG names. `image` has to be where its nodes can pull it.
+    """Return the cluster of KUBECONFIG. Its nodes must be able to pull `image`.
 
     Raises:
-        ClusterError: there is no such cluster, or no image.
+        ClusterError: The cluster does not exist, or no image is set.
     """
     target = Target(None, image or IMAGE, {**os.environ, "PATH": _path(cache)})
     target.run("kubectl", "version", "--request-timeout=10s")
@@ -82,7 +82,7 @@ def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) ->
     if target.name is not None:
         projectimage.build(cache, REPOSITORY / "Dockerfile", REPOSITORY, target.image, ARCHIVE)
         lifecycle.load(cache, target.name, [ARCHIVE])
-        # The tag stays while the image changes: this makes a changed image a changed Deployment.
+        # The tag stays the same if the image changes, so this annotation changes the Deployment.
         settings.append(f"podAnnotations.image={_digest(ARCHIVE)}")
     if web_ui:
         settings += ["ui.enabled=true", *_own_web_ui(cache, target)]
@@ -91,7 +91,7 @@ def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) ->
 
 
 def _own_web_ui(cache: Cache, target: Target) -> list[str]:
-    """Load our build of the Web UI where the nodes cannot pull the stock image; return the values of the chart for it."""
+    """Load our build of the Web UI if the nodes cannot pull the stock image, and return its chart values."""
     if target.name is None or registry_answers():
         return []
     lifecycle.load(cache, target.name, [webui.build(cache)])

@@ -1,11 +1,11 @@
-"""The official Go SDK's integration tests against an address: a yardstick to run, not part of this project.
+"""Run the official Go SDK's integration tests against an operator, as a measure of compatibility.
 
-Give the folder of a checkout of temporalio/sdk-go, and an address where SDKs are served without authentication (`make serve`)::
+Pass the folder of a checkout of temporalio/sdk-go, and the address of an operator without authentication (`make serve`)::
 
     python hack/go_sdk_tests.py --address 127.0.0.1:7233 ~/sdk-go                                 # TestIntegrationSuite
     python hack/go_sdk_tests.py ~/sdk-go TestWorkerTunerTestSuite 'TestNexus.*' --log build/go.log
 
-Each test runs in a process of its own, so one that crashes the client fails alone; ``--whole`` runs each suite in one process.
+Each test runs in a process of its own, so a crash of the client fails only one test; ``--whole`` runs each suite in one process.
 The search attributes that the tests use are registered first.
 """
 
@@ -34,7 +34,7 @@ DEFAULT = "TestIntegrationSuite"
 
 
 def main() -> int:
-    """Run the tests; 1 if one of them fails."""
+    """Run the tests, and return 1 if one of them fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--address", default="127.0.0.1:7233", help="address of the Temporal frontend")
     parser.add_argument("--http-address", default="127.0.0.1:7243", help="address of the HTTP API")
@@ -70,14 +70,14 @@ def main() -> int:
 
 
 async def register_search_attributes(address: str, namespace: str) -> None:
-    """Register the search attributes that the tests use, unless they are."""
+    """Register the search attributes that the tests use, if they are not registered yet."""
     client = await Client.connect(address, namespace=namespace)
     request = AddSearchAttributesRequest(namespace=namespace, search_attributes=SEARCH_ATTRIBUTES)
     await client.operator_service.add_search_attributes(request)
 
 
 def found(sources: Path) -> Iterator[str]:
-    """Names such as ``TestIntegrationSuite/TestBasic``, in the order of the sources."""
+    """Return names such as ``TestIntegrationSuite/TestBasic``, in the order of the sources."""
     text = "\n".join(file.read_text() for file in sorted(sources.glob("*_test.go")))
     suites = dict(
         re.findall(r"^func (Test\w+)\(t \*testing\.T\) \{\n\tsuite\.Run\(t, (?:new\(|&)(\w+)", text, re.MULTILINE)
@@ -101,7 +101,7 @@ class Program:
     log: TextIO
 
     def run(self, name: str) -> list[str]:
-        """Run one test or suite in a process; how each test of it ended."""
+        """Run one test or suite in a process, and return the outcome of each test."""
         pattern = "/".join(f"^{part}$" for part in name.split("/"))
         done = subprocess.run(
             [self.path, "-test.v", "-test.run", pattern, f"-test.timeout={self.timeout}s"],
@@ -113,7 +113,7 @@ class Program:
             text=True,
             errors="replace",
         )
-        # A suite says how each of its tests ended, and then how it did itself.
+        # A suite reports the outcome of each of its tests, and then its own.
         ended = {test: how for how, test in re.findall(r"--- (PASS|FAIL|SKIP): (\S+)", done.stdout)}
         below = {test: how for test, how in ended.items() if test.startswith(f"{name}/") and test.count("/") == 1}
         results = below or {name: ended.get(name) or ended.get(name.partition("/")[0], "CRASH")}

@@ -1,8 +1,8 @@
-"""`make quickstart`: from nothing to a finished workflow, and what happened on the way.
+"""`make quickstart`: create a cluster, run a workflow, and show what happened.
 
-An order goes through an example workflow. Half-way through its first activity the pod is killed, to see another one resume
-from the last heartbeat; its second activity fails twice by itself; and a durable sleep lies before the third. Beside it a
-schedule fires every ten seconds.
+An example workflow processes an order. The script kills the pod of the first activity halfway through, and the next pod resumes
+from the last heartbeat. The second activity fails twice and is retried, and a durable sleep precedes the third. Meanwhile, a
+schedule starts a run every ten seconds.
 """
 
 import argparse
@@ -29,11 +29,11 @@ The Web UI, in your browser, with the permissions of the ServiceAccount {account
   perdure ui --service-account {account}
 
 What to try next
-  perdure describe {run}                     show this picture again
+  perdure describe {run}                     show this overview again
   perdure history {run} --detailed           every event with its attributes
   kubectl explain wfr.spec                       the fields of a run
   perdure schedule next -f {schedules}/schedules.yaml nightly --after 2027-03-26
-                                                 its next times, across a change to summer time
+                                                 its next times, across the start of daylight saving time
   kubectl get wfr,pods                           runs, and the pods of failed attempts, kept for their logs
   kubectl -n perdure-system delete pod --all --force
                                                  kill the operator in the middle of a run: nothing is lost
@@ -45,8 +45,8 @@ What to try next
 
 def main() -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description="Bring up a cluster, install Perdure, run an order through it.")
-    parser.add_argument("--install-only", action="store_true", help="stop when Perdure is installed")
+    parser = argparse.ArgumentParser(description="Create a cluster, install Perdure, and run an example order.")
+    parser.add_argument("--install-only", action="store_true", help="only install Perdure")
     arguments = parser.parse_args()
     began = time.monotonic()
     try:
@@ -72,7 +72,7 @@ def _target(cache: Cache) -> Target:
 
 
 def create_account(target: Target) -> None:
-    """Create the account that the Web UI is used with: kind's kubeconfig has a certificate, not a token to pass on."""
+    """Create a ServiceAccount for the Web UI: kind's kubeconfig has a certificate, not a token."""
     with stage(f"kubectl create serviceaccount {ACCOUNT}"):
         binding = ["--clusterrole=edit", f"--serviceaccount=default:{ACCOUNT}"]
         for command in (["serviceaccount", ACCOUNT], ["rolebinding", ACCOUNT, *binding]):
@@ -90,7 +90,7 @@ def run_schedule(target: Target) -> None:
 
 
 def show_schedule(target: Target) -> None:
-    """Show what the schedule has done, and end it."""
+    """Show the runs of the schedule, and delete it."""
     with stage(f"kubectl wait wsch/{SCHEDULE}: a run has passed its result to the next"):
         of_result = "--for=jsonpath={.status.lastCompletionResult.number}"
         target.run("kubectl", "wait", f"wsch/{SCHEDULE}", of_result, "--timeout=2m")
@@ -101,7 +101,7 @@ def show_schedule(target: Target) -> None:
 
 
 def run_order(target: Target) -> int:
-    """Run the example and show it; the exit status tells whether it completed."""
+    """Run the example and show it. The exit status is 0 if it completed."""
     with stage(f"kubectl apply -k {EXAMPLE}"):
         target.run("kubectl", "delete", "workflowrun", RUN, "--ignore-not-found", "--wait")
         manifests = target.run("kubectl", "kustomize", EXAMPLE).replace(IMAGE, target.image)
@@ -129,14 +129,14 @@ def run_order(target: Target) -> int:
 
 
 def _how_to_remove(target: Target) -> str:
-    """A line on how to remove the cluster; nothing where it was there before."""
+    """Return a line with the command that deletes the cluster; empty if these scripts did not create it."""
     if target.name is None:
         return ""
     return f"{f'  make cluster-down NAME={target.name}':<49}remove the cluster\n"
 
 
 def _how_to_find(target: Target) -> str:
-    """A line for the shell, with which kubectl and perdure are found, and find the cluster."""
+    """Return a shell command that puts kubectl and perdure on the PATH and selects the cluster."""
     kubeconfig = target.environment.get("KUBECONFIG", "~/.kube/config")
     tools = target.environment.get("PATH", "").split(os.pathsep)[0]
     return f"export KUBECONFIG={kubeconfig} PATH={tools}:$PWD/.venv/bin:$PATH"

@@ -1,8 +1,8 @@
-"""`make test`: every test that decides, from nothing. `make test-all` (``--all``): longer trials of faults, and the benchmarks.
+"""`make test`: all tests that must pass, on a new cluster. `make test-all` (``--all``): also longer fault tests and benchmarks.
 
-What needs no cluster runs at a lower priority beside all else: tests on a cluster mostly wait for pods. Those that change the
-cluster for all others have it first. The cluster has a name of its own and is removed at the end, unless KEEP=1 asks for it to
-stay. With CLUSTER=existing the tests use the cluster that KUBECONFIG names (and IMAGE, see hack/deploy.py).
+Tests without a cluster run at a lower priority alongside the others, because tests on a cluster mostly wait for pods. Tests that
+change the cluster for all others run first. The cluster has its own name and is removed at the end, unless KEEP=1 is set. With
+CLUSTER=existing, the tests use the cluster of KUBECONFIG (and IMAGE, see hack/deploy.py).
 """
 
 import os
@@ -23,15 +23,15 @@ from deploy import existing_cluster, install, kind_cluster
 
 NAME = os.environ.get("NAME", "perdure-test")
 VALUES = ("excludeNamespaces={own-*}", "replicas=1")
-"""Of the chart. Tests start operators of their own in these namespaces (`OWN` in tests/kube.py); the installed one is alone."""
+"""Chart values. Tests start their own operators in the excluded namespaces (`OWN` in tests/kube.py); only one is installed."""
 THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "20"}
-"""How `make test-all` tries faults for longer, unless the environment says otherwise."""
+"""How much longer `make test-all` tests faults, unless the environment overrides it."""
 BOUNDED = {
     "PYTEST_ADDOPTS": "-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true",
     "PYTHONHASHSEED": "0",
 }
-"""How `make test` ends a test that catches its timeout, or hangs outside Python: its process ends, and shows its threads. And how
-sets have the same order in each process: chance decides in `make test-all` only."""
+"""Ends a test that catches its timeout or hangs outside Python: its process exits and prints its threads. Also fixes the order
+of sets in all processes; only `make test-all` randomizes it."""
 
 
 def main() -> int:
@@ -41,12 +41,10 @@ def main() -> int:
     environment = {**(THOROUGH if everything else BOUNDED), **os.environ}
     cache = Cache.from_environment(os.environ)
     try:
-        ensure_tools(
-            cache, (*DEFAULT_TOOLS, "versitygw")
-        )  # the tests of the chart need helm, those of artifacts the other
-        with ThreadPoolExecutor(max_workers=1) as beside, TemporaryDirectory() as folder:
+        ensure_tools(cache, (*DEFAULT_TOOLS, "versitygw"))  # the chart tests need helm, the artifact tests the other
+        with ThreadPoolExecutor(max_workers=1) as background, TemporaryDirectory() as folder:
             log = Path(folder) / "log"
-            without = beside.submit(pytest, "not cluster and not bench", environment, processes=3, log=log)
+            without = background.submit(pytest, "not cluster and not bench", environment, processes=3, log=log)
             try:
                 statuses, environment = on_cluster(cache, environment)
             finally:
@@ -67,7 +65,7 @@ def main() -> int:
 
 
 def remove(cache: Cache) -> None:
-    """Remove the cluster. If that fails, the tests have run nevertheless."""
+    """Delete the cluster. A failure does not change the result of the tests."""
     try:
         lifecycle.down(cache, [NAME])
     except ClusterError as error:
@@ -75,11 +73,11 @@ def remove(cache: Cache) -> None:
 
 
 def on_cluster(cache: Cache, environment: Mapping[str, str]) -> tuple[list[int], dict[str, str]]:
-    """Bring up a cluster, or take the one that is there, and run the tests that need it.
+    """Create a cluster, or use the existing one, and run the tests that need it.
 
     Args:
-        cache: Where what is needed for it is kept.
-        environment: That of the tests.
+        cache: The cache of the cluster scripts.
+        environment: The environment of the tests.
 
     Returns:
         The exit statuses, and the environment of tests on the cluster.
@@ -93,14 +91,14 @@ def on_cluster(cache: Cache, environment: Mapping[str, str]) -> tuple[list[int],
 
 
 def existing() -> bool:
-    """Whether the cluster is not ours."""
+    """Whether these scripts did not create the cluster."""
     return os.environ.get("CLUSTER") == "existing"
 
 
 def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, log: Path | None = None) -> int:
     """Run the tests whose markers match ``which``, with the project's settings; ``processes`` at a time, or in this one.
 
-    Where a ``log`` is given, it takes their output, and they run at a lower priority.
+    If ``log`` is set, their output goes to that file, and they run at a lower priority.
     """
     parallel = ["-n", str(processes), "--dist=load", "--maxschedchunk=1"]  # in order: the slow ones come first
     command = [sys.executable, "-m", "pytest", "--durations=5", "-m", which, *parallel]

@@ -1,8 +1,7 @@
-"""The official Python SDK's own tests against an address: a yardstick to run, not part of this project.
+"""Run the official Python SDK's own tests against an operator, as a measure of compatibility.
 
-Give the folder of a checkout of temporalio/sdk-python. Its tests get a virtual environment of their own, with the released
-wheel
-of the version that is installed here; the address is that of an operator which serves SDKs without authentication, started with
+Pass the folder of a checkout of temporalio/sdk-python. Its tests run in a separate virtual environment with the released wheel
+of the version that is installed here. The address is that of an operator that serves SDKs without authentication, started with
 ``PERDURE_TEMPORAL_SUGGEST_EVENTS=50``, as the tests expect of their server::
 
     export PERDURE_TEMPORAL_ADDRESS=127.0.0.1:7233 PERDURE_TEMPORAL_AUTHENTICATION=None
@@ -48,12 +47,12 @@ def main() -> int:
         sys.exit(f"There is no tests/conftest.py in {chosen.folder}.")
     with tempfile.TemporaryDirectory(prefix="sdk-tests-") as work:
         place = Path(work)
-        # Without the SDK's sources next to them, which have no compiled core.
+        # Without the sources of the SDK next to them, because these have no compiled core.
         shutil.copytree(chosen.folder / "tests", place / "tests")
         shutil.copy(chosen.folder / "pyproject.toml", place)
         python = environment(place)
         command = [str(python), "-m", "pytest", "-E", chosen.address, f"--timeout={chosen.timeout}", "-rfE", "-v"]
-        # The sandbox imports the whole test module for each workflow; rewriting its asserts each time would take seconds.
+        # The sandbox imports the whole test module for each workflow; rewriting its assertions each time would take seconds.
         command.append("--assert=plain")
         done = subprocess.run(
             [*command, "-p", "no:cacheprovider", *(chosen.tests or DEFAULT)],
@@ -64,14 +63,14 @@ def main() -> int:
             text=True,
         )
         print(done.stdout)
-        # The SDK sometimes crashes when the interpreter ends, on Temporal's server too: what counts is what was printed.
+        # The SDK sometimes crashes when the interpreter exits, also with Temporal's server, so the output decides.
         found = re.findall(r" (PASSED|FAILED|ERROR|SKIPPED)\b", done.stdout)
         print("; ".join(f"{found.count(what)} {what.lower()}" for what in ("PASSED", "FAILED", "ERROR", "SKIPPED")))
         return done.returncode
 
 
 def environment(place: Path) -> Path:
-    """A virtual environment with the SDK's released wheel; its python."""
+    """Create a virtual environment with the SDK's released wheel, and return its python."""
     version = importlib.metadata.version("temporalio")
     subprocess.run([sys.executable, "-m", "venv", place / ".venv"], check=True)
     python = place / ".venv" / "bin" / "python"

@@ -29,7 +29,7 @@ structlog.configure(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--record", action="store_true", help="write the golden histories anew; see tests/golden/README.md"
+        "--record", action="store_true", help="record the golden histories again; see tests/golden/README.md"
     )
 
 

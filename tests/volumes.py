@@ -9,15 +9,15 @@ from kube import IMAGE, Cluster
 
 @contextmanager
 def local_volume(namespace: Cluster, name: str, storage: str = "1Gi") -> Iterator[None]:
-    """A volume for a claim of the default class, on one node; the class of a test cluster may only work on its first one.
+    """Create a volume for a claim of the default class, on one node: in a test cluster, the class may only work on the first one.
 
     Args:
-        namespace: Where the claim will be.
-        name: Of the volume; unique in the cluster.
-        storage: Its capacity, as a Kubernetes quantity. Nothing enforces it.
+        namespace: The namespace of the claim.
+        name: Name of the volume, unique in the cluster.
+        storage: Capacity of the volume, as a Kubernetes quantity. Nothing enforces it.
 
     Yields:
-        Nothing. Afterwards the volume is deleted; its folder stays on the node.
+        Nothing. The volume is deleted afterwards, but its folder stays on the node.
     """
     classes = json.loads(namespace("get", "storageclasses", "-o", "json"))["items"]
     default = "storageclass.kubernetes.io/is-default-class"
@@ -25,9 +25,7 @@ def local_volume(namespace: Cluster, name: str, storage: str = "1Gi") -> Iterato
     nodes = json.loads(namespace("get", "nodes", "-o", "json"))["items"]
     node = next(one["metadata"]["name"] for one in nodes if not one["spec"].get("taints"))
     path = f"/var/lib/{name}"
-    elsewhere = Cluster(
-        namespace.kubectl, namespace.kubeconfig, "default"
-    )  # the namespaces of tests allow no `hostPath`
+    elsewhere = Cluster(namespace.kubectl, namespace.kubeconfig, "default")  # test namespaces do not allow `hostPath`
     elsewhere.apply(_creates_folder(name, node, path))
     elsewhere.pod(name, "Succeeded")
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
@@ -36,7 +34,7 @@ def local_volume(namespace: Cluster, name: str, storage: str = "1Gi") -> Iterato
         "accessModes": ["ReadWriteOnce"],
         "persistentVolumeReclaimPolicy": "Retain",
         "storageClassName": found[0]["metadata"]["name"] if found else "",
-        "local": {"path": path},  # unlike `hostPath`, it takes an fsGroup
+        "local": {"path": path},  # unlike `hostPath`, it supports fsGroup
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
     }
     namespace.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})

@@ -11,7 +11,7 @@ from typing import IO
 
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Name of a machine as the kernel says it -> as images say it."""
+"""Machine name of the kernel -> machine name in images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Layer:
 
     @classmethod
     def of(cls, file: Path) -> "Layer":
-        """Read a tar file's digest."""
+        """Compute the digest of a tar file."""
         with file.open("rb") as content:
             return cls(file, hashlib.file_digest(content, "sha256").hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image to be written: names, layers from the bottom up, and what to run."""
+    """An image to write: names, layers from the bottom up, and the command."""
 
     tags: tuple[str, ...]
     layers: tuple[Layer, ...]
@@ -38,7 +38,7 @@ class Image:
 
 
 def write_archive(images: Sequence[Image], machine: str, output: IO[bytes]) -> None:
-    """Write images as one stream; a layer that several share is written once."""
+    """Write images as one stream. Shared layers are written once."""
     with tarfile.open(fileobj=output, mode="w|") as archive:
         for layer in {layer.digest: layer for image in images for layer in image.layers}.values():
             archive.add(layer.file, f"{layer.digest}.tar", recursive=False)
@@ -58,21 +58,21 @@ def write_archive(images: Sequence[Image], machine: str, output: IO[bytes]) -> N
 
 
 def image_config(image: Image, machine: str) -> dict[str, object]:
-    """Config blob of an image."""
+    """Return the config blob of an image."""
     return {
         "architecture": ARCHITECTURES[machine],
         "os": "linux",
-        # Images of equal layers still need configs of their own: a container runtime
-        # that garbage-collects by config would take all names for one image.
+        # Images with the same layers still need separate configs: a container runtime
+        # that garbage-collects by config would treat all names as one image.
         "config": {"Env": [PATH], "Labels": {"name": image.tags[0]}, **image.config},
-        # buildah refuses an image that does not account for each of its layers.
+        # buildah rejects an image whose history does not cover each layer.
         "history": [{"created_by": "hack/cluster"}] * len(image.layers),
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{x.digest}" for x in image.layers]},
     }
 
 
 def add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    """Add a small file to a tar."""
+    """Add a small file to a tar archive."""
     member = tarfile.TarInfo(name)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))

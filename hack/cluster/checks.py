@@ -1,8 +1,8 @@
-"""What ``kind create cluster`` does not check: that the whole cluster really works.
+"""Check what ``kind create cluster`` does not check: that the whole cluster works.
 
-kind waits for the control plane alone, and only warns. Here every node has to be Ready,
-CoreDNS has to be rolled out and to answer a Pod, and a NodePort has to answer: a
-kube-proxy that cannot run iptables starts happily and does nothing.
+kind only waits for the control plane, and only warns. These checks require that every node
+is Ready, CoreDNS is rolled out and answers a Pod, and a NodePort responds: a kube-proxy
+that cannot run iptables starts without an error and does nothing.
 """
 
 import json
@@ -48,14 +48,14 @@ spec:
   - port: 80
     targetPort: 8181
 """
-"""A Pod that looks a name up, and a NodePort in front of CoreDNS' own readiness page."""
+"""A Pod that resolves a name, and a NodePort in front of CoreDNS' readiness endpoint."""
 
 LOOKUP_NAME = "kubernetes.default.svc.cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """An image that can look up a name, and how."""
+    """An image that can resolve a name, and the command to do so."""
 
     image: str
     command: tuple[str, ...]
@@ -69,7 +69,7 @@ class Kubectl:
     kubeconfig: Path
 
     def run(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
-        """Run kubectl and return what it printed."""
+        """Run kubectl and return its output."""
         command = [str(self.cache.bin / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
         return commands.capture(command, stdin=stdin, timeout=timeout)
 
@@ -85,7 +85,7 @@ class Kubectl:
 
 
 def unready_nodes(nodes: Iterable[dict[str, Any]]) -> list[str]:
-    """Names of the nodes that are not Ready."""
+    """Return the names of the nodes that are not Ready."""
     return [
         node["metadata"]["name"]
         for node in nodes
@@ -97,7 +97,7 @@ def unready_nodes(nodes: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def wait_until(what: str, done: Callable[[], bool], *, seconds: float = READY_SECONDS) -> None:
-    """Wait for something to become true; failing commands count as "not yet"."""
+    """Wait until a condition is true; a failing command counts as false."""
     deadline = time.monotonic() + seconds
     last: ClusterError | None = None
     while True:
@@ -112,16 +112,16 @@ def wait_until(what: str, done: Callable[[], bool], *, seconds: float = READY_SE
 
 
 def nodes_ready(kubectl: Kubectl, count: int) -> bool:
-    """Whether a number of nodes is there and all of them are Ready."""
+    """Return whether this number of nodes exists and all of them are Ready."""
     nodes = kubectl.get("nodes")["items"]
     return len(nodes) == count and not unready_nodes(nodes)
 
 
 def check_cluster(kubectl: Kubectl, docker: Docker, nodes: list[str], lookup: Lookup) -> None:
     """Wait until a cluster works; raise ClusterError if it does not."""
-    # A check that was killed may have left its objects, with yesterday's results.
+    # A killed check may have left its objects behind, with old results.
     remove_probe(kubectl)
-    # A new cluster of one node is up before the controller manager has created the ServiceAccount of pods.
+    # A new single-node cluster is up before the controller manager has created the ServiceAccount of pods.
     kubectl.run(
         "wait", "--namespace=kube-system", "--for=create", "serviceaccount/default", "--timeout=60s", timeout=70
     )
@@ -156,13 +156,13 @@ def remove_probe(kubectl: Kubectl) -> None:
 
 
 def pod_succeeded(kubectl: Kubectl) -> bool:
-    """Whether the probe Pod ended well; raise if it ended badly."""
+    """Return whether the probe Pod has succeeded; raise an error if it has failed."""
     phase = kubectl.get("--namespace=kube-system", f"pod/{PROBE}")["status"].get("phase")
     return bool(phase == "Succeeded")
 
 
 def node_port_answers(docker: Docker, node: str, port: int) -> bool:
-    """Ask a NodePort from inside the node: that works with a remote Docker, too."""
+    """Send a request to a NodePort from inside the node, which also works with a remote Docker."""
     url = f"http://{node}:{port}/ready"
     curl = ("curl", "--silent", "--show-error", "--fail", "--max-time", "2", url)
     return docker.run("exec", node, *curl).strip() == "OK"

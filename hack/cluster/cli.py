@@ -28,12 +28,12 @@ def parser() -> argparse.ArgumentParser:
             added.add_argument("--name", default=lifecycle.DEFAULT_NAME, help="name of the cluster")
         return added
 
-    starting = verb("up", "start a cluster, or check that it exists and works")
+    starting = verb("up", "create a cluster, or check that it exists and works")
     starting.add_argument("--workers", type=int, help="number of worker nodes (default: 2)")
     starting.add_argument("--audit", action="store_true", help="log writes to the API server")
     verb("env", "print the shell commands that select a running cluster")
-    ending = verb("down", "remove a cluster and, with the last one, our Docker daemon")
-    ending.add_argument("--all", action="store_true", help="remove all clusters made here")
+    ending = verb("down", "delete a cluster and, with the last one, our Docker daemon")
+    ending.add_argument("--all", action="store_true", help="delete all clusters that were created here")
     loading = verb("load", "load image archives into every node of a cluster")
     loading.add_argument("archives", nargs="+", type=Path, metavar="IMAGE_ARCHIVE")
     image = verb("image", "build the project's image into an image archive", named=False)
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     image.add_argument("--out", required=True, type=Path, help="archive to write")
     image.add_argument("--file", type=Path, help="Dockerfile (default: the project's)")
     image.add_argument("--context", type=Path, default=REPOSITORY, help="build context")
-    getting = verb("tools", "print a folder with kind, kubectl and helm", named=False)
+    getting = verb("tools", "print the path of a folder with kind, kubectl, and helm", named=False)
     getting.add_argument(
         "--with", dest="extra", action="append", default=[], choices=sorted(set(TOOLS) - set(DEFAULT_TOOLS))
     )
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace, cache: Cache) -> None:
-    """Carry out one verb; what a script may want to read goes to stdout."""
+    """Execute one verb. Output for scripts goes to stdout."""
     match arguments.verb:
         case "up":
             lifecycle.up(cache, arguments.name, arguments.workers, audit=arguments.audit)
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, cache: Cache) -> None:
 
 
 def print_exports(cache: Cache, name: str) -> None:
-    """Print the shell lines that lead to a cluster."""
+    """Print the shell commands that select a cluster."""
     docker = find_docker(cache)
     if not docker or not cache.cluster(name).kubeconfig.exists():
         raise ClusterError(f"There is no cluster {name}; run `up` first.")

@@ -1,4 +1,4 @@
-"""Running commands: quietly, with a log file, or in a sandbox that cleans up after itself."""
+"""Run commands: quietly, with a log file, or in a sandbox that cleans up after itself."""
 
 import os
 import shutil
@@ -13,8 +13,8 @@ TAIL_LINES = 15
 DIE_WITH_ME = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 """Prefix of commands that must not outlive this program, even if it is killed.
 
-Empty where there is no setpriv, on a Mac for example: then a killed run may leave a
-build running to its end, which the next run's retries and renames put up with.
+Empty if setpriv does not exist, for example on a Mac. A killed run may then leave a build
+running until it ends, which the retries and renames of the next run tolerate.
 """
 
 SANDBOX = (
@@ -27,11 +27,11 @@ SANDBOX = (
     "--kill-child",
     "--mount-proc",
 )
-"""Prefix of commands whose mounts and processes vanish together with them."""
+"""Prefix of commands whose mounts and processes end together with them."""
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:
-    """Last lines of a text."""
+    """Return the last lines of a text."""
     return "\n".join(text.rstrip().splitlines()[-lines:])
 
 
@@ -42,7 +42,7 @@ def capture(
     timeout: float | None = None,
     stdin: str | None = None,
 ) -> str:
-    """Run a command and return what it printed; raise CommandError if it fails."""
+    """Run a command and return its output; raise CommandError if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -64,7 +64,7 @@ def capture(
 
 
 def succeeds(command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> bool:
-    """Run a command for its exit status alone."""
+    """Run a command and return only its exit status."""
     try:
         capture(command, environment=environment, timeout=60)
     except ClusterError:
@@ -79,7 +79,7 @@ def run_logged(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> None:
-    """Run a command with its output in a file; raise CommandError with the file's end."""
+    """Run a command and write its output to a file; if it fails, raise CommandError with the end of the file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         done = subprocess.run(
@@ -96,6 +96,6 @@ def run_logged(
 
 
 def found(name: str) -> str | None:
-    """Find a command on PATH or in the system folders that a plain user's PATH lacks."""
+    """Find a command on PATH, or in system folders that are not on the PATH of normal users."""
     path = os.environ.get("PATH", "")
     return shutil.which(name, path=f"{path}:/usr/local/sbin:/usr/sbin:/sbin")

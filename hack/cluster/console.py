@@ -1,4 +1,4 @@
-"""Progress on stderr: one line per stage, and a sign of life while a stage lasts."""
+"""Report progress on stderr: one line per stage, and a heartbeat while a stage runs."""
 
 import sys
 import threading
@@ -11,23 +11,23 @@ HEARTBEAT_SECONDS = 15.0
 
 
 def say(line: str) -> None:
-    """Print one line for a person to read."""
+    """Print one line for the user."""
     print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
 class Stage:
-    """A stage under way; its owner may say how far it is."""
+    """A running stage. Its owner can report progress."""
 
     title: str
     started: float
     progress: Callable[[], str] = field(default=lambda: "")
-    """Asked at each heartbeat, for example for the number of packages compiled."""
+    """Called at each heartbeat, for example to report the number of compiled packages."""
 
 
 @contextmanager
 def stage(title: str) -> Iterator[Stage]:
-    """Time what happens inside and print its line, whether it ends well or not."""
+    """Measure the time of a block and print its line, whether it succeeds or fails."""
     current = Stage(title, time.monotonic())
     over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Debian packages: installed on the host, or laid out as root file systems."""
+"""Debian packages: install them on the host, or unpack them as root file systems."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ DOCKER_PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "ip": "iprout
 BUILD_PACKAGES = {"mmdebstrap": "mmdebstrap", "gcc": "gcc", "jq": "jq", "systemctl": "systemd"}
 RUNC_PACKAGES = {"pkg-config": "pkg-config"}
 BUILDAH_PACKAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
-"""Command that has to be there -> package that brings it."""
+"""Required command -> package that contains it."""
 
 NODE_PACKAGES = [
     "bash",
@@ -43,13 +43,13 @@ NODE_PACKAGES = [
     "systemd-sysv",
     "util-linux",
 ]
-"""What systemd, the kubelet, kube-proxy's checks and kind itself need in a node."""
+"""Packages that systemd, the kubelet, kube-proxy's checks, and kind itself need in a node."""
 
 PROXY_PACKAGES = ("conntrack", "dash", "iptables", "nftables")
-"""What kube-proxy calls. Without its libraries iptables fails and no Service works."""
+"""Commands that kube-proxy calls. Without its libraries, iptables fails and no Service works."""
 
 PYTHON_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-venv")
-"""Stands in for ``python:3.x-slim`` where that cannot be pulled."""
+"""Replaces ``python:3.x-slim`` if that image cannot be pulled."""
 
 NO_DOCUMENTATION = tuple(
     f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in ("doc", "info", "lintian", "locale", "man")

@@ -1,10 +1,10 @@
-"""Docker: the daemon that answers, or one of the project's own.
+"""Docker: a daemon that responds, or the project's own daemon.
 
-The own daemon has its socket, data and settings under the cache folder, so it meets
-nobody else's. It is recognised by its pid file together with the path of its
-configuration file on its command line, and it is started so that it outlives the command
-that needed it. ``live-restore`` keeps clusters alive should the daemon be killed: the
-next ``up`` starts a new one that takes the running nodes over.
+The project's own daemon keeps its socket, data, and settings in the cache folder, so it
+does not conflict with others. It is identified by its pid file and the path of its
+configuration file on its command line, and it outlives the command that started it. With
+``live-restore``, clusters survive if the daemon is killed: the next ``up`` starts a new
+daemon that takes over the running nodes.
 """
 
 import json
@@ -29,7 +29,7 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Docker:
-    """A Docker daemon that answers."""
+    """A Docker daemon that responds."""
 
     host: str | None
     """Value for DOCKER_HOST; None for the client's own default."""
@@ -37,12 +37,12 @@ class Docker:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What docker and kind need in their environment to meet this daemon."""
+        """Return the environment in which docker and kind use this daemon."""
         provider = {"KIND_EXPERIMENTAL_PROVIDER": "docker"}
         return provider | ({"DOCKER_HOST": self.host} if self.host else {})
 
     def run(self, *arguments: str, timeout: float | None = 120) -> str:
-        """Run the docker client and return what it printed."""
+        """Run the docker client and return its output."""
         return commands.capture(
             ["docker", *arguments],
             environment={**os.environ, **self.environment},
@@ -50,13 +50,13 @@ class Docker:
         )
 
     def images(self) -> frozenset[str]:
-        """Names of all images the daemon has."""
+        """Return the names of all images of the daemon."""
         return frozenset(self.run("images", "--format", "{{.Repository}}:{{.Tag}}").split())
 
 
 @dataclass(frozen=True, slots=True)
 class OwnDaemon:
-    """The project's own daemon of one cache folder, running or not."""
+    """The project's own daemon for a cache folder, running or not."""
 
     cache: Cache
 
@@ -82,12 +82,12 @@ class OwnDaemon:
 
     @property
     def bridge(self) -> str:
-        """Name of the network interface that the nodes hang on."""
+        """Name of the network interface of the nodes."""
         return f"perdure{self.cache.identity}"
 
     @property
     def docker(self) -> Docker:
-        """How to reach the daemon."""
+        """The address of the daemon."""
         return Docker(f"unix://{self.socket}", own=True)
 
     def pid(self) -> int | None:
@@ -113,7 +113,7 @@ class OwnDaemon:
         return settings
 
     def start(self) -> Docker:
-        """Start the daemon unless it runs; the caller holds the Docker lock."""
+        """Start the daemon unless it is running; the caller holds the Docker lock."""
         if self.pid() and answers(self.docker):
             return self.docker
         if os.geteuid() != 0:
@@ -133,7 +133,7 @@ class OwnDaemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A session of its own: Ctrl-C and hang-ups of the caller are not its business.
+                # In its own session, so that it does not get Ctrl-C and hang-ups of the caller.
                 start_new_session=True,
             )
             deadline = time.monotonic() + START_SECONDS
@@ -146,10 +146,10 @@ class OwnDaemon:
         return self.docker
 
     def ensure_network(self) -> None:
-        """Create kind's network with a bridge name that tells whose it is.
+        """Create kind's network with a bridge name that identifies its owner.
 
-        kind takes a network of this name as it finds it. IPv6 is left out: kind derives
-        the prefix from the network's name, so two daemons would claim the same one.
+        kind uses an existing network of this name unchanged. IPv6 is disabled: kind derives
+        the prefix from the name of the network, so two daemons would use the same one.
         """
         if self.docker.run("network", "ls", "--quiet", "--filter", f"name=^{NETWORK}$").strip():
             return
@@ -158,12 +158,12 @@ class OwnDaemon:
         self.docker.run("network", "create", "--driver=bridge", "--opt", bridge, NETWORK)
 
     def clear_stale(self) -> None:
-        """Take away what keeps a new daemon from starting after the last one was killed."""
+        """Remove what prevents a new daemon from starting after the previous one was killed."""
         if pid := self.pid():
-            # It runs but does not answer.
+            # It is running but does not respond.
             processes.stop(pid, str(self.config))
         pid_file = self.cache.docker_run / "docker.pid"
-        # dockerd refuses to start while the pid in its file is anybody's.
+        # dockerd does not start while any process has the pid in its file.
         pid_file.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
         containerd = self.cache.docker_run / "exec" / "containerd" / "containerd.pid"
@@ -171,7 +171,7 @@ class OwnDaemon:
             containerd.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Stop the daemon and leave the host as it was; its images stay in the cache."""
+        """Stop the daemon and restore the host; its images stay in the cache."""
         run = str(self.cache.docker_run)
         if pid := self.pid():
             processes.stop(pid, str(self.config))
@@ -184,19 +184,19 @@ class OwnDaemon:
         leftovers.HostState.restore(self.host_state)
 
     def end_orphans(self) -> None:
-        """End what survived the daemon: containers, their shims and containerd.
+        """Stop what survived the daemon: containers, their shims, and containerd.
 
-        Each of them but the containers names our run folder on its command line; the
-        containers are the children of the shims.
+        The command lines of all but the containers contain our run folder; the containers
+        are children of the shims.
         """
         run = str(self.cache.docker_run)
-        # By name as well: another tool may have our log or a socket open.
+        # Also check the name: another tool may have our log or a socket open.
         programs = {
             pid: Path(processes.command_line(pid)[0]).name for pid in processes.find(run) if processes.command_line(pid)
         }
         shims = {pid for pid, name in programs.items() if name.startswith("containerd-shim")}
         for pid in processes.children(shims):
-            # The first process of a container takes all others of it along.
+            # All processes of a container end with its first one.
             os.kill(pid, signal.SIGKILL)
         for pid, name in programs.items():
             if name.startswith(("containerd", "docker")):
@@ -204,7 +204,7 @@ class OwnDaemon:
 
 
 def answers(docker: Docker) -> bool:
-    """Whether a daemon is there."""
+    """Whether a daemon exists."""
     return commands.succeeds(
         ["docker", "version", "--format", "{{.Server.Version}}"],
         environment={**os.environ, **docker.environment},
@@ -212,7 +212,7 @@ def answers(docker: Docker) -> bool:
 
 
 def find_docker(cache: Cache) -> Docker | None:
-    """Find a daemon that answers: the environment's, the default one, our own."""
+    """Find a daemon that responds: that of the environment, the default one, or our own."""
     own = OwnDaemon(cache)
     if not commands.found("docker"):
         return None
@@ -243,10 +243,10 @@ def has_cap_sys_resource(status: Path = Path("/proc/self/status")) -> bool:
 
 
 def install_runc_wrapper(target: Path) -> None:
-    """Copy the wrapper to where it stays as long as the daemon may need it."""
+    """Copy the wrapper to a place where it exists as long as the daemon needs it."""
     body = Path(__file__).with_name("runc_wrapper.py").read_text()
-    # This very Python, in isolated mode and without site: it is started for every step of
-    # every container, and nothing on the daemon's PATH can then get in between.
+    # The current Python, in isolated mode and without site: it is started for every step of
+    # every container, and nothing on the daemon's PATH can interfere.
     write_atomically(target, f"#!{os.path.realpath(sys.executable)} -IS\n{body}")
     target.chmod(0o755)
 

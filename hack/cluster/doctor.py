@@ -1,4 +1,4 @@
-"""What is found on this machine, for bug reports and for the curious."""
+"""Describe this machine, for bug reports."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from cluster.tools import DEFAULT_TOOLS
 
 
 def report(cache: Cache) -> Iterator[str]:
-    """Tell what is found, one line per subject."""
+    """Print one line per subject."""
     docker = find_docker(cache)
     own = OwnDaemon(cache)
     if docker:
@@ -45,7 +45,7 @@ def has_image(cache: Cache) -> bool:
 
 
 def clusters(cache: Cache) -> Iterator[str]:
-    """Tell which clusters are there and the state of their nodes."""
+    """Yield the clusters and the state of their nodes."""
     docker = find_docker(cache)
     for name in lifecycle.known_clusters(cache):
         try:
@@ -57,7 +57,7 @@ def clusters(cache: Cache) -> Iterator[str]:
 
 
 def remains(cache: Cache, own: OwnDaemon) -> Iterator[str]:
-    """Tell what runs that should have ended belong behind."""
+    """Yield what runs that should have ended have left behind."""
     if cache.work.is_dir():
         for entry in sorted(cache.work.iterdir()):
             yield f"leftover:    {entry} (from a build that is running or was killed)"

@@ -1,6 +1,6 @@
 """The errors that end a verb.
 
-ClusterError            something the user can act on; printed without a traceback
+ClusterError            an error that the user can fix; printed without a traceback
 └── CommandError        a command failed; carries its exit status and last lines
 """
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 class ClusterError(Exception):
-    """A failure that is explained by its message."""
+    """An error whose message explains it."""
 
 
 class CommandError(ClusterError):
     """A command failed."""
 
     def __init__(self, command: Sequence[str], status: int, tail: str, log: Path | None = None) -> None:
-        """Keep what is needed to tell the user which command failed, how and where."""
+        """Store what the message needs: which command failed, how, and where."""
         self.command = tuple(command)
         self.status = status
         self.tail = tail

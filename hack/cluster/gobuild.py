@@ -1,4 +1,4 @@
-"""Programs built from Go modules, each from a go.mod of the project's own."""
+"""Build programs from Go modules, each with its own go.mod in this project."""
 
 import os
 import platform
@@ -22,14 +22,14 @@ FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """What to build from one folder of ``hack/node-image``."""
+    """A program to build from one folder of ``hack/node-image``."""
 
     name: str
     """Name of the folder, and of the binary unless the target makes several."""
     module: str
     """Module whose version in go.mod is this program's version."""
     target: str = "tool"
-    """Package to build; ``tool`` is every tool that go.mod names, ``.`` the folder's main."""
+    """Package to build; ``tool`` means every tool in go.mod, ``.`` the main package of the folder."""
     tags: tuple[str, ...] = ()
     cgo: bool = False
     libraries: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ def required_version(go_mod: str, module: str) -> str:
 
 
 def build(cache: Cache, program: GoProgram) -> Path:
-    """Return the folder that holds a program's binaries, building them if need be."""
+    """Return the folder with the binaries of a program, and build them if necessary."""
     entry = cache.built / f"{program.name}-{program.key()}"
     log = cache.logs / f"{program.name}.log"
 
@@ -147,7 +147,7 @@ def build(cache: Cache, program: GoProgram) -> Path:
 
 
 def packages_compiled(log: Path) -> Callable[[], str]:
-    """Tell how far ``go build -v`` is, from its log: one line per package."""
+    """Return the progress of ``go build -v`` from its log: one line per package."""
 
     def progress() -> str:
         try:
@@ -161,11 +161,11 @@ def packages_compiled(log: Path) -> Callable[[], str]:
 
 
 def require_go() -> None:
-    """Make sure that there is a Go that can build these modules."""
+    """Check that the installed Go can build these modules."""
     need = ".".join(map(str, GO_VERSION))
     if not shutil.which("go"):
         raise ClusterError(f"Go {need} or later is needed to build this: https://go.dev/dl/")
-    # A Go from 1.21 on fetches the toolchain that go.mod asks for, unless told not to.
+    # Go 1.21 and later downloads the toolchain that go.mod requires, unless this is disabled.
     found = commands.capture(["go", "env", "GOVERSION"], timeout=30).strip()
     local_only = commands.capture(["go", "env", "GOTOOLCHAIN"]).strip() == "local"
     version = tuple(map(int, re.findall(r"\d+", found)[:2]))

@@ -1,7 +1,7 @@
-"""The configuration kind is given: ``kind-config.yaml`` with what was asked for on top.
+"""The configuration for kind: ``kind-config.yaml`` with the requested changes.
 
-The standard library has no YAML parser and none is needed: ``kind-config.yaml`` is ours,
-and only whole top-level blocks of it are replaced or added.
+The standard library has no YAML parser, and none is needed: ``kind-config.yaml`` is ours,
+and only whole top-level blocks are replaced or added.
 """
 
 import json
@@ -14,7 +14,7 @@ AUDIT_LOG = f"{AUDIT_FOLDER}/audit.log"
 AUDIT_POLICY = "/etc/kubernetes/audit-policy.yaml"
 
 AUDIT_POLICY_TEXT = """\
-# Who wrote what, once per request: enough to count writes per user agent.
+# One line per write request: enough to count writes per user agent.
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted, Panic]
@@ -40,14 +40,14 @@ containerdConfigPatches:
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.test-handler.options]
     SystemdCgroup = false
 """
-"""On cgroup v1 runc freezes a container while it sets it up by systemd, and a busy kernel does not always manage to freeze one:
-the container ends with "unable to freeze". Without systemd in between nothing is frozen (opencontainers/cgroups, systemd/v1.go).
+"""On cgroup v1, runc freezes a container while it sets it up through systemd. A busy kernel sometimes fails to freeze it, and the
+container ends with "unable to freeze". Without systemd, nothing is frozen (opencontainers/cgroups, systemd/v1.go).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Files on the host that the API server's audit log and policy are."""
+    """Host paths of the API server's audit log and policy."""
 
     folder: Path
     policy: Path
@@ -71,7 +71,7 @@ def render(base: str, *, name: str, workers: int, audit: Audit | None = None, cg
 
 
 def top_level_blocks(text: str) -> dict[str, str]:
-    """Split a YAML mapping into its top-level keys, each with all its lines."""
+    """Split a YAML mapping into its top-level keys with their lines."""
     blocks: dict[str, str] = {}
     key = ""
     for line in text.splitlines(keepends=True):
@@ -106,7 +106,7 @@ def audit_patch() -> str:
     arguments = {
         "audit-policy-file": AUDIT_POLICY,
         "audit-log-path": AUDIT_LOG,
-        # One file of up to a gigabyte, so that a benchmark reads no rotated pieces.
+        # One file of up to a gigabyte, so that benchmarks do not have to read rotated files.
         "audit-log-maxsize": "1024",
         "audit-log-maxbackup": "1",
     }
@@ -118,7 +118,7 @@ def audit_patch() -> str:
         {"op": "add", "path": "/apiServer/extraArgs/-", "value": {"name": n, "value": v}} for n, v in arguments.items()
     ]
     operations.append({"op": "add", "path": "/apiServer/extraVolumes", "value": volumes})
-    # JSON is YAML, so the patch needs no YAML writer.
+    # JSON is valid YAML, so the patch needs no YAML writer.
     patch = "\n".join(f"    {line}" for line in json.dumps(operations, indent=2).splitlines())
     return (
         "kubeadmConfigPatchesJSON6902:\n"

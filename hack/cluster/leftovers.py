@@ -1,4 +1,4 @@
-"""What a killed run or a Docker daemon leaves on the host, and how to remove it."""
+"""Find and remove what a killed run or a Docker daemon leaves on the host."""
 
 import contextlib
 import json
@@ -14,8 +14,8 @@ from cluster.store import write_atomically
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 HOST_LIMITS = {"fs/inotify/max_user_instances": 1_024, "fs/inotify/max_user_watches": 524_288}
-"""What the nodes of several clusters need of the host, under /proc/sys. With Linux' default of 128 instances the kubelets of
-a second cluster do not start: ``inotify_init: too many open files``."""
+"""Settings of the host under /proc/sys that the nodes of several clusters need. With the default of 128 instances, the kubelets
+of a second cluster do not start: ``inotify_init: too many open files``."""
 
 HOST_SETTINGS = (
     "net/ipv4/ip_forward",
@@ -34,12 +34,12 @@ def mounts_below(mountinfo: str, folder: Path) -> list[Path]:
     points = []
     for line in mountinfo.splitlines():
         fields = line.split(" ")
-        # The kernel writes blanks and backslashes in paths as octal escapes.
+        # The kernel writes spaces and backslashes in paths as octal escapes.
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
         path = Path(point)
         if path == folder or folder in path.parents:
             points.append(path)
-    # Of two mounts on one point the later line is on top, so it has to go first.
+    # Of two mounts on the same mount point, the later line is on top, so unmount it first.
     points.reverse()
     return sorted(points, key=lambda path: len(path.parts), reverse=True)
 
@@ -59,7 +59,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def clear_work(work: Path) -> list[str]:
-    """Remove half-made things; only for a caller that holds the build lock."""
+    """Remove incomplete builds; the caller must hold the build lock."""
     names = sorted(entry.name for entry in work.iterdir()) if work.is_dir() else []
     for name in names:
         remove_tree(work / name)
@@ -69,7 +69,7 @@ def clear_work(work: Path) -> list[str]:
 def docker_rules(saved: str, bridge: str) -> list[list[str]]:
     """Commands (without ``iptables``) that undo what ``iptables-save`` shows of Docker.
 
-    ``bridge`` is the prefix of our bridge's name; rules that name it go, too. Rules are
+    ``bridge`` is the prefix of our bridge's name; rules that contain it are deleted, too. Rules are
     deleted first, because a chain can only be deleted when nothing refers to it.
     """
     rules: list[list[str]] = []
@@ -90,7 +90,7 @@ def docker_rules(saved: str, bridge: str) -> list[list[str]]:
 
 
 def remove_docker_rules(bridge: str) -> None:
-    """Remove Docker's packet filter rules; only when no Docker daemon is left."""
+    """Remove Docker's packet filter rules, if no Docker daemon is left."""
     for tool in IPTABLES:
         with contextlib.suppress(ClusterError):
             for rule in docker_rules(commands.capture([f"{tool}-save"]), bridge):
@@ -98,21 +98,21 @@ def remove_docker_rules(bridge: str) -> None:
 
 
 def remove_bridge(bridge: str) -> None:
-    """Remove our Docker network's bridge, should the daemon not have done it."""
+    """Remove the bridge of our Docker network, if the daemon has not done so."""
     if Path("/sys/class/net", bridge).exists():
         commands.succeeds(["ip", "link", "delete", bridge])
 
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """Host-wide settings as they were before our Docker daemon ran."""
+    """The settings of the host before our Docker daemon first ran."""
 
     sysctls: dict[str, str]
     forward_policies: dict[str, str]
 
     @classmethod
     def observe(cls) -> "HostState":
-        """Read the settings as they are now."""
+        """Read the current settings."""
         policies = {}
         for tool in IPTABLES:
             with contextlib.suppress(ClusterError):
@@ -125,14 +125,14 @@ class HostState:
         return cls(sysctls, policies)
 
     def save(self, file: Path) -> None:
-        """Remember the settings, unless an earlier run that never ended well did."""
+        """Store the settings, unless an earlier run that did not end cleanly has done so."""
         if not file.exists():
             state = {"sysctls": self.sysctls, "forward_policies": self.forward_policies}
             write_atomically(file, json.dumps(state, indent=2))
 
     @classmethod
     def restore(cls, file: Path) -> None:
-        """Put the remembered settings back and forget them."""
+        """Restore the stored settings, and delete the stored copy."""
         if not file.exists():
             return
         state = json.loads(file.read_text())
@@ -145,7 +145,7 @@ class HostState:
 
 
 def raise_limits(proc_sys: Path = Path("/proc/sys")) -> None:
-    """Raise the host's limits to what several clusters need; higher ones stay."""
+    """Raise the limits of the host to what several clusters need; keep higher ones."""
     for name, least in HOST_LIMITS.items():
         with contextlib.suppress(OSError):
             file = proc_sys / name

@@ -1,4 +1,4 @@
-"""Create, repair, fill and delete clusters."""
+"""Create, repair, and delete clusters, and load images into them."""
 
 import json
 import os
@@ -26,7 +26,7 @@ KIND_LABEL = "io.x-k8s.kind.cluster"
 
 RECOVERY_SECONDS = 90.0
 _REMOVE_SECONDS = 900.0
-"""How long the removal of a node may take: each overlay of its pods is written back when it is unmounted."""
+"""How long the removal of a node may take: each overlay of its pods is flushed when it is unmounted."""
 
 LOOKUP_SCRIPT = (
     "import socket, time\n"
@@ -48,13 +48,13 @@ STOCK_LOOKUP = Lookup(
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a cluster was asked to be; saved when its creation begins."""
+    """The requested configuration of a cluster, stored when its creation begins."""
 
     name: str
     workers: int
     audit: bool
     image: str | None = None
-    """Node image; None for the one that kind chooses."""
+    """Node image; None for the default of kind."""
 
     @property
     def nodes(self) -> int:
@@ -63,13 +63,13 @@ class State:
 
     @property
     def lookup(self) -> Lookup:
-        """How a Pod can look up a name with what its node holds."""
+        """How a Pod can resolve a name with the images of its node."""
         own = self.image and self.image.startswith(nodeimage.REPOSITORY)
         return OWN_LOOKUP if own else STOCK_LOOKUP
 
 
 def saved_state(cache: Cache, name: str) -> State | None:
-    """Read what a cluster was created with."""
+    """Read the configuration with which a cluster was created."""
     try:
         return State(**json.loads(cache.cluster(name).state.read_text()))
     except (OSError, ValueError, TypeError):
@@ -77,8 +77,8 @@ def saved_state(cache: Cache, name: str) -> State | None:
 
 
 def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
-    """Make sure that a cluster is there and works."""
-    # Shared: clusters may start side by side, but none while the daemon is being stopped.
+    """Make sure that a cluster exists and works."""
+    # Shared: clusters can start concurrently, but not while the daemon is being stopped.
     with locked(cache.locks / "daemon-in-use", shared=True), locked(cache.locks / f"cluster-{name}"):
         docker = ensure_docker(cache)
         with locked(cache.locks / "build"):
@@ -97,7 +97,7 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
 
 
 def node_containers(docker: Docker, name: str) -> dict[str, str]:
-    """Names of a cluster's node containers and their state."""
+    """Return the names of the node containers of a cluster, and their states."""
     output = docker.run(
         "ps",
         "--all",
@@ -108,7 +108,7 @@ def node_containers(docker: Docker, name: str) -> dict[str, str]:
 
 
 def healthy_or_repaired(cache: Cache, docker: Docker, state: State) -> bool:
-    """Whether a cluster works, after starting what of it stands still."""
+    """Start the stopped parts of a cluster, and return whether it works."""
     files = cache.cluster(state.name)
     containers = node_containers(docker, state.name)
     if len(containers) != state.nodes or not files.kubeconfig.exists():
@@ -129,7 +129,7 @@ def healthy_or_repaired(cache: Cache, docker: Docker, state: State) -> bool:
             if paused:
                 docker.run("unpause", *paused)
             checks.wait_until("API server ready again", kubectl.ready, seconds=RECOVERY_SECONDS)
-        # All of it: a node that was killed a moment ago still counts as Ready.
+        # Check everything: a node that was just killed still counts as Ready.
         checks.check_cluster(kubectl, docker, list(containers), state.lookup)
     except ClusterError as error:
         say(f"Cluster {state.name} cannot be repaired ({error}); it is re-created.")
@@ -138,7 +138,7 @@ def healthy_or_repaired(cache: Cache, docker: Docker, state: State) -> bool:
 
 
 def create(cache: Cache, docker: Docker, wanted: State) -> None:
-    """Create a cluster, on top of whatever a killed run left of it."""
+    """Create a cluster, and replace whatever a killed run has left of it."""
     state = replace(wanted, image=node_image(cache, docker))
     files = cache.cluster(state.name)
     remove(cache, docker, state.name)
@@ -164,13 +164,13 @@ def create(cache: Cache, docker: Docker, wanted: State) -> None:
     except CommandError as error:
         if "already exist" not in error.tail:
             raise
-        # A run that was killed a moment ago had asked the daemon for nodes that only
-        # came after ours looked for them.
+        # A run that was just killed may have requested nodes that the daemon created
+        # only after this run had looked for them.
         docker.run("rm", "--force", "--volumes", *node_containers(docker, state.name))
         kind_create(cache, docker, state, draft)
     kubectl = Kubectl(cache, draft)
     checks.check_cluster(kubectl, docker, list(node_containers(docker, state.name)), state.lookup)
-    # Only now: a kubeconfig at its place means a cluster that was seen working.
+    # Only now: if the kubeconfig exists, the cluster has worked before.
     draft.rename(files.kubeconfig)
 
 
@@ -220,7 +220,7 @@ def remove(cache: Cache, docker: Docker, name: str) -> None:
     """Remove a cluster's nodes and files."""
     containers = list(node_containers(docker, name))
     if containers:
-        # Not by kind: it may not be built (yet), and it does no more than this.
+        # Without kind: it may not be built yet, and it does nothing else.
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(_remove_node, docker), containers))
     shutil.rmtree(cache.cluster(name).root, ignore_errors=True)
@@ -231,7 +231,7 @@ def _remove_node(docker: Docker, container: str) -> None:
 
 
 def known_clusters(cache: Cache) -> list[str]:
-    """Names of the clusters that have files here."""
+    """Return the names of the clusters that have files here."""
     if not cache.clusters.is_dir():
         return []
     return sorted(entry.name for entry in cache.clusters.iterdir())
@@ -245,7 +245,7 @@ def down(cache: Cache, names: Sequence[str]) -> None:
             with locked(cache.locks / f"cluster-{name}"):
                 docker = find_docker(cache)
                 if not docker and cache.cluster(name).root.exists() and own.host_state.exists():
-                    # Killed under its clusters: start it again, it knows best what they are.
+                    # It was killed while its clusters were running: start it again, because it knows them.
                     docker = ensure_docker(cache)
                 if docker:
                     with stage(f"remove cluster {name}"):
@@ -259,7 +259,7 @@ def down(cache: Cache, names: Sequence[str]) -> None:
             with stage("stop our Docker daemon"), locked(cache.locks / "docker"):
                 if own.pid() and answers(own.docker):
                     nodeimage.remove_superseded(own.docker, nodeimage.image_name())
-                    # Volumes of nodes that a killed run never got to name.
+                    # Volumes of nodes that a killed run had not named yet.
                     own.docker.run("volume", "prune", "--force")
                 own.stop()
 
@@ -281,7 +281,7 @@ def load(cache: Cache, name: str, archives: Sequence[Path]) -> None:
 
 
 def exports(cache: Cache, name: str, docker: Docker) -> list[str]:
-    """Lines for a shell to evaluate."""
+    """Return lines for a shell to evaluate."""
     lines = [f"export KUBECONFIG={cache.cluster(name).kubeconfig}"]
     if docker.own:
         lines.append(f"export DOCKER_HOST={docker.host}")

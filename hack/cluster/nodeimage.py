@@ -1,7 +1,7 @@
-"""The node image for where ``kindest/node`` cannot be pulled.
+"""The node image that is used if ``kindest/node`` cannot be pulled.
 
 It has the same layout as kind's own: a Debian root with systemd, the files of kind's base
-image, the Kubernetes binaries, and the images that kubeadm asks for preloaded in the
+image, the Kubernetes binaries, and the images that kubeadm requires, preloaded into the
 containerd of the node.
 """
 
@@ -23,20 +23,20 @@ from cluster.store import files_below, fingerprint, work_folder
 REPOSITORY = "perdure.local/node"
 
 PYTHON_IMAGE = "perdure.local/python:3.11"
-"""A plain Python that every node holds: for users' activities and for our DNS check."""
+"""A plain Python image on every node, for users' activities and for our DNS check."""
 
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd")
 
 METADATA = {
     "Env": ["container=docker", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
     "Entrypoint": ["/usr/local/bin/entrypoint", "/sbin/init"],
-    # systemd ends on this signal; SIGTERM only makes it re-execute itself.
+    # systemd exits on this signal; on SIGTERM, it only re-executes itself.
     "StopSignal": "SIGRTMIN+3",
 }
 
 
 def image_name() -> str:
-    """Name of the node image for the sources as they are: its tag is a hash of them all."""
+    """Return the name of the node image for the current sources: its tag is their hash."""
     own = Path(__file__).parent
     recipe = [own / name for name in ("nodeimage.py", "archive.py", "debian.py")]
     scripts = [NODE_IMAGE / "assemble.sh", NODE_IMAGE / "preload.sh"]
@@ -48,12 +48,12 @@ def image_name() -> str:
 
 
 def python_base(cache: Cache) -> Path:
-    """Root file system of the plain Python image."""
+    """Return the root file system of the plain Python image."""
     return debian.root_file_system(cache, "python", debian.PYTHON_PACKAGES)
 
 
 def ensure_node_image(cache: Cache, docker: Docker) -> str:
-    """Return the node image's name, once Docker has it; the caller holds the build lock."""
+    """Return the name of the node image once Docker has it; the caller holds the build lock."""
     name = image_name()
     if name in docker.images():
         return name
@@ -80,7 +80,7 @@ def ensure_node_image(cache: Cache, docker: Docker) -> str:
 
 
 def remove_superseded(docker: Docker, current: str) -> None:
-    """Remove node images of earlier sources, unless a cluster still runs on them."""
+    """Remove node images of earlier sources that no cluster uses."""
     for image in docker.images():
         if image.startswith(f"{REPOSITORY}:") and image != current:
             with contextlib.suppress(CommandError):
@@ -88,7 +88,7 @@ def remove_superseded(docker: Docker, current: str) -> None:
 
 
 def required_images(kubernetes: Path, work: Path) -> list[str]:
-    """Ask our kubeadm which images it will want, so that no tag is written down twice."""
+    """List the images that our kubeadm requires, so that no tag is defined twice."""
     kubeadm = work / "kubeadm"
     kubeadm.symlink_to(kubernetes / "kubernetes")
     version = gobuild.KUBERNETES.version
@@ -102,7 +102,7 @@ def required_images(kubernetes: Path, work: Path) -> list[str]:
 
 
 def assemble(cache: Cache, work: Path, node: Path, binaries: dict[str, Path], pause: str) -> Path:
-    """Lay out the root of the node image."""
+    """Assemble the root of the node image."""
     root = work / "root"
     root.mkdir()
     together = work / "binaries"
@@ -125,7 +125,7 @@ def assemble(cache: Cache, work: Path, node: Path, binaries: dict[str, Path], pa
 
 
 def control_plane_images(work: Path, binaries: dict[str, Path], required: Sequence[str], proxy: Path) -> list[Image]:
-    """Make the images that kubeadm wants, from our binaries."""
+    """Create the images that kubeadm requires from our binaries."""
     kubernetes = components_layer(work, binaries["kubernetes"] / "kubernetes")
     tools = proxy_tools_layer(work)
     coredns = layer_of_files(work, "coredns", {"coredns": binaries["coredns"] / "coredns"})
@@ -138,7 +138,7 @@ def control_plane_images(work: Path, binaries: dict[str, Path], required: Sequen
             case "pause":
                 return Image((tag,), (pause,), {"Entrypoint": ["/pause"]})
             case "kube-proxy":
-                # The big layer below, so that it is unpacked once for all components.
+                # The big layer is the lowest one, so that it is unpacked once for all components.
                 return Image((tag,), (kubernetes, Layer.of(proxy), tools))
             case name if name in COMPONENTS:
                 return Image((tag,), (kubernetes,))
@@ -149,11 +149,11 @@ def control_plane_images(work: Path, binaries: dict[str, Path], required: Sequen
 
 
 def components_layer(work: Path, binary: Path) -> Layer:
-    """One binary, and a link to it for each component."""
+    """Copy one binary, and link to it for each component."""
     root = work / "components"
     folder = root / "usr" / "local" / "bin"
     folder.mkdir(parents=True)
-    # A hard link where the file system allows it; tar reads the content either way.
+    # A hard link if the file system supports it; tar reads the content in both cases.
     commands.capture(["cp", "--reflink=auto", str(binary), str(folder / "kubernetes")])
     for name in COMPONENTS:
         (folder / name).symlink_to("kubernetes")
@@ -161,7 +161,7 @@ def components_layer(work: Path, binary: Path) -> Layer:
 
 
 def proxy_tools_layer(work: Path) -> Layer:
-    """Links that Debian's install scripts would have made for iptables."""
+    """Create the links that Debian's install scripts would create for iptables."""
     root = work / "proxy-tools"
     folder = root / "usr" / "sbin"
     folder.mkdir(parents=True)
@@ -172,7 +172,7 @@ def proxy_tools_layer(work: Path) -> Layer:
 
 
 def layer_of_files(work: Path, name: str, files: dict[str, Path]) -> Layer:
-    """Make a layer of some files in the root folder."""
+    """Create a layer from some files in the root folder."""
     root = work / f"{name}-root"
     root.mkdir()
     for target, source in files.items():
@@ -181,7 +181,7 @@ def layer_of_files(work: Path, name: str, files: dict[str, Path]) -> Layer:
 
 
 def layer_of_folder(root: Path) -> Layer:
-    """Make a layer of a folder, the same bytes for the same content."""
+    """Create a layer from a folder: the same bytes for the same content."""
     layer = root.with_suffix(".tar")
     same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0"]
     commands.capture(["tar", "-C", str(root), *same, "-cf", str(layer), "."])
@@ -189,7 +189,7 @@ def layer_of_folder(root: Path) -> Layer:
 
 
 def compile_pause(work: Path) -> Path:
-    """Compile the pause program from Kubernetes' source: C, a fraction of Go's memory."""
+    """Compile the pause program from Kubernetes' source; as a C program, it uses little memory."""
     source = gobuild.module_folder(gobuild.KUBERNETES) / "build" / "pause" / "linux" / "pause.c"
     pause = work / "pause"
     commands.capture(["gcc", "-Os", "-static", "-o", str(pause), str(source)])
@@ -214,7 +214,7 @@ def preload(cache: Cache, work: Path, root: Path, images: Sequence[Image]) -> No
 
 
 def load_image(docker: Docker, image: Image) -> None:
-    """Stream an image into Docker, without an archive of it on disk."""
+    """Stream an image into Docker, without an archive on disk."""
     with subprocess.Popen(
         ["docker", "load", "--quiet"],
         env={**os.environ, **docker.environment},

@@ -1,4 +1,4 @@
-"""Where things are: the project's own files and the cache folder."""
+"""The paths of the project's files and of the cache folder."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ LONGEST_RUN_FOLDER = 60
 
 @dataclass(frozen=True, slots=True)
 class ClusterFolder:
-    """The files of one cluster on the host."""
+    """Host files of one cluster."""
 
     root: Path
 
     @property
     def kubeconfig(self) -> Path:
-        """Kubeconfig of this cluster alone."""
+        """Kubeconfig of only this cluster."""
         return self.root / "kubeconfig"
 
     @property
     def kind_config(self) -> Path:
-        """Configuration that kind was given."""
+        """Configuration for kind."""
         return self.root / "kind.yaml"
 
     @property
@@ -41,19 +41,19 @@ class ClusterFolder:
 
     @property
     def state(self) -> Path:
-        """What was asked for, as JSON; there from the moment the creation begins."""
+        """The requested configuration as JSON; it exists from the start of the creation."""
         return self.root / "state.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The folder that holds everything built or running, and nothing of the user's."""
+    """The folder for everything that is built or running. It contains no files of the user."""
 
     root: Path
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Cache":
-        """Find the cache folder as the environment says."""
+        """Find the cache folder, according to the environment."""
         if chosen := environment.get("PERDURE_CACHE"):
             return cls(Path(chosen).absolute())
         base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -61,7 +61,7 @@ class Cache:
 
     @property
     def identity(self) -> str:
-        """Short name that tells this cache's daemon and bridge from another cache's."""
+        """Short name that distinguishes the daemon and bridge of this cache from those of others."""
         return hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
 
     @property
@@ -71,7 +71,7 @@ class Cache:
 
     @property
     def built(self) -> Path:
-        """Finished cache entries, one folder or file per key."""
+        """Completed cache entries, one folder or file per key."""
         return self.root / "built"
 
     @property
@@ -81,7 +81,7 @@ class Cache:
 
     @property
     def work(self) -> Path:
-        """Half-made things; whatever is here while no build runs is a leftover."""
+        """Incomplete builds; anything here while no build runs is a leftover."""
         return self.root / "work"
 
     @property

@@ -1,8 +1,8 @@
 """Processes that this project started, and only those.
 
-A pid file says little: after a crash or a reboot its number may belong to anybody. So a
-process is trusted only if its command line also holds a marker that nobody else's has, in
-practice the path of a file under the cache folder.
+A pid file is not enough: after a crash or a reboot, another process may have its pid. So a
+process counts only if its command line also contains a unique marker, in practice the path
+of a file in the cache folder.
 """
 
 import os
@@ -14,7 +14,7 @@ PROC = Path("/proc")
 
 
 def command_line(pid: int, proc: Path = PROC) -> list[str]:
-    """Arguments of a process; empty if it is gone or only a zombie."""
+    """Return the arguments of a process; empty if it has ended or is a zombie."""
     try:
         raw = (proc / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -23,12 +23,12 @@ def command_line(pid: int, proc: Path = PROC) -> list[str]:
 
 
 def is_ours(pid: int, marker: str, proc: Path = PROC) -> bool:
-    """Whether a process is there and its command line holds the marker."""
+    """Return whether a process exists and its command line contains the marker."""
     return any(marker in argument for argument in command_line(pid, proc))
 
 
 def pid_from_file(file: Path, marker: str, proc: Path = PROC) -> int | None:
-    """Pid that a file names, if it is still the process it was written for."""
+    """Return the pid in a file if that process is still the one for which it was written."""
     try:
         pid = int(file.read_text())
     except (OSError, ValueError):
@@ -37,13 +37,13 @@ def pid_from_file(file: Path, marker: str, proc: Path = PROC) -> int | None:
 
 
 def find(marker: str, proc: Path = PROC) -> list[int]:
-    """Pids of all processes but this one whose command line holds the marker."""
+    """Return the pids of all other processes whose command line contains the marker."""
     pids = (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
     return sorted(pid for pid in pids if pid != os.getpid() and is_ours(pid, marker, proc))
 
 
 def children(parents: set[int], proc: Path = PROC) -> list[int]:
-    """Pids of the direct children of some processes."""
+    """Return the pids of the direct children of some processes."""
     result = []
     for entry in proc.iterdir():
         if not entry.name.isdigit():
@@ -52,7 +52,7 @@ def children(parents: set[int], proc: Path = PROC) -> list[int]:
             stat = (entry / "stat").read_text()
         except OSError:
             continue
-        # The command's name is in brackets and may itself hold spaces and brackets.
+        # The name of the command is in parentheses, and may contain spaces and parentheses.
         parent = int(stat.rpartition(")")[2].split()[1])
         if parent in parents:
             result.append(int(entry.name))
@@ -60,10 +60,10 @@ def children(parents: set[int], proc: Path = PROC) -> list[int]:
 
 
 def stop(pid: int, marker: str, *, grace: float = 20.0) -> None:
-    """End a process of ours: politely first, by force after the grace period.
+    """Stop one of our processes: with SIGTERM, and with SIGKILL after the grace period.
 
-    The pidfd makes check and signal one thing: a pid that is reused in between cannot
-    be hit, because the descriptor stays bound to the process it was opened for.
+    The pidfd makes the check and the signal atomic: if the pid is reused in between, the
+    signal cannot reach the wrong process, because the descriptor refers to the checked one.
     """
     try:
         handle = os.pidfd_open(pid)

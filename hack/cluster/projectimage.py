@@ -1,8 +1,8 @@
 """The project's own image, built from its Dockerfile into an image archive.
 
-With a registry, ``docker build`` does it. Without one, buildah builds the same Dockerfile
-on a base made of Debian packages; it needs no daemon and caches layers, so that a change
-of Python sources rebuilds only the last steps.
+With a registry, ``docker build`` builds it. Without one, buildah builds the same Dockerfile
+on a base image made of Debian packages. buildah needs no daemon and caches layers, so a
+change of Python sources only rebuilds the last steps.
 """
 
 import configparser
@@ -49,17 +49,17 @@ def build(cache: Cache, dockerfile: Path, context: Path, tag: str, output: Path)
                 docker.run("save", f"--output={draft}", tag, timeout=None)
         else:
             build_with_buildah(cache, work, dockerfile=dockerfile, context=context, tag=tag, draft=draft)
-        # Across file systems a rename becomes a copy, so half a file is never at its place.
-        beside = output.with_name(f".{output.name}.{os.getpid()}")
-        shutil.move(draft, beside)
-        beside.rename(output)
+        # Across file systems, a move is a copy: this way, the target never contains half a file.
+        temporary = output.with_name(f".{output.name}.{os.getpid()}")
+        shutil.move(draft, temporary)
+        temporary.rename(output)
 
 
 def build_with_buildah(cache: Cache, work: Path, *, dockerfile: Path, context: Path, tag: str, draft: Path) -> None:
     """Build the image without Docker or a registry."""
     debian.require_packages(debian.BUILDAH_PACKAGES, cache.logs / "apt.log")
     log = cache.logs / "image.log"
-    # A build that failed or was killed leaves its mounted container, which would block this one.
+    # A build that failed or was killed leaves its container mounted, which would block this one.
     commands.succeeds([*buildah(cache, "rm"), "--all"])
     base = ensure_base(cache)
     with stage(f"{tag}: buildah build"):
@@ -70,7 +70,7 @@ def build_with_buildah(cache: Cache, work: Path, *, dockerfile: Path, context: P
                 "--isolation=chroot",
                 "--network=host",
                 "--layers",
-                # Never from a registry: where one could be reached, Docker would have built.
+                # Never from a registry: if one were reachable, Docker would have built the image.
                 "--pull=never",
                 f"--build-arg=BASE={base}",
                 *volumes(os.environ, work),
@@ -125,7 +125,7 @@ def ensure_base(cache: Cache) -> str:
 
 
 def pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Turn pip's settings in the environment into those of a pip.conf."""
+    """Convert pip's settings in the environment to a pip.conf."""
     return {
         name.removeprefix("PIP_").lower().replace("_", "-"): value
         for name, value in sorted(environment.items())
@@ -134,15 +134,15 @@ def pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def pip_build_arguments(environment: Mapping[str, str]) -> list[str]:
-    """Build arguments for the same settings; docker takes them from its environment."""
+    """Return build arguments for the same settings; docker reads them from its environment."""
     names = [f"PIP_{name.upper().replace('-', '_')}" for name in pip_settings(environment)]
     return [f"--build-arg={name}" for name in names]
 
 
 def volumes(environment: Mapping[str, str], work: Path) -> list[str]:
-    """Mounts that let pip in the build reach what pip on the host reaches.
+    """Return mounts with which pip in the build can access what pip on the host can access.
 
-    Mounted, not copied: neither the settings nor the certificates get into the image.
+    Mounted, not copied, so that the image contains neither the settings nor the certificates.
     """
     mounts = {CA_BUNDLE: str(CA_BUNDLE)} if CA_BUNDLE.exists() else {}
     settings = pip_settings(environment)

@@ -1,4 +1,4 @@
-"""Which node image to use: the stock one where it can be had, else our own."""
+"""Choose the node image: the stock one if it is available, otherwise our own."""
 
 import urllib.error
 import urllib.request
@@ -31,12 +31,12 @@ class NodeImageChoice:
 
 
 def registry_answers(url: str = REGISTRY, timeout: float = PROBE_SECONDS) -> bool:
-    """Ask the registry for its version; "who are you?" is an answer too."""
+    """Request the version of the registry; "unauthorized" is a valid response, too."""
     try:
         with urllib.request.urlopen(url, timeout=timeout):  # noqa: S310  (https, constant)
             return True
     except urllib.error.HTTPError as error:
-        return error.code == 401  # noqa: PLR2004  (unauthorized: a registry is there)
+        return error.code == 401  # noqa: PLR2004  (unauthorized: there is a registry)
     except (OSError, ValueError):
         return False
 
@@ -48,7 +48,7 @@ def choose_node_image(
     own_image: str,
     registry_reachable: Callable[[], bool],
 ) -> NodeImageChoice:
-    """Decide on the node image; the registry is asked only if nothing local decides."""
+    """Choose the node image. Contact the registry only if nothing local decides."""
     if chosen:
         return NodeImageChoice(NodeImage.CHOSEN, "NODE_IMAGE is set")
     if any(image.startswith(f"{STOCK_REPOSITORY}:") for image in local_images):

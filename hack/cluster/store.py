@@ -1,8 +1,8 @@
-"""The cache's rules: keys by content, entries that are whole or absent, locks.
+"""The rules of the cache: keys by content, atomic entries, locks.
 
-A killed build must leave nothing that a later one takes for finished. So an entry is
-made under ``work/`` and renamed to its place as the last step, and everything found
-under ``work/`` by a holder of the build lock is a leftover.
+A later build must not mistake the leftovers of a killed build for a completed entry. So an
+entry is created in ``work/`` and renamed as the last step, and anything in ``work/`` is a
+leftover if the caller holds the build lock.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ def fingerprint(*, files: Iterable[Path] = (), words: Iterable[str] = ()) -> str
     digest = hashlib.sha256()
 
     def add(part: bytes) -> None:
-        # With its length in front, no two lists of parts run together to the same bytes.
+        # Each part has its length in front, so that no two lists of parts have the same bytes.
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
 
@@ -38,7 +38,7 @@ def fingerprint(*, files: Iterable[Path] = (), words: Iterable[str] = ()) -> str
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files of a folder, for a fingerprint."""
+    """Return all files of a folder, for a fingerprint."""
     return [path for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
@@ -58,7 +58,7 @@ def locked(lock: Path, *, shared: bool = False) -> Iterator[None]:
 
 @contextmanager
 def locked_if_free(lock: Path) -> Iterator[bool]:
-    """Try to hold a lock file alone; say whether that worked."""
+    """Try to lock a file exclusively, and return whether that succeeded."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a") as handle:
         try:
@@ -70,9 +70,9 @@ def locked_if_free(lock: Path) -> Iterator[bool]:
 
 
 def ensure_entry(entry: Path, work: Path, make: Callable[[Path], None]) -> Path:
-    """Return a cache entry, making it first if it is not there.
+    """Return a cache entry, and create it first if it does not exist.
 
-    ``make`` is given a path that does not exist yet and leaves a file or a folder there.
+    ``make`` gets a path that does not exist yet, and creates a file or a folder there.
     """
     if entry.exists():
         return entry
@@ -86,10 +86,10 @@ def ensure_entry(entry: Path, work: Path, make: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def work_folder(work: Path, name: str) -> Iterator[Path]:
-    """Make a folder for half-made things and remove it afterwards."""
+    """Create a folder for an incomplete entry, and remove it afterwards."""
     work.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=work))
-    # mkdtemp keeps others out, but what is laid out inside may become a root folder.
+    # mkdtemp makes it private, but its content may become a root folder.
     folder.chmod(0o755)
     try:
         yield folder
@@ -98,7 +98,7 @@ def work_folder(work: Path, name: str) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content so that no reader ever sees half of it."""
+    """Replace the content of a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text)

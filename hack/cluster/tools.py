@@ -1,4 +1,4 @@
-"""The host's tools, always found in ``<cache>/bin``: kind, kubectl, helm."""
+"""The tools of the host in ``<cache>/bin``: kind, kubectl, helm."""
 
 import os
 import re
@@ -20,25 +20,25 @@ HELM_AT_LEAST: Version = (3, 15, 0)
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool, how to tell a suitable one on PATH, and how to build one."""
+    """A tool, how to recognize a suitable version on PATH, and how to build it."""
 
     name: str
     program: GoProgram
     binary: str
-    """File among the program's binaries; links to it may have another name."""
+    """File name of the binary; links to it may have another name."""
     version_command: tuple[str, ...]
     suits: Callable[[Version], bool]
-    """Whether a version found on PATH will do."""
+    """Whether a version on PATH is suitable."""
 
 
 def version_in(text: str) -> Version:
-    """First version in what a tool prints; (0, 0, 0) if there is none."""
+    """Return the first version in the output of a tool; (0, 0, 0) if there is none."""
     match = re.search(r"v?(\d+)\.(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
 
 
 def kubectl_suits(version: Version) -> bool:
-    """Kubectl is supported one minor version around the API server's."""
+    """Return whether kubectl is at most one minor version away from the API server."""
     wanted = version_in(gobuild.KUBERNETES.version)
     return version[0] == wanted[0] and abs(version[1] - wanted[1]) <= 1
 
@@ -92,7 +92,7 @@ def ensure_tool(cache: Cache, tool: Tool) -> Path:
 
 
 def suitable_on_path(tool: Tool, cache: Cache) -> Path | None:
-    """Find a tool on PATH (our own folder aside) whose version will do."""
+    """Find a tool with a suitable version on PATH, except in our own folder."""
     folders = [f for f in os.environ.get("PATH", "").split(":") if f and Path(f) != cache.bin]
     path = shutil.which(tool.name, path=":".join(folders))
     if not path:
@@ -105,7 +105,7 @@ def suitable_on_path(tool: Tool, cache: Cache) -> Path | None:
 
 
 def ensure_tools(cache: Cache, names: tuple[str, ...]) -> Path:
-    """Return the folder with links to the named tools, building those that are missing."""
+    """Return the folder with links to the tools, and build those that are missing."""
     with locked(cache.locks / "build"):
         for name in names:
             ensure_tool(cache, TOOLS[name])

@@ -1,6 +1,6 @@
-"""The image of Temporal's Web UI for where the stock one cannot be pulled: the same program, from its Go module.
+"""The image of Temporal's Web UI if the stock one cannot be pulled: the same program, built from its Go module.
 
-It has the layout and the settings of ``temporalio/ui``, so that the chart need not know which of the two it runs.
+It has the layout and the settings of ``temporalio/ui``, so the chart works with both.
 """
 
 import platform
@@ -19,7 +19,7 @@ METADATA = {"WorkingDir": f"/{HOME}", "Entrypoint": ["./ui-server", "--env", "do
 
 
 def image_name() -> str:
-    """Name of the image for the sources as they are."""
+    """Return the name of the image for the current sources."""
     return f"{REPOSITORY}:{gobuild.UI.version}-{_key()}"
 
 

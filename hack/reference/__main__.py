@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-# Python puts this folder on the path when it runs it; the package is one level up.
+# Python adds this folder to the path when it runs it; the package is one level up.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from reference.command import main  # noqa: E402  (the path has to be set first)
+from reference.command import main  # noqa: E402  (the path must be set first)
 
 sys.exit(main())

@@ -264,7 +264,7 @@ it says what exactly is wrong.
 
 Conditions are in the status of the object. A HistorySegment, a Payload, an ArtifactSet, and a CachedResult have none.
 
-`perdure.dev/operator` reports Events on the object that they are about, for people. The API server deletes them after
+`perdure.dev/operator` reports Events on the object that they concern, for people. The API server deletes them after
 an hour by default, and some can be lost. Do not rely on them: conditions and histories are the record. The Events of
 an Operation are on the run that it targets, or on the Operation itself if it targets no run."""
 

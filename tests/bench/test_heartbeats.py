@@ -1,7 +1,8 @@
 """Many heartbeating activities on simulated nodes: what they cost the operator and the API server, and how soon silence is told.
 
-PERDURE_HEARTBEATS says how many (100 by default), PERDURE_SILENT how many of them fall silent, PERDURE_HEARTBEAT_SECONDS how
-often each heartbeats, PERDURE_HEARTBEAT_TIMEOUT the timeout, PERDURE_MEASURE_SECONDS how long the steady state is measured.
+PERDURE_HEARTBEATS sets their number (100 by default), PERDURE_SILENT how many of them stop sending heartbeats,
+PERDURE_HEARTBEAT_SECONDS the interval, PERDURE_HEARTBEAT_TIMEOUT the timeout, PERDURE_MEASURE_SECONDS how long to measure the
+steady state.
 """
 
 import json

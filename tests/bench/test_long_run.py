@@ -1,7 +1,7 @@
-"""A run of very many activities on simulated nodes: what one costs at its beginning, and what at its end.
+"""A run with thousands of activities on simulated nodes: the cost of an activity at the start and at the end of the run.
 
-PERDURE_ACTIVITIES says how many (10,000 by default), PERDURE_AT_ONCE how many of them are open. The operator runs in this
-process, so that every byte it sends is counted; pods are finished by `kubelet.py`, a process beside it.
+PERDURE_ACTIVITIES sets their number (10,000 by default), PERDURE_AT_ONCE how many are open at the same time. The operator runs
+in this process, so that every byte that it sends is counted; `kubelet.py`, a separate process, ends the pods.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """The effect of other namespaces: how long a small run without pods takes, from its creation to its end, while others
 have invalid runs, heavy definitions, failing pods or many open runs.
 
-Pods load the machine of a kind cluster whoever creates them: the case of as many pods without runs shows how much of it that is.
+Pods always load the machine of a kind cluster; the case with the same number of pods, but without runs, shows how much.
 
-PERDURE_NEIGHBORS scales what the others do: 1 is 1,000 invalid runs, 60 definitions of 600 expressions, 100 failing pods and 200
-open runs (a twentieth by default). PERDURE_MEASURE_SECONDS says how long the small runs are measured in each case (5 by default).
+PERDURE_NEIGHBORS scales their load: 1 is 1,000 invalid runs, 60 definitions of 600 expressions, 100 failing pods and 200
+open runs (a twentieth by default). PERDURE_MEASURE_SECONDS sets how long each case is measured (5 by default).
 """
 
 import asyncio
@@ -177,7 +177,7 @@ async def test_duration_of_a_small_run_next_to_noisy_neighbors(
     before, taken = sorted(quiet), sorted(taken)
     p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, int(len(taken) * 0.99))]
     print(
-        f"  beside {count:,} of {case}: {len(taken)} small runs, p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms,"
+        f"  with {count:,} of {case}: {len(taken)} small runs, p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms,"
         f" largest {taken[-1] * 1e3:.0f} ms; before: p50 {before[5] * 1e3:.0f} ms, largest {before[-1] * 1e3:.0f} ms;"
         f" of theirs {reported} had a condition then, {ended} had ended, all had one after {settled:.0f} s"
     )

@@ -55,7 +55,7 @@ async def steps(client: Client, queue: str, until: asyncio.Event) -> list[float]
 
 
 async def measured(operator: Operator, client: Client, queue: str, *, callers: int, authority: Path) -> str:
-    """Measure for some seconds with a number of unauthenticated callers."""
+    """Measure for a few seconds, with the given number of unauthenticated callers."""
     over, peak = asyncio.Event(), memory(operator)
     cpu = await figure(operator, "process_cpu_seconds_total")
     running = asyncio.create_task(steps(client, queue, over))

@@ -23,11 +23,11 @@ CHECKOUT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def namespace(kubectl: Cluster) -> Iterator[str]:
-    """A throw-away namespace of a cluster that has the CRDs of this checkout."""
-    # They are not applied here: whoever applies what helm installed takes it away from the next `helm upgrade`.
+    """A temporary namespace in a cluster that has the CRDs of this checkout."""
+    # The test does not apply them: then the next `helm upgrade` would conflict with its field manager.
     other = [file.name for file in sorted((CHECKOUT / "crds").glob("*.yaml")) if not is_installed(kubectl, file)]
     if other:
-        pytest.fail(f"The cluster has not the CRDs of this checkout ({', '.join(other)}). Run `make install`.")
+        pytest.fail(f"The cluster does not have the CRDs of this checkout ({', '.join(other)}). Run `make install`.")
     name = f"admission-{secrets.token_hex(4)}"
     kubectl.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name

@@ -122,7 +122,7 @@ def test_a_forged_pod_with_the_name_of_the_next_attempt_is_not_adopted(scene: Cl
         return [e["note"] for e in events if e["regarding"]["name"] == "order" and e["reason"] == "PodRefused"]
 
     scene.wait("an Event with the conflict", reported)
-    assert "was not made by Perdure" in reported()[0]
+    assert "was not created by Perdure" in reported()[0]
     assert scene.pod("order-2-2", "Succeeded")
     scene("delete", EDITOR, "pod", "order-2-2")
     assert scene.closed("order")["output"] == "real"

@@ -45,7 +45,7 @@ def test_a_status_has_past_and_future_times() -> None:
     ("spec", "want"),
     [
         ({"paused": True, "notes": "the move"}, ("PausedBySpec", "`spec.paused` is true: the move")),
-        ({"remainingActions": 0}, ("OutOfActions", "All of `remainingActions` were started; change it to continue")),
+        ({"remainingActions": 0}, ("OutOfActions", "All `remainingActions` are used up; change the field to continue")),
     ],
 )
 def test_a_schedule_that_does_not_run_has_a_reason_and_no_next_times(

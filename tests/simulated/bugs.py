@@ -135,7 +135,7 @@ BUGS = (
             Change(
                 file="controller/runs/run_commits.py",
                 good="        except Exception:  # noqa: BLE001 - recorded events stand, even if they cannot be announced\n"
-                '            self._log.exception("A commit cannot be reported by Events")\n',
+                '            self._log.exception("Could not record Events for a commit")\n',
                 bad="        finally:\n            pass\n",
             ),
             Change(

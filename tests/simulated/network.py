@@ -1,4 +1,4 @@
-"""The connections of a process over a network that delays and loses requests and answers."""
+"""The connections of a process over a network that delays and loses requests and responses."""
 
 import asyncio
 
@@ -32,10 +32,10 @@ class FaultySession(Session):
         self._stands_until = max(self._stands_until, self._loop.time() + seconds)
 
     async def exchange(self, request: Request) -> Response:
-        """Send a request, and wait for its answer.
+        """Send a request, and wait for its response.
 
         Raises:
-            OSError, aiohttp.ClientError, TimeoutError: it was lost, or its answer.
+            OSError, aiohttp.ClientError, TimeoutError: The request or its response was lost.
         """
         if self.dead:
             raise asyncio.CancelledError

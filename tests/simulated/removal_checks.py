@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from perdure.runtime.chains import parent_of
-from perdure.runtime.deadletters import letter_of
+from perdure.runtime.deadletters import dead_letter_of
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.object_store import Write
@@ -83,7 +83,7 @@ class RemovalChecks:
             children = state(parent).get("children") or {}
             if state(parent).get("status", "Running") == "Running" and str(tie.initiated_event_id) in children:
                 return f"its parent {tie.name}"
-        letter = self._server.objects.get(ObjectKey("deadletters", namespace, letter_of(run) or ""))
+        letter = self._server.objects.get(ObjectKey("deadletters", namespace, dead_letter_of(run) or ""))
         for each in ((letter or {}).get("status") or {}).get("conditions") or ():
             if (
                 each["type"] == "Redriven"

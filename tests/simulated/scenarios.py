@@ -426,7 +426,7 @@ async def standalone(world: World) -> None:
     await world.rest()
     ends = {name: run["status"]["phase"] for name, run in world.runs().items()}
     if ends.pop("flow", None) != "TimedOut":
-        world.checker.fail("the workflow did not run beside the activities of its ID")
+        world.checker.fail("the workflow did not run alongside the activities with its ID")
     if set(ends.values()) - {"TimedOut", "Cancelled", "Terminated", "Failed", "Completed"}:
         world.checker.fail(f"activities have ended as {ends}")
     if {phase for name, phase in ends.items() if name.startswith("own")} != {"TimedOut"}:

@@ -137,7 +137,7 @@ def test_a_broken_store_is_reported_and_given_up_after_a_day(*, starts: bool) ->
         await asyncio.sleep(3_000)
         tried = events(world)
         assert 2 <= len(tried) <= 6, "the pauses grow"
-        assert all("the operator tries again" in each for each in tried)
+        assert all("the operator will retry" in each for each in tried)
         assert ("the store is down" in tried[0]) is starts
         await asyncio.sleep(86_400)
         assert "they stay there" in events(world)[-1]

@@ -1,4 +1,4 @@
-"""Results of activities are used again while they are valid, and no longer.
+"""Results of activities are reused while they are valid, and no longer.
 
 The scenario `caching` injects all faults: see test_seeds.py.
 """

@@ -17,14 +17,14 @@ class LaggingWatch(Watch):
         self._last = 0.0
         self._deaf = False
 
-    def hears(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether the connection holds."""
         return not self._deaf
 
     def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
         """Schedule the delivery of an event after all earlier ones."""
         self._last = max(self._last, self.loop.time() + self._random.expovariate(1 / self._lag)) + 2e-6
-        self.loop.call_at(self._last, self.tell, type_, obj)
+        self.loop.call_at(self._last, self.deliver, type_, obj)
 
     def interrupt(self, seconds: float) -> None:
         """Receive no events for a while, and then list, as a client with a broken connection does."""

@@ -29,7 +29,7 @@ DETAILS_ANNOTATION = "perdure.dev/heartbeat-details"
 RESULT_ANNOTATION = "perdure.dev/result"
 
 _LONGEST_INTERVAL = 30.0
-_LONGEST_INTERVAL_WITH_NEWS = 5.0
+_LONGEST_CHANGED_INTERVAL = 5.0
 _LONGEST_TIMEOUT = 10.0
 _GRACE = 30.0
 """Seconds until the Lease and the permission to patch it must exist: both are created after the pod."""
@@ -76,7 +76,7 @@ class Heartbeats:
         """
         quarter = timeout / 4 if timeout else _LONGEST_INTERVAL
         self._interval = min(quarter, _LONGEST_INTERVAL)
-        self._interval_with_news = min(quarter, _LONGEST_INTERVAL_WITH_NEWS)
+        self._changed_interval = min(quarter, _LONGEST_CHANGED_INTERVAL)
         self._request_timeout = min(max(quarter, 1.0), _LONGEST_TIMEOUT)
         self._grace = max(timeout or 0.0, _GRACE)
         self._details_limit = details_limit
@@ -98,7 +98,7 @@ class Heartbeats:
         self._failures = 0
         self._status = AttemptStatus()
         self._by_itself = 0
-        self._stop_told = False
+        self._stop_notified = False
 
     def begin(self) -> None:
         """Start automatic heartbeats with the last details. Each `begin` needs one `end`."""
@@ -201,7 +201,7 @@ class Heartbeats:
         assert self._newest is not None
         if self._sent_at is None:
             return self._next_try
-        interval = self._interval if self._newest[1] == self._sent_details else self._interval_with_news
+        interval = self._interval if self._newest[1] == self._sent_details else self._changed_interval
         return max(self._sent_at + interval, self._next_try)
 
     def _send(self, timeout: float | None = None) -> None:
@@ -223,13 +223,13 @@ class Heartbeats:
             else:
                 with self._changed:
                     self._note_success(newest, answer)
-        self._tell_stop()
+        self._notify_stop()
 
-    def _tell_stop(self) -> None:
+    def _notify_stop(self) -> None:
         with self._changed:
-            told = self._stop_told or self._status.stop_reason() is None
-            self._stop_told |= not told
-        if not told and self.on_stop is not None:
+            notified = self._stop_notified or self._status.stop_reason() is None
+            self._stop_notified |= not notified
+        if not notified and self.on_stop is not None:
             self.on_stop()
 
     def _note_success(self, sent: tuple[str, str | None], answer: dict[str, Any]) -> None:

@@ -16,10 +16,10 @@ MAX_INPUTS = 20
 """Maximum number of input artifacts of one activity."""
 
 MAX_OUTPUTS = 10
-"""Maximum number of output artifacts of one activity: what is said of them must fit into a termination message."""
+"""Maximum number of output artifacts of one activity: their description must fit into a termination message."""
 
 DEFAULT_STORE: Final = "perdure-artifacts"
-"""The Secret of the artifact store if an activity names none."""
+"""The Secret of the artifact store if an activity does not set one."""
 
 ArtifactName = Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 """The name of an artifact: a DNS label, because it is the name of a file."""
@@ -58,12 +58,12 @@ class HttpSource(SpecModel):
     """An `http` or `https` URL; text with expressions, as in `container`."""
 
     sha256: _Hash | None = None
-    """SHA-256 of the file, 64 hexadecimal digits; a file with another one fails the attempt. Text with expressions.
+    """SHA-256 of the file, 64 hexadecimal digits. If the file has a different hash, the attempt fails. Text with expressions.
     Default: any file."""
 
 
 class RawSource(SpecModel):
-    """A file with the text that is written here."""
+    """A file with inline content."""
 
     data: _Data
     """The content; text with expressions, as in `container`."""

@@ -113,8 +113,8 @@ def set_condition(
     if len(message) > MAX_MESSAGE:
         message = message[: MAX_MESSAGE - 1] + "…"
     old = find_condition(conditions, kind)
-    said = status, reason, message, observed_generation
-    if old is not None and (old.status, old.reason, old.message, old.observed_generation) == said:
+    contents = status, reason, message, observed_generation
+    if old is not None and (old.status, old.reason, old.message, old.observed_generation) == contents:
         return conditions
     new = Condition(
         type=kind,

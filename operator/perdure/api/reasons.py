@@ -193,8 +193,8 @@ class ConditionReason(StrEnum):
     message says what to fix."""
 
     POD_REFUSED = "PodRefused"
-    """The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it. The operator tries
-    again every minute. Runs start nevertheless."""
+    """The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it. The operator
+    retries every minute. Runs start anyway."""
 
     UNKNOWN_TIME_ZONE = "UnknownTimeZone"
     """The time zone of the Schedule does not exist. Use a name of the IANA time zone database, such as `Europe/Berlin`."""
@@ -241,7 +241,7 @@ class ConditionReason(StrEnum):
     ended."""
 
     TARGET_NOT_FOUND = "TargetNotFound"
-    """The target does not exist in the namespace, or was deleted before it answered. Check the name or the workflow ID."""
+    """The target does not exist in the namespace, or was deleted before it responded. Check the name or the workflow ID."""
 
     WORKFLOW_EXECUTION_COMPLETED = "WorkflowExecutionCompleted"
     """The run had already closed."""
@@ -263,7 +263,8 @@ class ConditionReason(StrEnum):
     differently before it. The message names the nearest possible events."""
 
     OVERLAP_SKIPPED = "OverlapSkipped"
-    """The Schedule started no run: an earlier one is open and the overlap policy does not allow two, or too many starts wait."""
+    """The Schedule started no run: an earlier one is open and the overlap policy does not allow two, or too many starts are
+    buffered."""
 
     NOT_SUPPORTED = "NotSupported"
     """The DeadLetter does not contain the definition of its activity, so it cannot be re-driven."""
@@ -368,7 +369,7 @@ class EventReason(StrEnum):
 
     ARTIFACTS_NOT_DELETED = "ArtifactsNotDeleted"
     """The artifacts of deleted runs could not be deleted from their store. The note has the reason, and says whether the operator
-    tries again or has given up."""
+    retries or has given up."""
 
     HISTORY_TRUNCATED = "HistoryTruncated"
     """A HistorySegment of the run is missing or was changed. The note names it."""
@@ -377,10 +378,10 @@ class EventReason(StrEnum):
     """Someone requested a cancellation of the run. The note says who and why."""
 
     PAUSED = "Paused"
-    """Someone paused it. The note says why. WorkflowRun: The note also says who."""
+    """Someone paused it. The note says why and, for a WorkflowRun, who."""
 
     UNPAUSED = "Unpaused"
-    """Someone unpaused it. The note says why. WorkflowRun: The note also says who."""
+    """Someone unpaused it. The note says why and, for a WorkflowRun, who."""
 
     # Activities and their pods.
 

@@ -15,7 +15,7 @@ WORK_PATH: Final = f"{MOUNT_PATH}/work.json"
 """The file with the HTTP request or the action of the activity, JSON."""
 
 DEFAULT_CONTAINER: Final = "activity"
-"""Name of the container of the activity if the user gives none."""
+"""Name of the container of the activity if the user does not set one."""
 
 SIDECAR: Final = "perdure-sidecar"
 """The sidecar container, and the volume that it shares with the container of the activity."""

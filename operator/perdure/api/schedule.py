@@ -166,11 +166,12 @@ class ScheduleSpec(SpecModel):
     """Whether the Schedule pauses when a run fails or times out. Default: false."""
 
     remaining_actions: Count | None = None
-    """How many more runs can start by time before the Schedule stops. `status.remainingActions` counts down; changing this
+    """How many more scheduled runs can start before the Schedule stops. `status.remainingActions` counts down; changing this
     field restarts the count. Default: no limit."""
 
     paused: Flag = False
-    """Whether no runs start by time. An Operation can pause the Schedule as well; see `status.paused`. Default: false."""
+    """Whether the Schedule is paused: no scheduled runs start. An Operation can pause it as well; see `status.paused`.
+    Default: false."""
 
     notes: Text = ""
     """Notes about the Schedule, for people."""
@@ -287,7 +288,7 @@ class ScheduleStatus(StatusModel):
     """The `metadata.generation` that this status describes."""
 
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: the spec is valid and runs can start. `Paused`: no runs start by time."""
+    """`Ready`: the spec is valid and runs can start. `Paused`: no scheduled runs start."""
 
     paused: PausedStatus | None = None
     """Set if an Operation or a failure paused the Schedule. An `unpause` Operation clears it."""
@@ -314,7 +315,7 @@ class ScheduleStatus(StatusModel):
     """Number of buffered starts, which wait for an earlier run."""
 
     remaining_actions: Count | None = None
-    """How many more runs can start by time, if that is limited."""
+    """How many more scheduled runs can start, if that is limited."""
 
     last_completion_result: Json = None
     """Output of the last run that completed; `schedule.lastCompletionResult` in expressions."""
@@ -351,8 +352,8 @@ class Schedule(Resource):
             Column("Ready", condition_path("Ready", "status"), "Whether the spec is valid and runs can start"),
             Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready", wide=True),
             Column("Spec", ".status.spec.summary", "When runs start"),
-            Column("Paused", condition_path("Paused", "status"), "Whether no runs start by time"),
-            Column("Last", ".status.lastScheduledTime", "How long ago a run started by time", "date"),
+            Column("Paused", condition_path("Paused", "status"), "Whether the Schedule is paused"),
+            Column("Last", ".status.lastScheduledTime", "How long ago a scheduled run last started", "date"),
             # A column of type date shows a time in the future as <invalid>.
             Column("Next", ".status.nextScheduledTimes[0]", "The next time"),
             Column("Active", ".status.active", "Number of open runs", "integer", wide=True),

@@ -168,7 +168,7 @@ class LimitEntry(StatusModel):
     """The step, shortened if it is long."""
 
     whole_step: Annotated[Flag, Field(exclude_if=not_)] = False
-    """Whether the step takes the limit, with everything in its block, and not only an activity. Default: false."""
+    """Whether the step holds the limit for its whole block, instead of an activity. Default: false."""
 
     key: Annotated[str, Field(max_length=MAX_KEY)] = ""
     """The key that it takes the limit for."""

@@ -15,8 +15,9 @@ from typer.core import TyperCommand, TyperGroup
 from perdure import __version__
 from perdure.cli import flags
 from perdure.cli.completing import VARIABLE
-from perdure.cli.elsewhere import OTHER_NAMES
+from perdure.cli.elsewhere import OTHER_NAMES, OTHER_SCHEDULE_NAMES
 from perdure.cli.errors import CliError
+from perdure.cli.option_help import use_plain_types
 from perdure.cli.option_values import use_light_coercion
 
 VERBS = {
@@ -210,7 +211,11 @@ class _Verb(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options."""
-        return use_light_coercion(super().get_params(ctx))
+        return use_plain_types(use_light_coercion(super().get_params(ctx)))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the parts of the usage, with required arguments as `NAME`, not as `{NAME}`."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
 
 class _Group(TyperGroup):
@@ -218,9 +223,10 @@ class _Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb."""
-        advice = OTHER_NAMES.get(args[0]) if args and ctx.parent is None and args[0] not in self.commands else None
-        if advice is not None:
-            ctx.fail(f"there is no command `{args[0]}`; {advice.format(program=ctx.info_name)}")
+        others = {"schedule": OTHER_SCHEDULE_NAMES}.get(ctx.info_name, {}) if ctx.parent else OTHER_NAMES
+        if args and args[0] in others and args[0] not in self.commands:
+            advice = others[args[0]].format(program=ctx.find_root().info_name)
+            ctx.fail(f"there is no command `{args[0]}`; {advice}")
         return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:

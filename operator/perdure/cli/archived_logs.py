@@ -117,15 +117,15 @@ def objects_in(lines: Iterable[bytes]) -> dict[str, bytes | ArchivedLogError | N
                 continue
             if key:
                 answers[key] = b"".join(parts)
-            told = json.loads(line)
-            key, parts = told.get("found", ""), []
-            if "missing" in told:
-                answers[told["missing"]] = None
-            elif "failed" in told:
-                answers[told["failed"]] = ArchivedLogError(told["error"])
-            elif "large" in told:
-                why = f"it is too large for this command; read `{told['large']}` from the bucket"
-                answers[told["large"]] = ArchivedLogError(why)
+            header = json.loads(line)
+            key, parts = header.get("found", ""), []
+            if "missing" in header:
+                answers[header["missing"]] = None
+            elif "failed" in header:
+                answers[header["failed"]] = ArchivedLogError(header["error"])
+            elif "large" in header:
+                why = f"it is too large for this command; read `{header['large']}` from the bucket"
+                answers[header["large"]] = ArchivedLogError(why)
     except (binascii.Error, ValueError) as error:
         raise CliError(f"the pod that reads archived logs has sent something else: {error}") from error
     if key:

@@ -1,4 +1,4 @@
-"""Commands of argo, tkn, temporal, and kubectl, with their equivalents."""
+"""Commands of argo, tkn, temporal, gcloud, and kubectl, with their equivalents."""
 
 from typing import Final
 
@@ -32,3 +32,17 @@ OTHER_NAMES: Final = {
     "workflow": "leave out `workflow`: `{program} list`, `{program} describe NAME`, `{program} start`",
 }
 """The equivalents, by the name of the command."""
+
+OTHER_SCHEDULE_NAMES: Final = {
+    "disable": "use `{program} schedule pause NAME`",
+    "edit": "use `kubectl edit schedule NAME`",
+    "enable": "use `{program} schedule unpause NAME`",
+    "get": "use `{program} schedule describe NAME` for a Schedule, and `{program} schedule list` for all of them",
+    "ls": "use `{program} schedule list`",
+    "resume": "use `{program} schedule unpause NAME`",
+    "run": "use `{program} schedule trigger NAME`",
+    "suspend": "use `{program} schedule pause NAME`",
+    "toggle": "use `{program} schedule pause NAME`, or `{program} schedule unpause NAME`",
+    "update": "use `kubectl edit schedule NAME`",
+}
+"""The equivalents of commands about schedules."""

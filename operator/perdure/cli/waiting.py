@@ -61,14 +61,14 @@ class Waiter:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
-                looks = _looks(cluster, await cluster.runs.chosen(name, workflow_id))
-                return await (self.draw(looks) if self.screen.interactive else self.print_changes(looks))
+                reads = _reads(cluster, await cluster.runs.chosen(name, workflow_id))
+                return await (self.draw(reads) if self.screen.interactive else self.print_changes(reads))
         except TimeoutError:
             if not limit.expired():
                 raise
             return None
 
-    async def draw(self, looks: "AsyncIterator[ShownRun]") -> str:
+    async def draw(self, reads: "AsyncIterator[ShownRun]") -> str:
         """Redraw the steps at each poll."""
         from rich.console import Group
         from rich.live import Live
@@ -77,17 +77,17 @@ class Waiter:
 
         run: ShownRun | None = None
         with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
-            async for run in looks:
+            async for run in reads:
                 page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
                 live.update(Group(*window(run, page, self.screen.height)), refresh=True)
         assert run is not None, "the first look finds the run, or says why not"
         self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
         return run.phase
 
-    async def print_changes(self, looks: "AsyncIterator[ShownRun]") -> str:
+    async def print_changes(self, reads: "AsyncIterator[ShownRun]") -> str:
         """Write a line for each change."""
         before: ShownRun | None = None
-        async for run in looks:
+        async for run in reads:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
             from rich.text import Text
 
@@ -99,7 +99,7 @@ class Waiter:
         return before.phase
 
 
-async def _looks(cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
+async def _reads(cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
     """Yield the run at each poll until it is closed, beginning with the given one."""
     from perdure.cli.tracing import trace
     from perdure.cli.view.facts import read_run

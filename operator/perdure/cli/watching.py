@@ -90,9 +90,9 @@ class RunWatcher:
         from perdure.cli.view.listed_run import read_listed
 
         shown = read_listed(run)
-        says = (shown.phase, shown.progress, shown.reason, shown.start)
+        contents = (shown.phase, shown.progress, shown.reason, shown.start)
         uid = run["metadata"]["uid"]
-        if self._shown.get(uid) == says:
+        if self._shown.get(uid) == contents:
             return None
-        self._shown[uid] = says
+        self._shown[uid] = contents
         return shown

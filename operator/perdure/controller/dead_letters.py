@@ -22,7 +22,7 @@ from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import (
-    letter_status,
+    dead_letter_status,
     newest_of,
     next_number,
     redrive_run,
@@ -144,7 +144,7 @@ class DeadLetters:
             for run in runs:
                 if edited(run.get("status") or {}, OF_RUNS):
                     self.suspect(run)
-            return letter_status(letter, runs, wall_clock())
+            return dead_letter_status(letter, runs, wall_clock())
 
         letter = await write_status(self._client, kube.path(kube.PERDURE, namespace, "deadletters", name), compute)
         return None if letter is None else (letter, runs)

@@ -35,7 +35,7 @@ class Directory:
             return before, before  # a watch may lag behind reads and writes
         entry = entry_of(obj)
         if before is not None:
-            entry = replace(entry, came=before.came)
+            entry = replace(entry, first_seen=before.first_seen)
         if entry.standing is not Standing.WAITING:
             self.claims.release(entry)
         namespace, uid = entry.namespace, entry.uid

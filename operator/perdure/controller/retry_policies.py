@@ -92,7 +92,7 @@ class Policies:
         self._known: dict[str, dict[str, _KnownPolicy]] = defaultdict(dict)
         self._policies: dict[str, dict[str, RetryPolicy]] = defaultdict(dict)
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._looked: dict[Name, datetime] = {}
+        self._checked_at: dict[Name, datetime] = {}
         self._log = structlog.get_logger("perdure.policies")
 
     # The policies
@@ -119,7 +119,7 @@ class Policies:
         self._known[namespace].pop(name, None)
         self._policies[namespace].pop(name, None)
         self._locks.pop((namespace, name), None)
-        self._looked.pop((namespace, name), None)
+        self._checked_at.pop((namespace, name), None)
         metrics.forget_circuit(namespace, name)
         self.changed(namespace)
 
@@ -133,7 +133,7 @@ class Policies:
         else:
             self._policies[namespace][name] = known.policy
         metrics.show_circuit(namespace, name, known.circuit.state if known.circuit else None)
-        if before is None or before.policy != known.policy or _lets_more(before.circuit, known.circuit):
+        if before is None or before.policy != known.policy or _admits_more(before.circuit, known.circuit):
             self.changed(namespace)
 
     async def missing(self, namespace: str, names: Collection[str]) -> list[str]:
@@ -248,9 +248,9 @@ class Policies:
     async def _is_abandoned(self, namespace: str, name: str, trial: str | None) -> bool:
         """Whether an admitted attempt will never report its end because its run was deleted or the operator was killed."""
         now = wall_clock()
-        if trial is None or self._looked.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
+        if trial is None or self._checked_at.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
             return False
-        self._looked[namespace, name] = now
+        self._checked_at[namespace, name] = now
         named = circuits.read_holder(trial)
         if named is None:
             return True
@@ -277,7 +277,7 @@ class Policies:
         )
 
 
-def _lets_more(before: Circuit | None, after: Circuit | None) -> bool:
+def _admits_more(before: Circuit | None, after: Circuit | None) -> bool:
     """Whether blocked attempts may be admitted now."""
     if before is None or after is None:
         return before is not after

@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     workflow_id: str
     created: str
     """Creation time of the object, RFC 3339."""
-    came: str
+    first_seen: str
     """Its resourceVersion when it was first seen."""
     standing: Standing
     phase: str = ""
@@ -76,7 +76,7 @@ def entry_of(obj: kube.Object) -> Entry:
         version=meta.get("resourceVersion", ""),
         workflow_id=_same(obj["spec"].get("workflowId") or meta["name"], meta["name"]),
         created=meta.get("creationTimestamp", ""),
-        came=meta.get("resourceVersion", ""),
+        first_seen=meta.get("resourceVersion", ""),
         standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
         phase=status.get("phase", ""),
         closed=closed,

@@ -75,18 +75,18 @@ class Workers(Protocol):
         ...
 
     def polled(
-        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", reported: bool = False
     ) -> bool:
         """Whether a worker has recently polled a task queue for workflow tasks or for activities.
 
-        A process that has just started assumes so, unless the run already reports that no worker does (`told`).
+        A process that has just started assumes so, unless the run already reports that no worker does (`reported`).
         """
         ...
 
-    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
+    def handled(self, namespace: str, operation: PendingOperation, *, reported: bool = False) -> bool:
         """Whether a worker has recently polled for calls of the endpoint of an operation, or the endpoint is unknown.
 
-        A process that has just started assumes so, unless the run already reports that no worker does (`told`).
+        A process that has just started assumes so, unless the run already reports that no worker does (`reported`).
         """
         ...
 
@@ -124,15 +124,15 @@ class NoWorkers:
         return False
 
     def polled(
-        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", reported: bool = False
     ) -> bool:
         """Return False: workers are not served."""
-        del namespace, task_queue, activities, version, told
+        del namespace, task_queue, activities, version, reported
         return False
 
-    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
+    def handled(self, namespace: str, operation: PendingOperation, *, reported: bool = False) -> bool:
         """Return False: workers are not served."""
-        del namespace, operation, told
+        del namespace, operation, reported
         return False
 
     def inlined(self, content: bytes) -> Any:
@@ -140,7 +140,7 @@ class NoWorkers:
         raise ValueError(f"a payload of {len(content):,} bytes, which needs the Temporal frontend to be read")
 
 
-def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *, told: bool) -> str:
+def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *, reported: bool) -> str:
     """Describe work that has waited for a while in a task queue without pollers; empty if there is none.
 
     Args:
@@ -148,18 +148,18 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
         now: The time.
         workers: The server for workers, to see which task queues are polled.
         namespace: The namespace of the run.
-        told: Whether such work is already reported, so that no further waiting is needed.
+        reported: Whether such work is already reported, so that no further waiting is needed.
     """
     task, code = _waiting_task(state), state.code
     if task is not None and code is not None:
         # A worker that has as many tasks as it may asks for no more, for as long as one may take.
-        patience = timedelta(0) if told else max(PATIENCE, task.start_to_close_timeout)
+        patience = timedelta(0) if reported else max(PATIENCE, task.start_to_close_timeout)
         version = workers.version_of(namespace, state)
         if task.scheduled_time + patience <= now and not workers.polled(
-            namespace, code.task_queue, version=version, told=told
+            namespace, code.task_queue, version=version, reported=reported
         ):
             return f"no worker{_of(version)} polls the task queue `{code.task_queue}`"
-    patience = timedelta(0) if told else PATIENCE
+    patience = timedelta(0) if reported else PATIENCE
     looked_at = set()
     for activity in state.offered_activities(now):
         queue = activity.task_queue
@@ -167,13 +167,13 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
             continue
         looked_at.add(queue)
         version = workers.version_of(namespace, state, activity)
-        if not workers.polled(namespace, queue, activities=True, version=version, told=told):
+        if not workers.polled(namespace, queue, activities=True, version=version, reported=reported):
             what = f"activity `{activity.activity_type}`" if state.for_clients else f"step `{activity.activity_id}`"
             return f"{what}: no worker{_of(version)} polls the task queue `{queue}` for activities"
     for operation, since in _uncalled(state):
-        if since + patience <= now and not workers.handled(namespace, operation, told=told):
+        if since + patience <= now and not workers.handled(namespace, operation, reported=reported):
             what = f"operation `{operation.service}.{operation.operation}`"
-            # Which task queue that is, is no business of the caller's namespace.
+            # The namespace of the caller must not learn which task queue that is.
             return f"{what}: no worker polls the task queue of the Nexus endpoint `{operation.endpoint}`"
     return ""
 
@@ -182,7 +182,7 @@ def _of(version: str) -> str:
     return f" of version `{version}`" if version else ""
 
 
-def look_again_at(state: RunState, now: datetime) -> datetime | None:
+def next_poll_check(state: RunState, now: datetime) -> datetime | None:
     """When to check whether a worker polls for waiting work; None if nothing waits."""
     since = [activity.scheduled_time for activity in state.offered_activities(now)]
     task = _waiting_task(state)

@@ -108,7 +108,7 @@ class WorkflowIdClaims:
     def order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
         """The sort key of runs that wait for the same ID: a run that continues another one precedes new runs."""
         admitted = self._admitted.get(_claimed(entry)) == entry.uid
-        return not entry.continues, not admitted, entry.created, len(entry.came), entry.came, entry.uid
+        return not entry.continues, not admitted, entry.created, len(entry.first_seen), entry.first_seen, entry.uid
 
     def release(self, entry: Entry) -> None:
         """Record that a run has started or was deleted."""

@@ -19,10 +19,10 @@ def options_of(activity: PendingActivity) -> OpenActivityOptions:
 
 def with_options(activity: PendingActivity, options: OpenActivityOptions | None) -> PendingActivity:
     """Return an activity with other options; None: with the options of its ActivityTaskScheduled."""
-    said = activity.original or options_of(activity)
-    if options is None or options == said:
-        return replace(activity, **asdict(said), original=None)
-    return replace(activity, **asdict(options), original=said)
+    original = activity.original or options_of(activity)
+    if options is None or options == original:
+        return replace(activity, **asdict(original), original=None)
+    return replace(activity, **asdict(options), original=original)
 
 
 def reset(activity: PendingActivity, asked: inp.ActivityReset, now: datetime) -> PendingActivity:

@@ -45,7 +45,7 @@ class Decisions:
         self._closing = closing
         self._decider = decider
         self._policies = policies
-        self._enough = False
+        self._stopped = False
         self._rounds = 0
         self._work = 0
         self.tasks = WorkflowTaskMachine(ledger, self._record) if ledger.state.code is not None else None
@@ -58,9 +58,9 @@ class Decisions:
         if self.tasks is not None:
             self.tasks.schedule_if_needed()
             return
-        while not self._enough and self._is_needed():
+        while not self._stopped and self._is_needed():
             task = self._ledger.state.task
-            if task is not None and task.next_attempt_time > self._ledger.now and not self._ledger.news:
+            if task is not None and task.next_attempt_time > self._ledger.now and not self._ledger.has_new_events:
                 break
             self._ask()
             terminate_oversized(self._ledger)
@@ -68,7 +68,7 @@ class Decisions:
     @property
     def stopped_early(self) -> bool:
         """Whether the step has reached its limit although more can be decided immediately."""
-        return self.tasks is None and self._enough and self._ledger.state.task is None and self._is_needed()
+        return self.tasks is None and self._stopped and self._ledger.state.task is None and self._is_needed()
 
     def _is_needed(self) -> bool:
         """Whether a decision is pending, and the run is neither waiting nor paused."""
@@ -82,7 +82,7 @@ class Decisions:
         event = None if ledger.state.unfinished else ledger.queue[0]
         suggested = event is not None and ledger.state.suggests_continuing(event)
         before = ledger.state
-        lengths = [(grown, len(grown)) for grown in (ledger.events, ledger.retired, ledger.queue)]
+        lengths = [(appended, len(appended)) for appended in (ledger.events, ledger.retired, ledger.queue)]
         try:
             decision = self._decider.decide(before.memory, event, continue_as_new_suggested=suggested)
             ledger.change(memory=decision.memory, unfinished=decision.more, task=None)
@@ -90,16 +90,16 @@ class Decisions:
                 self._record(command, behind=0 if event is None else 1)
         except UndecidableError as error:
             ledger.state = before
-            for grown, length in lengths:
-                while len(grown) > length:
-                    grown.pop()
+            for appended, length in lengths:
+                while len(appended) > length:
+                    appended.pop()
             self._back_off(str(error), error.reason)
         else:
             if event is not None:
                 ledger.queue.popleft()
             self._rounds += 1
             self._work += decision.work
-            self._enough = decision.more or self._work > MAX_WORK or self._rounds >= MAX_ROUNDS
+            self._stopped = decision.more or self._work > MAX_WORK or self._rounds >= MAX_ROUNDS
         ledger.durable = True
 
     def _back_off(self, message: str, reason: str = "") -> None:
@@ -114,7 +114,7 @@ class Decisions:
                 next_attempt_time=self._ledger.now + backoff,
             )
         )
-        self._enough = True
+        self._stopped = True
 
     def _record(self, command: cmd.Command, *, behind: int = 0) -> None:
         """Record a command. `behind`: the number of events at the head of the queue that the decision covers."""

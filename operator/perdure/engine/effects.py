@@ -99,18 +99,18 @@ AttemptEffect: TypeAlias = StartAttempt | StopAttempt
 
 def effects(state: RunState) -> tuple[Effect, ...]:
     """All effects of a state, in the order in which they must happen."""
-    found: list[Effect] = [ReportAttempt.of(key) for key in state.reports]
+    pending: list[Effect] = [ReportAttempt.of(key) for key in state.reports]
     for child in state.children.values():
         if is_to_be_started(child, state):
-            found.append(StartChild(child.initiated_event_id))
+            pending.append(StartChild(child.initiated_event_id))
         if state.closed:
-            found.append(CloseChild(child.initiated_event_id))
-    found += [AskExternal(external.initiated_event_id) for external in state.externals.values()]
-    found += [WriteDeadLetter(marker.event_id) for marker in state.markers.values()]
-    found += [CompleteOperation(key) for key, callback in state.callbacks.items() if state.is_due(callback)]
+            pending.append(CloseChild(child.initiated_event_id))
+    pending += [AskExternal(external.initiated_event_id) for external in state.externals.values()]
+    pending += [WriteDeadLetter(marker.event_id) for marker in state.markers.values()]
+    pending += [CompleteOperation(key) for key, callback in state.callbacks.items() if state.is_due(callback)]
     if state.start_successor:
-        found.append(StartSuccessor())
-    return tuple(found)
+        pending.append(StartSuccessor())
+    return tuple(pending)
 
 
 def is_to_be_started(child: PendingChild, state: RunState) -> bool:

@@ -52,7 +52,7 @@ class Ledger:
         self.retired: list[Retired] = []
         self.durable = False
         """Whether the step must be committed even without events."""
-        self.news = False
+        self.has_new_events = False
         """Whether something has happened that needs a decision."""
         self.tasks: TaskRecorder | None = None
         """The workflow task, if workers decide the run."""
@@ -82,7 +82,7 @@ class Ledger:
         self.events.append(event)
         if decide and self.tasks is None:
             self.queue.append(event)
-        self.news |= decide
+        self.has_new_events |= decide
 
     def close(self, event: ev.AnyEvent) -> None:
         """Append the closing event, and stop everything that is still open."""

@@ -261,11 +261,11 @@ def wake_times(state: RunState) -> Iterator[datetime]:
             yield operation.call_deadline(calls)
 
 
-def too_large(said: Outcome) -> Outcome:
+def too_large(outcome: Outcome) -> Outcome:
     """The failure that replaces an outcome that is too large for the run."""
     message = "the run that waits for the operation has no room for its result"
     failure = Failure(kind=FailureKind.APPLICATION, type="PayloadTooLarge", message=message, non_retryable=True)
-    return replace(said, outcome=OperationOutcome.FAILED, result=None, failure=failure, links=None)
+    return replace(outcome, outcome=OperationOutcome.FAILED, result=None, failure=failure, links=None)
 
 
 def failure_of(operation: PendingOperation, cause: Failure | None) -> Failure:

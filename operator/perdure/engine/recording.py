@@ -90,15 +90,15 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
         UndecidableError: The command is not valid.
     """
     here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
-    said = {field.name: getattr(command, field.name) for field in fields(command)}
-    if said.get("failure") is not None:
-        said["failure"] = bounded(said["failure"])
+    attributes = {field.name: getattr(command, field.name) for field in fields(command)}
+    if attributes.get("failure") is not None:
+        attributes["failure"] = bounded(attributes["failure"])
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
-            said |= _whole_timeouts(command, state, now)
-            said["retry_policy"] = resolved(command.retry_policy, policies)
-            return ev.ActivityTaskScheduled(**said, **here)
+            attributes |= _whole_timeouts(command, state, now)
+            attributes["retry_policy"] = resolved(command.retry_policy, policies)
+            return ev.ActivityTaskScheduled(**attributes, **here)
         case cmd.RequestCancelActivityTask():
             activity = state.activities.get(str(command.scheduled_event_id)) or activity_named(
                 state, command.activity_id
@@ -111,41 +111,41 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
             )
         case cmd.StartTimer():
             _admit("timer", command.timer_id, state.timers)
-            return ev.TimerStarted(**said, **here)
+            return ev.TimerStarted(**attributes, **here)
         case cmd.CancelTimer():
             timer = state.timers.get(command.timer_id)
             if timer is None:
                 _refuse_code(state, f"timer {command.timer_id!r}", "CancelTimer")
                 return None
-            return ev.TimerCanceled(started_event_id=timer.started_event_id, **said, **here)
+            return ev.TimerCanceled(started_event_id=timer.started_event_id, **attributes, **here)
         case cmd.StartChildWorkflowExecution():
             _admit("child", command.child_id, [child.child_id for child in state.children.values()])
-            chosen = said.pop("retry_policy")
+            chosen = attributes.pop("retry_policy")
             if chosen is not None:
-                said["start"] = msgspec.structs.replace(command.start, retry_policy=resolved(chosen, policies))
+                attributes["start"] = msgspec.structs.replace(command.start, retry_policy=resolved(chosen, policies))
             if not command.start.workflow_id:
                 named = child_workflow_id(state.workflow_id, state.run_id, command.child_id)
-                said["start"] = msgspec.structs.replace(said["start"], workflow_id=named)
-            return ev.StartChildWorkflowExecutionInitiated(**said, **here)
+                attributes["start"] = msgspec.structs.replace(attributes["start"], workflow_id=named)
+            return ev.StartChildWorkflowExecutionInitiated(**attributes, **here)
         case cmd.SignalExternalWorkflowExecution():
             _admit("request to another run", "", state.externals)
-            return ev.SignalExternalWorkflowExecutionInitiated(**said, **here)
+            return ev.SignalExternalWorkflowExecutionInitiated(**attributes, **here)
         case cmd.RequestCancelExternalWorkflowExecution():
             return _cancel_external(command, state, here)
         case cmd.ScheduleNexusOperation():
             _admit("Nexus operation", "", state.operations, MAX_OPERATIONS)
-            return ev.NexusOperationScheduled(**{**said, **_operation_timeouts(command, state)}, **here)
+            return ev.NexusOperationScheduled(**{**attributes, **_operation_timeouts(command, state)}, **here)
         case cmd.RequestCancelNexusOperation():
             return ev.NexusOperationCancelRequested(**_cancellable(command, state), **here)
         case cmd.RecordMarker():
-            return ev.MarkerRecorded(**said, **here)
+            return ev.MarkerRecorded(**attributes, **here)
         case cmd.UpsertWorkflowSearchAttributes():
-            return ev.UpsertWorkflowSearchAttributes(**said, **here)
+            return ev.UpsertWorkflowSearchAttributes(**attributes, **here)
         case cmd.ModifyWorkflowProperties():
-            return ev.WorkflowPropertiesModified(**said, **here)
+            return ev.WorkflowPropertiesModified(**attributes, **here)
         case cmd.AcceptUpdate():
             if state.code is not None and command.update_id in state.code.admitted:
-                said |= {
+                attributes |= {
                     "name": "",
                     "input": None,
                     "header": None,
@@ -153,17 +153,17 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
                     "request_id": "",
                     "completion_callbacks": (),
                 }  # the event that admitted the update has it
-            return ev.WorkflowExecutionUpdateAccepted(**said, **here)
+            return ev.WorkflowExecutionUpdateAccepted(**attributes, **here)
         case cmd.CompleteUpdate():
-            return _update_completed(command, state, said | here)
+            return _update_completed(command, state, attributes | here)
         case cmd.CompleteWorkflowExecution():
-            return _completed(command, state, said | here)
+            return _completed(command, state, attributes | here)
         case cmd.FailWorkflowExecution():
-            return ev.WorkflowExecutionFailed(**said, **next_run(state, command.failure, now), **here)
+            return ev.WorkflowExecutionFailed(**attributes, **next_run(state, command.failure, now), **here)
         case cmd.CancelWorkflowExecution():
-            return ev.WorkflowExecutionCanceled(**said, **here)
+            return ev.WorkflowExecutionCanceled(**attributes, **here)
         case cmd.TimeOutWorkflowExecution():
-            return ev.WorkflowExecutionTimedOut(**said, **here)
+            return ev.WorkflowExecutionTimedOut(**attributes, **here)
         case cmd.ContinueAsNewWorkflowExecution():
             if not state.successor:
                 raise UndecidableError("the run cannot continue as new: the next one has no name")
@@ -177,8 +177,8 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
                 return ev.WorkflowExecutionFailed(
                     failure=_too_large(message), retry_state=RetryState.NON_RETRYABLE_FAILURE, **here
                 )
-            said |= _inherited(command, state) | {"signals": carried}
-            return ev.WorkflowExecutionContinuedAsNew(**said, new_workflow_run=state.successor, **here)
+            attributes |= _inherited(command, state) | {"signals": carried}
+            return ev.WorkflowExecutionContinuedAsNew(**attributes, new_workflow_run=state.successor, **here)
         case _:
             assert_never(command)
 
@@ -206,9 +206,9 @@ def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: RunState) -> 
     }
 
 
-def _completed(command: cmd.CompleteWorkflowExecution, state: RunState, said: dict[str, Any]) -> ev.AnyEvent:
+def _completed(command: cmd.CompleteWorkflowExecution, state: RunState, attributes: dict[str, Any]) -> ev.AnyEvent:
     """The closing event of a completed run. With a cron schedule, the next run gets its result."""
-    now = said["event_time"]
+    now = attributes["event_time"]
     follows = run_by_cron(state, now)
     if follows and (size := len(msgspec.json.encode(command.result))) > MAX_CARRIED:
         failure = _too_large(
@@ -218,11 +218,11 @@ def _completed(command: cmd.CompleteWorkflowExecution, state: RunState, said: di
         return ev.WorkflowExecutionFailed(
             failure=failure,
             retry_state=RetryState.NON_RETRYABLE_FAILURE,
-            event_id=said["event_id"],
+            event_id=attributes["event_id"],
             event_time=now,
             **follows,
         )
-    return ev.WorkflowExecutionCompleted(**said, **follows)
+    return ev.WorkflowExecutionCompleted(**attributes, **follows)
 
 
 def run_by_cron(state: RunState, now: datetime) -> dict[str, Any]:
@@ -241,11 +241,11 @@ def _too_large(message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type="PayloadTooLarge", message=message, non_retryable=True)
 
 
-def _update_completed(command: cmd.CompleteUpdate, state: RunState, said: dict[str, Any]) -> ev.AnyEvent:
+def _update_completed(command: cmd.CompleteUpdate, state: RunState, attributes: dict[str, Any]) -> ev.AnyEvent:
     record = state.code.updates.get(command.update_id) if state.code else None
     if record is None or record.completed_event_id:
         raise UndecidableError(f"update {command.update_id!r} is not open", cause="BadUpdateWorkflowExecutionMessage")
-    return ev.WorkflowExecutionUpdateCompleted(accepted_event_id=record.accepted_event_id, **said)
+    return ev.WorkflowExecutionUpdateCompleted(accepted_event_id=record.accepted_event_id, **attributes)
 
 
 def resolved(choice: PolicyChoice, policies: Mapping[str, RetryPolicy] | None) -> RetryPolicy:

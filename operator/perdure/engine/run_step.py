@@ -97,7 +97,7 @@ class RunStep:
             case inp.EffectDone():
                 self._relations.effect_done(item.effect, item.refused)
             case inp.DecideAgain():
-                self.ledger.news = True
+                self.ledger.has_new_events = True
             case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():
                 self._relations.handle_child(item)
             case inp.ExternalDone():

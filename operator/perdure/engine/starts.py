@@ -55,12 +55,12 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     def inherited_versions(self) -> dict[str, DeploymentVersion]:
         """The versions that continuing runs and children inherit, by field."""
         override, upgrade = self.versioning_override, self.inherited_auto_upgrade_info
-        found = {
+        inherited = {
             "versioning_override": override.version if override is not None else None,
             "inherited_pinned_version": self.inherited_pinned_version,
             "inherited_auto_upgrade_info": upgrade.source_deployment_version if upgrade is not None else None,
         }
-        return {field: version for field, version in found.items() if version is not None}
+        return {field: version for field, version in inherited.items() if version is not None}
 
 
 class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -46,7 +46,7 @@ def start(
     ledger.events.append(attributes)
     if ledger.tasks is None:
         ledger.queue.append(attributes)
-    ledger.news = True
+    ledger.has_new_events = True
     ledger.change(requests=tuple(applied))
     for signal in signals:
         carried = msgspec.structs.asdict(signal)

@@ -54,8 +54,8 @@ def claims_of(token: str, time: datetime) -> Claims:
     header, claims, _ = (_decode(part) for part in parts)
     if not isinstance(_json(header).get("alg"), str):
         raise NoTokenError("its header names no algorithm")
-    said = _json(claims)
-    issuer, audience, expires = said.get("iss"), said.get("aud", []), said.get("exp")
+    values = _json(claims)
+    issuer, audience, expires = values.get("iss"), values.get("aud", []), values.get("exp")
     if not isinstance(issuer, str) or not issuer:
         raise NoTokenError("it names no issuer")
     audiences = [audience] if isinstance(audience, str) else audience
@@ -63,7 +63,7 @@ def claims_of(token: str, time: datetime) -> Claims:
         raise NoTokenError("its audience is not a list of names")
     if expires is not None and _moment(expires) + _LEEWAY < time:
         raise NoTokenError("it has expired")
-    subject = said.get("sub")
+    subject = values.get("sub")
     return Claims(issuer, tuple(audiences), subject if isinstance(subject, str) else "")
 
 

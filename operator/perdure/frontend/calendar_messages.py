@@ -123,13 +123,13 @@ def _ours(field: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _range(said: Range, allowed: Field) -> str:
-    end, step = max(said.start, said.end), said.step or 1
-    if (said.start, end, step) == (allowed.low, allowed.high, 1) and allowed is not calendar_fields.YEAR:
+def _range(proto: Range, allowed: Field) -> str:
+    end, step = max(proto.start, proto.end), proto.step or 1
+    if (proto.start, end, step) == (allowed.low, allowed.high, 1) and allowed is not calendar_fields.YEAR:
         return "*"
     if step > 1:
-        return f"{said.start}-{end}/{step}"  # always with its end: without one, a step extends to the last value
-    return str(said.start) if end == said.start else f"{said.start}-{end}"
+        return f"{proto.start}-{end}/{step}"  # always with its end: without one, a step extends to the last value
+    return str(proto.start) if end == proto.start else f"{proto.start}-{end}"
 
 
 # From a Schedule
@@ -151,10 +151,10 @@ def from_times(spec: kind.ScheduleSpec) -> ScheduleSpec:
         made.cron_string.extend(spec.cron)
     _put_calendars(made, calendars, spec.exclude)
     for interval in intervals:
-        told = made.interval.add()
-        told.interval.FromTimedelta(interval.every)
+        message = made.interval.add()
+        message.interval.FromTimedelta(interval.every)
         if interval.offset:
-            told.phase.FromTimedelta(interval.offset)
+            message.phase.FromTimedelta(interval.offset)
     if spec.start_time is not None:
         made.start_time.FromDatetime(spec.start_time)
     if spec.end_time is not None:

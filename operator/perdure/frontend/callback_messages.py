@@ -52,12 +52,12 @@ def to_engine(callbacks: Iterable[ProtoCallback]) -> tuple[Callback, ...]:
     return tuple(map(_to_engine, callbacks))
 
 
-def _to_engine(said: ProtoCallback) -> Callback:
-    kind = said.WhichOneof("variant")
+def _to_engine(proto: ProtoCallback) -> Callback:
+    kind = proto.WhichOneof("variant")
     if kind != "nexus":
         raise UnfitError(f"unknown callback variant: {kind}")
-    header = {key.lower(): value for key, value in said.nexus.header.items()}
-    return Callback(url=said.nexus.url, header=header, links=links.to_json(said.links))
+    header = {key.lower(): value for key, value in proto.nexus.header.items()}
+    return Callback(url=proto.nexus.url, header=header, links=links.to_json(proto.links))
 
 
 def to_proto(found: Callback) -> ProtoCallback:

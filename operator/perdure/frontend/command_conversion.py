@@ -92,14 +92,14 @@ class CommandContext:
         """The ID of a child that the command starts."""
         return f"{self.task}.{self.number}"
 
-    def attributes(self, said: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
+    def attributes(self, given: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
         """Convert search attributes to their stored form.
 
         Raises:
             BadCommandError: A search attribute is not registered, or has another type.
         """
         try:
-            return data.attributes_to_json(said.indexed_fields, self.types, self.namespace, keep_removed=keep_removed)
+            return data.attributes_to_json(given.indexed_fields, self.types, self.namespace, keep_removed=keep_removed)
         except UnfitError as error:
             raise BadCommandError("BadSearchAttributes", str(error)) from error
 
@@ -135,124 +135,124 @@ def engine_command(command: ProtoCommand, context: CommandContext) -> cmd.Comman
 # One function per command; each raises UnfitError if the command cannot be executed
 
 
-def _schedule_activity(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+def _schedule_activity(context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
     return cmd.ScheduleActivityTask(
-        activity_id=name(said.activity_id, "ActivityId"),
-        activity_type=name(said.activity_type.name, "ActivityType"),
-        task_queue=name(said.task_queue.name, "TaskQueue"),
-        input=whole(said.input, context.room),
-        header=data.header_to_json(said),
-        schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
-        schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
-        start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
-        heartbeat_timeout=duration_or_none(said, "heartbeat_timeout"),
-        retry_policy=_policy(said) or RetryPolicy(),
-        priority=priorities.requested(said),
+        activity_id=name(proto.activity_id, "ActivityId"),
+        activity_type=name(proto.activity_type.name, "ActivityType"),
+        task_queue=name(proto.task_queue.name, "TaskQueue"),
+        input=whole(proto.input, context.room),
+        header=data.header_to_json(proto),
+        schedule_to_close_timeout=duration_or_none(proto, "schedule_to_close_timeout"),
+        schedule_to_start_timeout=duration_or_none(proto, "schedule_to_start_timeout"),
+        start_to_close_timeout=duration_or_none(proto, "start_to_close_timeout"),
+        heartbeat_timeout=duration_or_none(proto, "heartbeat_timeout"),
+        retry_policy=_policy(proto) or RetryPolicy(),
+        priority=priorities.requested(proto),
         user_metadata=metadata,
     )
 
 
-def _start_timer(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+def _start_timer(_context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
     return cmd.StartTimer(
-        timer_id=name(said.timer_id, "TimerId"),
-        start_to_fire_timeout=duration(said, "start_to_fire_timeout"),
+        timer_id=name(proto.timer_id, "TimerId"),
+        start_to_fire_timeout=duration(proto, "start_to_fire_timeout"),
         user_metadata=metadata,
     )
 
 
-def _cancel_timer(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    return cmd.CancelTimer(timer_id=said.timer_id)
+def _cancel_timer(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
+    return cmd.CancelTimer(timer_id=proto.timer_id)
 
 
-def _cancel_activity(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    return cmd.RequestCancelActivityTask(scheduled_event_id=said.scheduled_event_id)
+def _cancel_activity(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
+    return cmd.RequestCancelActivityTask(scheduled_event_id=proto.scheduled_event_id)
 
 
-def _complete(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    return cmd.CompleteWorkflowExecution(result=whole(said.result))
+def _complete(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
+    return cmd.CompleteWorkflowExecution(result=whole(proto.result))
 
 
-def _fail(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    return cmd.FailWorkflowExecution(failure=failure_messages.to_json(said.failure))
+def _fail(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
+    return cmd.FailWorkflowExecution(failure=failure_messages.to_json(proto.failure))
 
 
-def _cancel(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    return cmd.CancelWorkflowExecution(details=whole(said.details))
+def _cancel(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
+    return cmd.CancelWorkflowExecution(details=whole(proto.details))
 
 
-def _marker(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
-    few(said.details)
+def _marker(context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
+    few(proto.details)
     return cmd.RecordMarker(
-        marker_name=name(said.marker_name, "MarkerName"),
-        details={each: whole(kept, context.room) for each, kept in said.details.items()} or None,
-        header=data.header_to_json(said),
-        failure=failure_messages.to_json(said.failure) if said.HasField("failure") else None,
+        marker_name=name(proto.marker_name, "MarkerName"),
+        details={each: whole(kept, context.room) for each, kept in proto.details.items()} or None,
+        header=data.header_to_json(proto),
+        failure=failure_messages.to_json(proto.failure) if proto.HasField("failure") else None,
         user_metadata=metadata,
     )
 
 
-def _continue(context: CommandContext, said: Any, _: Any) -> cmd.Command:
+def _continue(context: CommandContext, proto: Any, _: Any) -> cmd.Command:
     attributes = None
-    if said.HasField("search_attributes"):
-        attributes = context.attributes(said.search_attributes)
+    if proto.HasField("search_attributes"):
+        attributes = context.attributes(proto.search_attributes)
     extras = StartExtras(
-        header=data.header_to_json(said),
-        memo=data.memo_to_json(said.memo),
-        last_completion_result=whole(said.last_completion_result),
+        header=data.header_to_json(proto),
+        memo=data.memo_to_json(proto.memo),
+        last_completion_result=whole(proto.last_completion_result),
     )
     check_extras(extras)
     return cmd.ContinueAsNewWorkflowExecution(
-        input=input_of(said.input.payloads, by_name=False, apart=True),
-        workflow_type=name(said.workflow_type.name, "WorkflowType", required=False),
-        task_queue=queue_of_code(said.task_queue.name),
-        workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
-        workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
-        retry_policy=_policy(said),
-        new_run_backoff=duration_or_none(said, "backoff_start_interval"),
+        input=input_of(proto.input.payloads, by_name=False, apart=True),
+        workflow_type=name(proto.workflow_type.name, "WorkflowType", required=False),
+        task_queue=queue_of_code(proto.task_queue.name),
+        workflow_run_timeout=duration_or_none(proto, "workflow_run_timeout"),
+        workflow_task_timeout=duration_or_none(proto, "workflow_task_timeout"),
+        retry_policy=_policy(proto),
+        new_run_backoff=duration_or_none(proto, "backoff_start_interval"),
         header=extras.header,
-        memo=(extras.memo or {}) if said.HasField("memo") else None,
+        memo=(extras.memo or {}) if proto.HasField("memo") else None,
         search_attributes=attributes,
-        initiator=from_enum(ContinueAsNewInitiator, said.initiator) if said.initiator else "",
-        failure=failure_messages.to_json(said.failure) if said.HasField("failure") else None,
+        initiator=from_enum(ContinueAsNewInitiator, proto.initiator) if proto.initiator else "",
+        failure=failure_messages.to_json(proto.failure) if proto.HasField("failure") else None,
         last_completion_result=extras.last_completion_result,
-        cron_schedule=name(said.cron_schedule, "CronSchedule", required=False),
-        initial_versioning_behavior=_initial_behavior(said.initial_versioning_behavior),
+        cron_schedule=name(proto.cron_schedule, "CronSchedule", required=False),
+        initial_versioning_behavior=_initial_behavior(proto.initial_versioning_behavior),
     )
 
 
-def _start_child(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
-    context.check_namespace(said.namespace)
-    by_name = said.task_queue.name == WORKFLOWS_QUEUE
-    if mistake := cron_refused(said.cron_schedule, by_name=by_name):
+def _start_child(context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
+    context.check_namespace(proto.namespace)
+    by_name = proto.task_queue.name == WORKFLOWS_QUEUE
+    if mistake := cron_refused(proto.cron_schedule, by_name=by_name):
         raise UnfitError(
-            f"invalid CronSchedule on StartChildWorkflowExecutionCommand: {mistake} WorkflowId={said.workflow_id[:63]} "
-            f"WorkflowType={said.workflow_type.name[:63]} Namespace={said.namespace or context.namespace}"
+            f"invalid CronSchedule on StartChildWorkflowExecutionCommand: {mistake} WorkflowId={proto.workflow_id[:63]} "
+            f"WorkflowType={proto.workflow_type.name[:63]} Namespace={proto.namespace or context.namespace}"
         )
     if by_name:
-        workflow_named(said.workflow_type.name)
-    policy = from_enum(ProtoParentClosePolicy, said.parent_close_policy)
-    reuse = from_enum(WorkflowIdReusePolicy, said.workflow_id_reuse_policy)
+        workflow_named(proto.workflow_type.name)
+    policy = from_enum(ProtoParentClosePolicy, proto.parent_close_policy)
+    reuse = from_enum(WorkflowIdReusePolicy, proto.workflow_id_reuse_policy)
     extras = StartExtras(
-        header=data.header_to_json(said),
-        memo=data.memo_to_json(said.memo),
+        header=data.header_to_json(proto),
+        memo=data.memo_to_json(proto.memo),
         user_metadata=metadata,
-        priority=priorities.requested(said),
-        cron_schedule=said.cron_schedule,
+        priority=priorities.requested(proto),
+        cron_schedule=proto.cron_schedule,
     )
     check_extras(extras)
     return cmd.StartChildWorkflowExecution(
         child_id=context.child_id,
         start=WorkflowStart(
-            workflow_type=name(said.workflow_type.name, "Required field WorkflowType"),
-            task_queue="" if by_name else queue_of_code(said.task_queue.name or context.task_queue),
-            workflow_id=name(said.workflow_id, "Required field WorkflowId"),
+            workflow_type=name(proto.workflow_type.name, "Required field WorkflowType"),
+            task_queue="" if by_name else queue_of_code(proto.task_queue.name or context.task_queue),
+            workflow_id=name(proto.workflow_id, "Required field WorkflowId"),
             workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
-            input=input_of(said.input.payloads, by_name=by_name, apart=not by_name, room=context.room),
-            workflow_execution_timeout=duration_or_none(said, "workflow_execution_timeout"),
-            workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
-            workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
-            retry_policy=_policy(said),
-            search_attributes=context.attributes(said.search_attributes),
+            input=input_of(proto.input.payloads, by_name=by_name, apart=not by_name, room=context.room),
+            workflow_execution_timeout=duration_or_none(proto, "workflow_execution_timeout"),
+            workflow_run_timeout=duration_or_none(proto, "workflow_run_timeout"),
+            workflow_task_timeout=duration_or_none(proto, "workflow_task_timeout"),
+            retry_policy=_policy(proto),
+            search_attributes=context.attributes(proto.search_attributes),
             extras=extras,
         ),
         parent_close_policy=_CLOSE.get(policy, ParentClosePolicy.TERMINATE),
@@ -260,92 +260,92 @@ def _start_child(context: CommandContext, said: Any, metadata: Any) -> cmd.Comma
     )
 
 
-def _signal_external(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
-    context.check_namespace(said.namespace)
+def _signal_external(context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
+    context.check_namespace(proto.namespace)
     return cmd.SignalExternalWorkflowExecution(
         signal_id="",
-        workflow_id=name(said.execution.workflow_id, "WorkflowId"),
-        run_id=name(said.execution.run_id, "RunId", required=False),
-        signal_name=name(said.signal_name, "SignalName"),
-        input=whole(said.input, context.room),
-        header=data.header_to_json(said),
-        child_workflow_only=said.child_workflow_only,
-        control=said.control,
+        workflow_id=name(proto.execution.workflow_id, "WorkflowId"),
+        run_id=name(proto.execution.run_id, "RunId", required=False),
+        signal_name=name(proto.signal_name, "SignalName"),
+        input=whole(proto.input, context.room),
+        header=data.header_to_json(proto),
+        child_workflow_only=proto.child_workflow_only,
+        control=proto.control,
         user_metadata=metadata,
     )
 
 
-def _cancel_external(context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    context.check_namespace(said.namespace)
+def _cancel_external(context: CommandContext, proto: Any, _: Any) -> cmd.Command:
+    context.check_namespace(proto.namespace)
     return cmd.RequestCancelExternalWorkflowExecution(
-        workflow_id=name(said.workflow_id, "WorkflowId"),
-        run_id=name(said.run_id, "RunId", required=False),
-        child_workflow_only=said.child_workflow_only,
-        reason=said.reason,
-        control=said.control,
+        workflow_id=name(proto.workflow_id, "WorkflowId"),
+        run_id=name(proto.run_id, "RunId", required=False),
+        child_workflow_only=proto.child_workflow_only,
+        reason=proto.reason,
+        control=proto.control,
     )
 
 
-def _schedule_operation(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
-    endpoint = context.endpoints.get(said.endpoint)
+def _schedule_operation(context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
+    endpoint = context.endpoints.get(proto.endpoint)
     if endpoint is None:
-        if said.endpoint == _SYSTEM_ENDPOINT:
+        if proto.endpoint == _SYSTEM_ENDPOINT:
             raise UnfitError(_NO_SYSTEM_OPERATIONS)
-        raise UnfitError(f'endpoint "{said.endpoint[:200]}" not found')
+        raise UnfitError(f'endpoint "{proto.endpoint[:200]}" not found')
     if not endpoint.admits(context.namespace):
-        raise UnfitError(f'caller namespace "{context.namespace}" unauthorized for "{said.endpoint}"')
+        raise UnfitError(f'caller namespace "{context.namespace}" unauthorized for "{proto.endpoint}"')
     return cmd.ScheduleNexusOperation(
-        endpoint=said.endpoint,
+        endpoint=proto.endpoint,
         endpoint_id=endpoint.id,
         handler_namespace=endpoint.namespace,
-        service=name(said.service, f"{_SCHEDULE_OPERATION}.Service", required=False),
-        operation=name(said.operation, f"{_SCHEDULE_OPERATION}.Operation", required=False),
+        service=name(proto.service, f"{_SCHEDULE_OPERATION}.Service", required=False),
+        operation=name(proto.operation, f"{_SCHEDULE_OPERATION}.Operation", required=False),
         request_id=str(uuid.uuid4()),
-        input=data.to_json([said.input], most=UNLIMITED) if said.HasField("input") else None,
-        schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
-        schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
-        start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
-        nexus_header=lowered(said.nexus_header, f"{_SCHEDULE_OPERATION}.NexusHeader"),
+        input=data.to_json([proto.input], most=UNLIMITED) if proto.HasField("input") else None,
+        schedule_to_close_timeout=duration_or_none(proto, "schedule_to_close_timeout"),
+        schedule_to_start_timeout=duration_or_none(proto, "schedule_to_start_timeout"),
+        start_to_close_timeout=duration_or_none(proto, "start_to_close_timeout"),
+        nexus_header=lowered(proto.nexus_header, f"{_SCHEDULE_OPERATION}.NexusHeader"),
         user_metadata=metadata,
     )
 
 
-def _cancel_operation(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
-    return cmd.RequestCancelNexusOperation(scheduled_event_id=said.scheduled_event_id, user_metadata=metadata)
+def _cancel_operation(_context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
+    return cmd.RequestCancelNexusOperation(scheduled_event_id=proto.scheduled_event_id, user_metadata=metadata)
 
 
-def _upsert(context: CommandContext, said: Any, _: Any) -> cmd.Command:
+def _upsert(context: CommandContext, proto: Any, _: Any) -> cmd.Command:
     for missing, what in (
-        (not said.HasField("search_attributes"), "SearchAttributes"),
-        (not said.search_attributes.indexed_fields, "IndexedFields"),
+        (not proto.HasField("search_attributes"), "SearchAttributes"),
+        (not proto.search_attributes.indexed_fields, "IndexedFields"),
     ):
         if missing:
             raise UnfitError(f"{what} is not set on UpsertWorkflowSearchAttributesCommand.")
-    found = context.attributes(said.search_attributes, keep_removed=True)
+    found = context.attributes(proto.search_attributes, keep_removed=True)
     return cmd.UpsertWorkflowSearchAttributes(search_attributes=found)
 
 
-def _modify(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    if not said.HasField("upserted_memo"):
+def _modify(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
+    if not proto.HasField("upserted_memo"):
         raise UnfitError("UpsertedMemo is not set on ModifyWorkflowPropertiesCommand.")
-    return cmd.ModifyWorkflowProperties(upserted_memo=data.upserted(said.upserted_memo.fields))
+    return cmd.ModifyWorkflowProperties(upserted_memo=data.upserted(proto.upserted_memo.fields))
 
 
-def _initial_behavior(said: int) -> str:
-    return from_enum(ContinueAsNewVersioningBehavior, said) if said else ""
+def _initial_behavior(value: int) -> str:
+    return from_enum(ContinueAsNewVersioningBehavior, value) if value else ""
 
 
-def _policy(said: Any) -> RetryPolicy | None:
-    return retry_policy(said.retry_policy) if said.HasField("retry_policy") else None
+def _policy(proto: Any) -> RetryPolicy | None:
+    return retry_policy(proto.retry_policy) if proto.HasField("retry_policy") else None
 
 
-def whole(said: Payloads, room: Room | None = None) -> Any:
+def whole(given: Payloads, room: Room | None = None) -> Any:
     """Convert payloads. Large payloads, and payloads that exceed `room`, become blobs.
 
     Raises:
         UnfitError: The payloads exceed the size limit of a blob.
     """
-    return data.to_json(said.payloads, apart=True, room=room)
+    return data.to_json(given.payloads, apart=True, room=room)
 
 
 def _snake(kind: str) -> str:

@@ -26,9 +26,9 @@ def _check_sequence(commands: Sequence[ProtoCommand]) -> None:
     kinds = [command.command_type for command in commands]
     for kind in kinds[:-1]:
         if kind in _LAST:
-            told = ", ".join(from_enum(CommandType, each) for each in kinds)
+            sequence = ", ".join(from_enum(CommandType, each) for each in kinds)
             closing = from_enum(CommandType, kind)
-            raise UnfitError(f"invalid command sequence: [{told}], command {closing} must be the last command.")
+            raise UnfitError(f"invalid command sequence: [{sequence}], command {closing} must be the last command.")
     if CommandType.COMMAND_TYPE_UNSPECIFIED in kinds:
         raise UnfitError("unknown command type: Unspecified")
 

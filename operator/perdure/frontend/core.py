@@ -185,27 +185,27 @@ class Core:
         return is_registered(await self.deployments.read(namespace), version, Kind.WORKFLOW, task_queue)
 
     def polled(
-        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", reported: bool = False
     ) -> bool:
         """Whether a worker polls a task queue, has just polled it, or has not had time to poll it yet.
 
         A worker whose activity slots are all in use does not poll until one is free, so it counts as polling for minutes. If the
-        run already reports that no worker polls (`told`), only a poll changes that, not the start of this process.
+        run already reports that no worker polls (`reported`), only a poll changes that, not the start of this process.
         """
-        if not told and now() < self._begun + _WORKERS_COME_WITHIN:
+        if not reported and now() < self._begun + _WORKERS_COME_WITHIN:
             return True
         queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue, version)
         return self.matching.alive(queue) or (activities and self.matching.has_pollers(queue))
 
-    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
+    def handled(self, namespace: str, operation: PendingOperation, *, reported: bool = False) -> bool:
         """Whether a worker polls for calls of an endpoint, has just polled, or has not had time to poll yet.
 
         The result reveals nothing about an endpoint that does not admit the namespace, or that was not read yet.
         """
         endpoint = self.endpoints.known(operation.endpoint_id, operation.endpoint)
         if endpoint is None:
-            return not told
-        if not endpoint.admits(namespace) or (not told and now() < self._begun + _WORKERS_COME_WITHIN):
+            return not reported
+        if not endpoint.admits(namespace) or (not reported and now() < self._begun + _WORKERS_COME_WITHIN):
             return True
         return self.matching.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
 
@@ -215,8 +215,8 @@ class Core:
         Raises:
             UnfitError: The payload is too large.
         """
-        found: object = to_json(Payloads.FromString(content).payloads)
-        return found
+        value: object = to_json(Payloads.FromString(content).payloads)
+        return value
 
     async def attribute_types(self, namespace: str) -> dict[str, str]:
         """The search attributes for filters in a namespace: the registered ones, and those of its runs."""

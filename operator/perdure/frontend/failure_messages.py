@@ -32,17 +32,17 @@ def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
         UnfitError: A field is invalid.
     """
     info = failure.WhichOneof("failure_info")
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "message": failure.message,
         "source": failure.source or None,
         "stack_trace": failure.stack_trace or None,
     }
     if failure.HasField("encoded_attributes"):
-        said["encoded_attributes"] = _whole([failure.encoded_attributes])
+        fields["encoded_attributes"] = _whole([failure.encoded_attributes])
     if failure.HasField("cause") and depth < MAX_DEPTH:
-        said["cause"] = to_json(failure.cause, depth + 1)
-    said |= _info(failure, info)
-    return Failure(**said)
+        fields["cause"] = to_json(failure.cause, depth + 1)
+    fields |= _info(failure, info)
+    return Failure(**fields)
 
 
 def _whole(payloads: Sequence[Payload]) -> Any:

@@ -166,8 +166,8 @@ class Guard:
             self._refused.put(key, now() + _INVALID_FOR)
             return None
         metrics.TOKEN_REVIEWS.labels(outcome="Valid").inc()
-        said = status.get("user") or {}
-        user = User(said.get("username", ""), said.get("uid", ""), tuple(said.get("groups") or ()))
+        reviewed = status.get("user") or {}
+        user = User(reviewed.get("username", ""), reviewed.get("uid", ""), tuple(reviewed.get("groups") or ()))
         self._users.put(key, (now() + _KNOWN_FOR, user))
         return user
 

@@ -216,7 +216,7 @@ class Matching:
         self._takers[kind] = taker
         self._returners[kind] = returner
 
-    def take_back(self, kind: Kind, offer: Offer, poller: Poller) -> None:
+    def reclaim(self, kind: Kind, offer: Offer, poller: Poller) -> None:
         """Take back a task that a worker at another member did not receive."""
         self._returners[kind](offer, poller)
 
@@ -227,10 +227,10 @@ class Matching:
         try:
             return await self.members.take(kind, offer, poller)
         except UnreachedError:
-            self.queues.give_back(key_of(offer), offer)
+            self.queues.requeue(key_of(offer), offer)
             return None
         except BaseException:
-            self.queues.give_back(key_of(offer), offer)
+            self.queues.requeue(key_of(offer), offer)
             raise
 
     def polled_by(self, member: str, polled: PolledQueues) -> None:

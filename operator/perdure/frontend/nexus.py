@@ -160,11 +160,11 @@ class HandlerCallsOpen:
         if entry is None:
             return
         name, request_id = call.name, uuid.uuid4().hex
-        said: inputs.OperationInput
+        report: inputs.OperationInput
         if outcome is not None:
-            said = outcome
+            report = outcome
         elif name.cancels:
-            said = inputs.OperationCancelReported(
+            report = inputs.OperationCancelReported(
                 request_id=request_id,
                 scheduled_event_id=name.scheduled_event_id,
                 attempt=name.attempt,
@@ -173,16 +173,16 @@ class HandlerCallsOpen:
             )
         else:
             assert failure is not None
-            said = inputs.OperationReported(
+            report = inputs.OperationReported(
                 request_id=request_id,
                 scheduled_event_id=name.scheduled_event_id,
                 attempt=name.attempt,
                 outcome=OperationOutcome.ATTEMPT_FAILED if is_retryable(failure) else OperationOutcome.REFUSED,
                 failure=failure,
             )
-        answer = await self._caller.runs.ask(entry, said)
-        if answer.reason == ConditionReason.PAYLOAD_TOO_LARGE and isinstance(said, inputs.OperationReported):
-            await self._caller.runs.ask(entry, too_large(said))
+        answer = await self._caller.runs.ask(entry, report)
+        if answer.reason == ConditionReason.PAYLOAD_TOO_LARGE and isinstance(report, inputs.OperationReported):
+            await self._caller.runs.ask(entry, too_large(report))
 
     def entry(self, call: HandlerCall) -> Entry | None:
         """The run that waits for a call."""

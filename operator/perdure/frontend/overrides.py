@@ -31,36 +31,36 @@ def changes_override(request: Any) -> bool:
     return bool(request.update_mask.paths)
 
 
-def override_of(said: ProtoOverride) -> VersioningOverride:
+def override_of(proto: ProtoOverride) -> VersioningOverride:
     """Convert a client's versioning override.
 
     Raises:
         UnfitError: The override is incomplete.
     """
-    kind = said.WhichOneof("override")
+    kind = proto.WhichOneof("override")
     if kind == "auto_upgrade":
-        if not said.auto_upgrade:
+        if not proto.auto_upgrade:
             raise UnfitError("auto-upgrade override must be true")
         return VersioningOverride(behavior=AUTO_UPGRADE)
     if kind == "pinned":
-        if not said.pinned.HasField("version"):
+        if not proto.pinned.HasField("version"):
             raise UnfitError("must provide version if override is pinned.")
-        if not said.pinned.behavior:
+        if not proto.pinned.behavior:
             raise UnfitError("must specify pinned override behavior if override is pinned.")
-        return VersioningOverride(behavior=PINNED, version=_version(said.pinned.version))
+        return VersioningOverride(behavior=PINNED, version=_version(proto.pinned.version))
     if kind == "one_time":
-        if not said.one_time.HasField("target_deployment_version"):
+        if not proto.one_time.HasField("target_deployment_version"):
             raise UnfitError("must provide target deployment version if override is one-time.")
-        return VersioningOverride(behavior=ONE_TIME, version=_version(said.one_time.target_deployment_version))
+        return VersioningOverride(behavior=ONE_TIME, version=_version(proto.one_time.target_deployment_version))
     raise UnfitError("override behavior is required")
 
 
-def _version(said: Any) -> DeploymentVersion:
-    if not said.deployment_name:
+def _version(proto: Any) -> DeploymentVersion:
+    if not proto.deployment_name:
         raise UnfitError("WorkerDeploymentName cannot be empty")
-    if not said.build_id:
+    if not proto.build_id:
         raise UnfitError("BuildID cannot be empty")
-    return DeploymentVersion(deployment_name=said.deployment_name, build_id=said.build_id)
+    return DeploymentVersion(deployment_name=proto.deployment_name, build_id=proto.build_id)
 
 
 def override_refused(known: Deployments, override: VersioningOverride | None, queue: str) -> str:

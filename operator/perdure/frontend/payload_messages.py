@@ -45,7 +45,7 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _stays_as_it_is(value: Any, depth: int = 0) -> bool:
+def _is_plain(value: Any, depth: int = 0) -> bool:
     """Whether the API server returns a JSON value unchanged."""
     match value:
         case None | bool():
@@ -55,10 +55,10 @@ def _stays_as_it_is(value: Any, depth: int = 0) -> bool:
         case int():
             return -_LARGEST < value < _LARGEST
         case list():
-            return depth < _DEEPEST and all(_stays_as_it_is(each, depth + 1) for each in value)
+            return depth < _DEEPEST and all(_is_plain(each, depth + 1) for each in value)
         case dict():
             return depth < _DEEPEST and all(
-                _is_text(name) and _stays_as_it_is(each, depth + 1) for name, each in value.items()
+                _is_text(name) and _is_plain(each, depth + 1) for name, each in value.items()
             )
         case _:
             return False
@@ -77,7 +77,7 @@ def _readable(payload: Payload) -> tuple[bool, Any]:
         value = json.loads(payload.data)
     except (ValueError, RecursionError):
         return False, None
-    return _stays_as_it_is(value) and canonical(value) == payload.data, value
+    return _is_plain(value) and canonical(value) == payload.data, value
 
 
 def _one_to_json(payload: Payload) -> Any:
@@ -320,8 +320,8 @@ def attribute_type(value: Any, name: str = "") -> str:
     if name in PREDEFINED:
         return PREDEFINED[name]
     match value:
-        case {"type": str() as told, "value": _}:
-            return told
+        case {"type": str() as kind, "value": _}:
+            return kind
         case bool():
             return "Bool"
         case int():

@@ -13,18 +13,18 @@ LONGEST_FAIRNESS_KEY = 64
 """Maximum length in bytes."""
 
 
-def requested(said: Any) -> Any:
+def requested(message: Any) -> Any:
     """The priority in a request or a command as JSON; None if it has none.
 
     Args:
-        said: A message with a field `priority`.
+        message: A message with a field `priority`.
 
     Raises:
         UnfitError: The priority is not valid (the messages are Temporal's: common/priorities).
     """
-    if not said.HasField("priority"):
+    if not message.HasField("priority"):
         return None
-    priority: Priority = said.priority
+    priority: Priority = message.priority
     if priority.priority_key < 0:
         raise UnfitError("priority key can't be negative")
     if len(priority.fairness_key.encode()) > LONGEST_FAIRNESS_KEY:

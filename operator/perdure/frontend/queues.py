@@ -265,7 +265,7 @@ class TaskQueues:
         else:
             self._of_key.pop(key, None)
 
-    def give_back(self, key: str, offer: Offer) -> None:
+    def requeue(self, key: str, offer: Offer) -> None:
         """Return an offer that did not reach its poller, unless it was withdrawn."""
         name = self._of_key.get(key, {}).get(offer)
         if name is not None and offer not in self._queue(name).offers:

@@ -54,14 +54,14 @@ class RunGateway:
         """Pass a request to a run, and return its answer once the answer is recorded. A damaged run rejects requests."""
         answers: list[Answer] = []
 
-        def told(given: Answer) -> None:
+        def answered(given: Answer) -> None:
             answers.append(given)
             self.changes.changed(entry.uid)
 
         with suppress(kube.ApiError, *kube.TRANSIENT):  # the queue then retries
             await self.manager.runs.find(entry)
         if not damage_of(self.manager, entry.uid):  # otherwise, the request would be processed after a repair
-            self.manager.runs.requests.send(entry, request, told)
+            self.manager.runs.requests.send(entry, request, answered)
         await self.changes.wait_until(entry.uid, lambda: bool(answers or damage_of(self.manager, entry.uid)), None)
         if not answers:
             self.manager.runs.requests.withdraw(entry.uid, request.request_id)

@@ -207,10 +207,10 @@ def _policies(asked: SchedulePolicies) -> dict[str, Any]:
 
 
 def _state(asked: ScheduleState) -> dict[str, Any]:
-    said: dict[str, Any] = {"paused": asked.paused, "notes": asked.notes}
+    state: dict[str, Any] = {"paused": asked.paused, "notes": asked.notes}
     if asked.limited_actions:
-        said["remainingActions"] = asked.remaining_actions
-    return said
+        state["remainingActions"] = asked.remaining_actions
+    return state
 
 
 def _with_state(options: ClientOptions, asked: ScheduleState) -> ClientOptions:
@@ -308,14 +308,14 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     if isinstance(policy, RetryPolicy):
         made.retry_policy.CopyFrom(history_messages.retry_policy(policy))
         _without_defaults(made.retry_policy, policy)
-    for field, said in (
+    for field, value in (
         ("memo", data.memo(extras.memo)),
         ("header", data.header(extras.header)),
         ("search_attributes", data.attributes(run.search_attributes)),
         ("user_metadata", data.user_metadata(extras.user_metadata)),
     ):
-        if said is not None:
-            getattr(made, field).CopyFrom(said)
+        if value is not None:
+            getattr(made, field).CopyFrom(value)
     if extras.versioning_override is not None:
         made.versioning_override.CopyFrom(versioning_override(extras.versioning_override))
     if extras.priority is not None:

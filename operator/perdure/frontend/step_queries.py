@@ -87,12 +87,12 @@ def answer(run: QueriedRun, query: str, workflow_type: str) -> Payloads | None:
 
 
 def _as_json(step: StepView) -> dict[str, Any]:
-    told: dict[str, Any] = {"path": step.path, "name": step.name, "kind": step.kind, "target": step.target}
-    told |= {"status": step.status, "startTime": _time(step.start), "endTime": _time(step.end)}
+    shown: dict[str, Any] = {"path": step.path, "name": step.name, "kind": step.kind, "target": step.target}
+    shown |= {"status": step.status, "startTime": _time(step.start), "endTime": _time(step.end)}
     if step.items is not None:
-        told |= {"items": step.items, "closedItems": step.closed_items}
-    told["steps"] = [_as_json(each) for each in step.steps]
-    return {name: value for name, value in told.items() if value not in ("", None, [])}
+        shown |= {"items": step.items, "closedItems": step.closed_items}
+    shown["steps"] = [_as_json(each) for each in step.steps]
+    return {name: value for name, value in shown.items() if value not in ("", None, [])}
 
 
 def _stack(run: QueriedRun) -> Iterator[str]:

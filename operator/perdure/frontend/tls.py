@@ -88,8 +88,8 @@ class Files:
 
     def bundle(self) -> str:
         """Read cert-manager's file with the authorities next to the certificate."""
-        beside = self.certificate.with_name(CA)
-        return beside.read_text(encoding="ascii") if beside.exists() else ""
+        authority = self.certificate.with_name(CA)
+        return authority.read_text(encoding="ascii") if authority.exists() else ""
 
     async def renew(self) -> None:
         """Do nothing."""

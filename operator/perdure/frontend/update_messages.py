@@ -116,7 +116,7 @@ class UpdateMessages:
             return
         if update in self._updates.accepted or update in self._decided:
             raise BadCommandError(BAD_UPDATE, f"update {update!r} was already accepted or rejected")
-        told = bool(update and request.input.name) and request.meta.update_id == update
-        if update not in self._updates.waiting and not told:
+        included = bool(update and request.input.name) and request.meta.update_id == update
+        if update not in self._updates.waiting and not included:
             raise BadCommandError(BAD_UPDATE, f"update {update!r} was not found")
         self._decided.add(update)

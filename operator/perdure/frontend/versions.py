@@ -151,9 +151,9 @@ class Versions:
         self, namespace: str, task_queue: str, workflow_id: str, attributes: Mapping[str, Any]
     ) -> DeploymentVersion | None:
         """The version that answers queries about a closed run, by its search attributes; None: unversioned workers."""
-        told = {name: value["value"] for name, value in attributes.items() if isinstance(value, dict)}
-        if told.get("TemporalWorkflowVersioningBehavior") == PINNED:
-            name, _, build = str(told.get("TemporalWorkerDeploymentVersion", "")).partition(":")
+        values = {name: value["value"] for name, value in attributes.items() if isinstance(value, dict)}
+        if values.get("TemporalWorkflowVersioningBehavior") == PINNED:
+            name, _, build = str(values.get("TemporalWorkerDeploymentVersion", "")).partition(":")
             return DeploymentVersion(deployment_name=name, build_id=build)
         return deployments.target(self.registry.known(namespace), Kind.WORKFLOW, task_queue, workflow_id)
 

@@ -277,12 +277,12 @@ def versioning_attributes(versioning: Mapping[str, Any]) -> dict[str, Any]:
         version = mapping(override["version"])
     behavior = text(override.get("behavior") or versioning.get("behavior"))
     name, build = text(version.get("deploymentName")), text(version.get("buildId"))
-    found = {
+    attributes = {
         "TemporalWorkerDeployment": name,
         "TemporalWorkerDeploymentVersion": f"{name}:{build}" if name else "",
         "TemporalWorkflowVersioningBehavior": PINNED if behavior == ONE_TIME else behavior,
     }
-    return {key: {"type": "Keyword", "value": value} for key, value in found.items() if value}
+    return {key: {"type": "Keyword", "value": value} for key, value in attributes.items() if value}
 
 
 def only_activity(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -375,7 +375,7 @@ class Visibility:
             The IDs of matching runs, the newest first, and the IDs of runs whose search attributes must be read to decide.
         """
         found: list[tuple[datetime, str]] = []
-        untold: list[str] = []
+        unread: list[str] = []
         async for record in self.records(namespace, list(self._records.get(namespace, ())), query.effort):
             if record.kind is not kind or not (record.has_started or record.run_id in self._started):
                 continue
@@ -383,8 +383,8 @@ class Visibility:
                 if query.test(record.field):
                     found.append((record.start_time, record.run_id))
             except NotKeptError:
-                untold.append(record.run_id)
-        return self.sorted(found), untold
+                unread.append(record.run_id)
+        return self.sorted(found), unread
 
     async def records(self, namespace: str, run_ids: Iterable[str], effort: Effort) -> AsyncIterator[VisibilityRecord]:
         """The records of runs, without runs that were deleted. Others have their turn in between."""

@@ -114,8 +114,8 @@ def _check(beat: WorkerHeartbeat) -> None:
         given.moment(beat, field)
 
 
-def _time(told: Timestamp) -> datetime | None:
-    return told.ToDatetime(tzinfo=UTC) if told.seconds else None
+def _time(time: Timestamp) -> datetime | None:
+    return time.ToDatetime(tzinfo=UTC) if time.seconds else None
 
 
 def _status(beat: WorkerHeartbeat) -> str:

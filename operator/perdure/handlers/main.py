@@ -68,7 +68,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             if not (ready.is_set() and manager.first_lists.complete):
                 return "the watches have not started"
             if not manager.shards.active:
-                return "the Lease of this operator was not renewed in time, or not for long enough yet"
+                return "the Lease of this operator was not renewed in time, or was renewed only recently"
             return feed.trouble()
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):

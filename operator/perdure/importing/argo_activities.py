@@ -256,21 +256,21 @@ class ActivityBuilder:
             made["resources"] = resources
         template.drop("failFast", "executor", "annotations")
         first = [self._containers.plain(each) for each in template.parts("initContainers")]
-        beside = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
-        if beside:
+        sidecars = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
+        if sidecars:
             template.note("sidecars", "they start before the main container, and stop after it")
         own = {each.get("name"): each for each in template.take("volumes", [])}
         fetching, fetched = self._fetched(main)
         own |= fetched
         first = [*first, *fetching, *containers.before]
-        others = [*first, *beside, *containers.others]
+        others = [*first, *sidecars, *containers.others]
         used = self._mounted(main, *others)
         for mount in [mount for each in others for mount in each.get("volumeMounts", [])]:
             if mount.get("name") in self._pods.claims:
                 mount["name"] = f"workspace-{mount['name']}"
         volumes = [{**self._pods.volumes, **own}[name] for name in used if name in {**self._pods.volumes, **own}]
-        if first or beside:
-            made["initContainers"] = [*beside, *first]
+        if first or sidecars:
+            made["initContainers"] = [*sidecars, *first]
         if volumes:
             made["volumes"] = self._containers.computed(volumes, template.at("volumes"))
         return made

@@ -77,13 +77,13 @@ class Connection:
                 raise error_of(response.status, await response.read())
             if not most:
                 return await response.read()
-            found = bytearray()
+            body = bytearray()
             async for part in response.content.iter_any():
-                found += part
-                if len(found) > most:
+                body += part
+                if len(body) > most:
                     response.close()
                     return None
-            return bytes(found)
+            return bytes(body)
 
     @asynccontextmanager
     async def streamed(self, url: str, query: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -331,14 +331,14 @@ class _Maker:
             return self._list(value, depth)
         if form is dict:
             return self._map(value, depth)
-        found = kind(value)
-        if found in _SCALAR_SIZES:
+        type_name = kind(value)
+        if type_name in _SCALAR_SIZES:
             self._meter.charge(2)
-            self._grow(_SCALAR_SIZES[found] + (len(value) if found == "string" else 0))
+            self._grow(_SCALAR_SIZES[type_name] + (len(value) if type_name == "string" else 0))
             return value
-        if found == "list":
+        if type_name == "list":
             return self._list(value, depth)
-        return self._map(value, depth) if found == "map" else self._other(found, value)
+        return self._map(value, depth) if type_name == "map" else self._other(type_name, value)
 
     def _list(self, values: Collection[Any], depth: int) -> list[Any]:
         """Convert a list. A result can have a hundred thousand values, so the most frequent types are handled here."""
@@ -407,7 +407,7 @@ _TOO_LARGE: Final = (
 )
 _TOO_DEEP: Final = f"the result is nested more than {MAX_DEPTH} deep"
 _REMEDIES: Final = {
-    "double": "the result is not a finite number, which JSON cannot say; test for it with math.isFinite()",
+    "double": "the result is not a finite number, which JSON cannot represent; test for it with math.isFinite()",
     "bytes": "the result is bytes, which JSON does not support; use string() for text, base64.encode() for anything else",
     "type": "the result is a type, which JSON does not support; compare it instead: type(input.x) == string",
     "optional": "the result is an optional; say what to use when it is empty: input.?name.orValue('nobody')",

@@ -54,7 +54,7 @@ async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]
             session.request(http["method"], url, headers=headers, data=data, max_redirects=_REDIRECTS) as response,
         ):
             body = await _read(response, where)
-            found = {
+            result = {
                 "status": response.status,
                 "headers": {name.lower(): value for name, value in response.headers.items()},
                 "body": body,
@@ -63,10 +63,10 @@ async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]
         raise ApplicationError(f"{where}: no response within {http['timeout']}", type="RequestTimeout") from error
     except (aiohttp.ClientError, OSError) as error:
         raise ApplicationError(f"{where}: {error}", type="RequestFailed") from error
-    _check(http, later, found, where)
+    _check(http, later, result, where)
     if http.get("output") is None:
-        return {"status": found["status"], "body": body}
-    return later.output(http["output"], response=found)
+        return {"status": result["status"], "body": body}
+    return later.output(http["output"], response=result)
 
 
 def _check(http: Mapping[str, Any], later: Later, found: Mapping[str, Any], where: str) -> None:

@@ -111,14 +111,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """Settings of activity pods that the operator decides, not the user of a Workflow."""
+    """Settings of activity pods that come from the operator, not from the Workflow."""
 
     run_as_user: int | None = 65532
     """The user ID for pods that do not set one; None leaves it to the image."""
     service_account: str = "perdure-activity"
-    """The ServiceAccount of attempts that have a Lease and name no account."""
+    """The ServiceAccount of attempts that have a Lease and do not specify an account."""
     sidecar_image: str = "localhost/perdure:0.1.0"
-    """The image of sidecars if the user names none."""
+    """The image of sidecars that do not specify one."""
     pod_ttl: timedelta = timedelta(minutes=5)
     """How long pods of successful attempts are kept with `podRetention` Expire; zero deletes them immediately."""
     deadline_margin: timedelta = timedelta(minutes=5)

@@ -70,7 +70,7 @@ def dead_letter(
     }
 
 
-def is_same_letter(found: KubeObject, letter: KubeObject) -> bool:
+def is_same_dead_letter(found: KubeObject, letter: KubeObject) -> bool:
     """Whether a DeadLetter is the expected one and not another with the same name, because a re-drive runs its contents."""
     same = ("workflowRun", "step", "activity", "definition", "input")
     return all(found["spec"].get(field) == letter["spec"].get(field) for field in same)
@@ -143,7 +143,7 @@ def redrives(run: KubeObject, letter: KubeObject) -> bool:
     return bool((run["metadata"].get("labels") or {}).get(labels.DEAD_LETTER_LABEL) == letter["metadata"]["uid"])
 
 
-def letter_of(run: KubeObject) -> str | None:
+def dead_letter_of(run: KubeObject) -> str | None:
     """Name of the DeadLetter that a run re-drives; None for any other run."""
     meta = run["metadata"]
     if labels.DEAD_LETTER_LABEL not in (meta.get("labels") or {}):
@@ -151,7 +151,7 @@ def letter_of(run: KubeObject) -> str | None:
     return (meta.get("annotations") or {}).get(labels.DEAD_LETTER_ANNOTATION)
 
 
-def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime) -> dict[str, Any]:
+def dead_letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime) -> dict[str, Any]:
     """Compute the status of a DeadLetter from the runs that re-drive it.
 
     A re-drive includes the runs that a reset, a retry, or continue-as-new creates from its run; the newest counts. Runs may be
@@ -167,11 +167,11 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
     newest = newest_of(runs)
     if newest is None or _number(newest) < before.get("redrives", 0):
         return _without_its_run(letter, now)
-    told, name = newest.get("status") or {}, newest["metadata"]["name"]
-    if edited(told, OF_RUNS):
+    run_status, name = newest.get("status") or {}, newest["metadata"]["name"]
+    if edited(run_status, OF_RUNS):
         if _number(newest) == before.get("redrives", 0):
             return before
-        told = {}
+        run_status = {}
     status: dict[str, Any] = {
         "observedGeneration": letter["metadata"].get("generation", 1),
         "redrives": _number(newest),
@@ -179,14 +179,14 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
     }
     done: bool | None = None
     reason, message = ConditionReason.REDRIVE_RUNNING, f"as WorkflowRun `{name}`"
-    if told.get("completionTime") and not (told.get("state") or {}).get("startSuccessor"):
-        done = told.get("phase") == "Completed"
+    if run_status.get("completionTime") and not (run_status.get("state") or {}).get("startSuccessor"):
+        done = run_status.get("phase") == "Completed"
         reason = ConditionReason.REDRIVE_SUCCEEDED if done else ConditionReason.REDRIVE_FAILED
-        if done and told.get("output") is not None:
-            status["output"] = told["output"]
-        if not done and told.get("failure"):
-            status["failure"] = told["failure"]
-            message += f": {failures.full_message_of(told['failure'])}"
+        if done and run_status.get("output") is not None:
+            status["output"] = run_status["output"]
+        if not done and run_status.get("failure"):
+            status["failure"] = run_status["failure"]
+            message += f": {failures.full_message_of(run_status['failure'])}"
     return status | _condition(letter, now, done=done, reason=reason, message=message)
 
 
@@ -216,8 +216,8 @@ def _condition(
 
 def runs_again(letter: KubeObject) -> bool:
     """Whether a re-drive is in progress, according to the status of a DeadLetter."""
-    told = (letter.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in told)
+    conditions = (letter.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in conditions)
 
 
 def waits_for(letter: KubeObject, run: KubeObject) -> bool:
@@ -260,16 +260,16 @@ def tie_of(run: KubeObject) -> KubeObject:
 
 def newest_of(runs: Sequence[KubeObject]) -> KubeObject | None:
     """Return the newest run of the last re-drive: no other run continues it."""
-    gone_on_from = {tie.run_id for run in runs if (tie := continuation_of(run)) is not None}
-    gone_on_from |= {reset.base.run_id for run in runs if (reset := reset_of(run)) is not None}
-    last = [run for run in runs if run["metadata"]["uid"] not in gone_on_from]
+    continued = {tie.run_id for run in runs if (tie := continuation_of(run)) is not None}
+    continued |= {reset.base.run_id for run in runs if (reset := reset_of(run)) is not None}
+    last = [run for run in runs if run["metadata"]["uid"] not in continued]
     return max(last, key=_order, default=None)
 
 
 def _order(run: KubeObject) -> tuple[int, bool, str, str]:
     """Sort key of runs that no other run continues: the last re-drive is last; in it the open run, otherwise the newest."""
-    meta, told = run["metadata"], run.get("status") or {}
-    return _number(run), not told.get("completionTime"), meta["creationTimestamp"], meta["name"]
+    meta, status = run["metadata"], run.get("status") or {}
+    return _number(run), not status.get("completionTime"), meta["creationTimestamp"], meta["name"]
 
 
 def _number(run: KubeObject) -> int:

@@ -78,7 +78,7 @@ class Pulse:
     """The text of `renewTime`; None before the first heartbeat."""
     since: datetime
     """When the response with this `renewTime` first arrived."""
-    looked: datetime
+    read_at: datetime
     """When the request of the last read was sent."""
     exact: bool = False
     """Whether `renewTime` is exact, as in a simulation with a single clock. It may be in the future there: a Lease then shows
@@ -90,7 +90,7 @@ class Pulse:
 
         This also happens after a restart: earlier heartbeats are forgotten, and the first read shows a heartbeat or none.
         """
-        return cls(renewed=None, since=now, looked=now, exact=exact)
+        return cls(renewed=None, since=now, read_at=now, exact=exact)
 
     def read(self, attempt: Attempt, lease: KubeObject | None, asked: datetime, answered: datetime) -> "Pulse":
         """Record a read of the attempt's Lease; None, or the Lease of another attempt, has no effect.
@@ -104,17 +104,17 @@ class Pulse:
         own = lease is not None and is_attempt(lease, attempt)
         text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
         shown = (read_time(text) or answered) if self.exact else answered
-        return replace(self, renewed=text, since=self.since if text == self.renewed else shown, looked=asked)
+        return replace(self, renewed=text, since=self.since if text == self.renewed else shown, read_at=asked)
 
-    def look_at(self, timeout: timedelta) -> datetime:
+    def next_read(self, timeout: timedelta) -> datetime:
         """Return when to read the Lease next."""
         if self.exact:
-            return max(self.since + timeout, self.looked)
-        return min(self.looked + timeout / 6 + _LATENCY, max(self.since + timeout, self.looked))
+            return max(self.since + timeout, self.read_at)
+        return min(self.read_at + timeout / 6 + _LATENCY, max(self.since + timeout, self.read_at))
 
     def lost(self, timeout: timedelta) -> bool:
         """Whether the timeout had passed without a heartbeat at the last read."""
-        return self.looked >= self.since + timeout
+        return self.read_at >= self.since + timeout
 
 
 def heartbeat(attempt: Attempt, lease: KubeObject | None, pulse: Pulse) -> HeartbeatRead:

@@ -73,8 +73,8 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
             )
         case "terminate":
             assert spec.terminate is not None
-            said = {"reason": spec.terminate.reason, "details": spec.terminate.details}
-            return inputs.TerminateRequested(request_id=uid, identity=identity, principal=principal, **said)
+            reason = {"reason": spec.terminate.reason, "details": spec.terminate.details}
+            return inputs.TerminateRequested(request_id=uid, identity=identity, principal=principal, **reason)
         case "cancel" | "stop":
             end, stop = spec.cancel or spec.stop, spec.stop is not None
             assert end is not None

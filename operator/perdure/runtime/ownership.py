@@ -111,7 +111,7 @@ def _conflict(existing: KubeObject, kind: str, wanted: str) -> Conflict:
         for owner in metadata.get("ownerReferences") or ()
     ]
     name = str(metadata.get("name"))
-    stranger = "" if _run_id(existing) else f", and was not made by Perdure (it has no label {labels.RUN_ID_LABEL})"
+    stranger = "" if _run_id(existing) else f", and was not created by Perdure (it has no label {labels.RUN_ID_LABEL})"
     return Conflict(
         kind=kind,
         namespace=str(metadata.get("namespace")),

@@ -346,7 +346,7 @@ def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSetti
     """Set unset fields to the values that the `restricted` level of Pod Security requires."""
     pod_context = _mapping(spec, "securityContext")
     spec["securityContext"] = pod_context
-    pod_says_who = pod_context.keys() & {"runAsUser", "runAsNonRoot"}
+    user_set = pod_context.keys() & {"runAsUser", "runAsNonRoot"}
     linux = _mapping(spec, "os").get("name") != "windows"
     non_root_is_ours = "runAsNonRoot" not in pod_context and pod_context.get("runAsUser") != 0
     if non_root_is_ours:
@@ -357,7 +357,7 @@ def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSetti
     for container in containers:
         context = _mapping(container, "securityContext")
         container["securityContext"] = context
-        if settings.run_as_user is not None and not pod_says_who and not context.keys() & {"runAsUser", "runAsNonRoot"}:
+        if settings.run_as_user is not None and not user_set and not context.keys() & {"runAsUser", "runAsNonRoot"}:
             context["runAsUser"] = settings.run_as_user
         if context.get("runAsUser") == 0 and non_root_is_ours:
             context.setdefault(

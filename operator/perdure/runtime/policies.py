@@ -84,19 +84,19 @@ def policy_status(
     """
     conditions = read_conditions(before)
 
-    def say(kind: ConditionType, status: bool, reason: ConditionReason, message: str) -> None:
+    def set_status(kind: ConditionType, status: bool, reason: ConditionReason, message: str) -> None:
         nonlocal conditions
         conditions = set_condition(conditions, kind, status, reason, message, now=now, observed_generation=generation)
 
     if policy is None:
-        say(ConditionType.READY, False, ConditionReason.INVALID_SPEC, "; ".join(mistakes))
+        set_status(ConditionType.READY, False, ConditionReason.INVALID_SPEC, "; ".join(mistakes))
     else:
-        say(ConditionType.READY, True, ConditionReason.ACCEPTED, limits(policy))
+        set_status(ConditionType.READY, True, ConditionReason.ACCEPTED, limits(policy))
     if circuit is None:
         conditions = [c for c in conditions if c.type != ConditionType.CIRCUIT_CLOSED]
     else:
         closed, reason = _CIRCUIT[circuit.state]
-        say(ConditionType.CIRCUIT_CLOSED, closed, reason, _circuit_message(circuit))
+        set_status(ConditionType.CIRCUIT_CLOSED, closed, reason, _circuit_message(circuit))
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": [condition.dump() for condition in conditions],

@@ -214,7 +214,7 @@ def _state(statuses: tuple[dict[str, Any], ...], container: str) -> dict[str, An
 
 
 def _ended(name: str, terminated: dict[str, Any]) -> EndedContainer:
-    # A missing exit code is no proof of success: Kubernetes always writes it, also a 0.
+    # A missing exit code does not prove success: Kubernetes always writes it, even if it is 0.
     exit_code = terminated.get("exitCode")
     code = exit_code if isinstance(exit_code, int) else -1
     return EndedContainer(

@@ -64,12 +64,12 @@ def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) ->
 def claim_labels(run: RunRef, workspace: Workspace) -> dict[str, str]:
     """Return the labels of a claim, which identify its run and the retention when that run closes."""
     retention = workspace.retention or WorkspaceRetention()
-    stays = ClaimRetention.DELETE not in {retention.on_success, retention.on_failure}
+    kept = ClaimRetention.DELETE not in {retention.on_success, retention.on_failure}
     return {
         labels.RUN_LABEL: label_value(run.name),
         labels.RUN_ID_LABEL: run.uid,
         labels.WORKSPACE_LABEL: workspace.name,
-        labels.STAYS_UNTIL_LABEL: labels.RUN_DELETED if stays else labels.RUN_CLOSED,
+        labels.STAYS_UNTIL_LABEL: labels.RUN_DELETED if kept else labels.RUN_CLOSED,
     }
 
 

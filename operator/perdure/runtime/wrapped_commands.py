@@ -16,13 +16,13 @@ SIGNALS: Final = "HUP INT QUIT USR1 USR2 ALRM WINCH TERM"
 """The signals that are passed on: those that images have as their stop signal, and others that programs use."""
 
 _STARTER: Final = """echo "$$" >"$0.pid"
-if read -r perdure_signal <"$0.stop"; then kill -s "$perdure_signal" "$$"; fi 2>/dev/null
+while read -r perdure_signal; do kill -s "$perdure_signal" "$$"; done 2>/dev/null <"$0.stop"
 exec "$@"
 """
-"""Its name is the path of the files of the command. If the signal came before the process ID was known, it stops itself."""
+"""Its name is the path of the files of the command. It sends itself the signals that came before its process ID was known."""
 
 _RUNNING: Final = """perdure_pass() {
-  echo "$1" >"$perdure_state.stop"
+  echo "$1" >>"$perdure_state.stop"
   if read -r perdure_work <"$perdure_state.pid"; then kill -s "$1" "$perdure_work"; fi
 } 2>/dev/null
 for perdure_signal in %(signals)s; do trap "perdure_pass $perdure_signal" "$perdure_signal"; done

@@ -55,9 +55,7 @@ class Starter:
         draft = self._draft
         draft.count("buffer_dropped")
         if not any(note.reason is EventReason.BUFFER_DROPPED for note in draft.notes):
-            text = (
-                f"Dropped the start for {time_text(start.nominal)} and any later one: {MAX_BUFFER} starts wait already"
-            )
+            text = f"Dropped the start for {time_text(start.nominal)} and any later one: {MAX_BUFFER} starts are already buffered"
             draft.note(EventReason.BUFFER_DROPPED, text, warning=True)
 
     def skip(self, start: Start) -> None:

@@ -146,8 +146,8 @@ class Work:
         self.left -= amount
         if self.left < 0:
             raise InvalidTimesError(
-                "`exclude`: the search for the next time takes too long, as exclusions cover nearly all times only together; "
-                "write fewer, such as `0-59` instead of every minute"
+                "`exclude`: the search for the next time takes too long, because dozens of exclusions together cover "
+                "almost all times; write fewer, such as `0-59` instead of every minute"
             )
         self.count(amount)
 

@@ -66,10 +66,10 @@ def read_field(kind: Field, text: str) -> int:
     Raises:
         InvalidTimesError: The text is not a valid field of this kind.
     """
-    found = 0
+    bits = 0
     for item in text.split(","):
-        found |= _item(kind, item.strip())
-    return found & kind.full
+        bits |= _item(kind, item.strip())
+    return bits & kind.full
 
 
 def follows_the_clock(hour: str) -> bool:
@@ -113,10 +113,10 @@ def _value(kind: Field, text: str, item: str) -> int:
 def _bits(kind: Field, values: range) -> int:
     """The values as a set; values above the highest wrap around."""
     span = kind.high - kind.low + 1
-    found = 0
+    bits = 0
     for value in values:
         if value <= kind.high or not kind.rounds:
-            found |= 1 << value
+            bits |= 1 << value
         else:
-            found |= 1 << (kind.low + (value - kind.low) % span)
-    return found
+            bits |= 1 << (kind.low + (value - kind.low) % span)
+    return bits

@@ -91,10 +91,10 @@ def _field(kind: calendar_fields.Field, text: str, read: Callable[[str, str], _D
 
 
 def _union(items: list[_Days], first: int, length: int) -> int:
-    found = 0
+    bits = 0
     for item in items:
-        found |= item[first, length]
-    return found
+        bits |= item[first, length]
+    return bits
 
 
 def _of_month(item: str, written: str) -> _Days:

@@ -25,16 +25,16 @@ def has_times(spec: ScheduleSpec) -> bool:
     return bool(spec.cron or spec.intervals or spec.calendars)
 
 
-def outlook(spec: ScheduleSpec, *, comes: bool) -> Outlook:
+def outlook(spec: ScheduleSpec, *, has_next: bool) -> Outlook:
     """Judge a schedule.
 
     Args:
         spec: Its spec.
-        comes: Whether it has a future time.
+        has_next: Whether it has a future time.
     """
     if not has_times(spec):
-        return Outlook(True, ConditionReason.ACCEPTED, "Runs are started when an Operation triggers them")
-    if comes:
+        return Outlook(True, ConditionReason.ACCEPTED, "Runs start only when an Operation triggers them")
+    if has_next:
         return Outlook(True, ConditionReason.ACCEPTED)
     if spec.end_time is not None:
         message, path = f"No time is left until `endTime`, {format_time(spec.end_time)}", "spec.endTime"
@@ -50,4 +50,4 @@ def outlook_after(spec: ScheduleSpec, after: datetime) -> Outlook:
     Raises:
         InvalidTimesError: Its times are not valid.
     """
-    return outlook(spec, comes=next(Times(spec).nominal(after), None) is not None)
+    return outlook(spec, has_next=next(Times(spec).nominal(after), None) is not None)

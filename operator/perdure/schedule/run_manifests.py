@@ -82,7 +82,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
     own = template.get("metadata") or {}
     # Only the operator sets the labels and annotations that link runs: the author of a Schedule must not set them through it.
     foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
-    said = _start_of(schedule)
+    start = _start_of(schedule)
     return {
         "apiVersion": labels.API_VERSION,
         "kind": "WorkflowRun",
@@ -92,8 +92,8 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
             "labels": {**foreign["labels"], labels.SCHEDULE_LABEL: label_value(meta["name"])},
             "annotations": {
                 **foreign["annotations"],
-                **said,
-                labels.SCHEDULED_BY_ANNOTATION: _fitting(tie, {**foreign["annotations"], **said}),
+                **start,
+                labels.SCHEDULED_BY_ANNOTATION: _fitting(tie, {**foreign["annotations"], **start}),
             },
             "ownerReferences": [
                 {
@@ -124,13 +124,13 @@ def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
         schedule: Name of the Schedule.
         base: The `workflowId` of the template, to which the nominal time is appended. Without it, the ID is the run's name.
     """
-    said = _NAMED.fullmatch(run.removeprefix(f"{schedule}-"))
-    if said is None:
+    parts = _NAMED.fullmatch(run.removeprefix(f"{schedule}-"))
+    if parts is None:
         return run
-    asked = said["asked"] or ""
+    asked = parts["asked"] or ""
     if not base:
-        return f"{schedule}-{said['time']}{asked}{said['instead'] or ''}"
-    time = datetime.strptime(said["time"], NAME_FORM).replace(tzinfo=UTC)
+        return f"{schedule}-{parts['time']}{asked}{parts['instead'] or ''}"
+    time = datetime.strptime(parts["time"], NAME_FORM).replace(tzinfo=UTC)
     return f"{base}-{format_time(time)}{asked}"
 
 
@@ -138,13 +138,13 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
     """The annotation with the start options that the Temporal client set when it created the schedule."""
     if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
         return {}
-    said = read_annotation(schedule, labels.START_ANNOTATION, StartExtras) or StartExtras()
+    options = read_annotation(schedule, labels.START_ANNOTATION, StartExtras) or StartExtras()
     extras = StartExtras(
         identity=f"temporal-scheduler-{schedule['metadata']['namespace']}-{id_of(schedule)}",
-        header=said.header,
-        memo=said.memo,
-        user_metadata=said.user_metadata,
-        priority=said.priority,
+        header=options.header,
+        memo=options.memo,
+        user_metadata=options.user_metadata,
+        priority=options.priority,
     )
     return {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()} if extras != StartExtras() else {}
 
@@ -184,9 +184,9 @@ def owner_of(run: KubeObject) -> str:
     return ""
 
 
-def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:
+def _fitting(tie: ScheduledBy, others: dict[str, str]) -> str:
     """Encode the annotation. Leave out the result, the failure, or both if it does not fit next to the other annotations."""
-    free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in beside.items())
+    free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in others.items())
     for smaller in (
         tie,
         msgspec.structs.replace(tie, last_completion_result=None),

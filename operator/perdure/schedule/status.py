@@ -104,9 +104,9 @@ def _ready(rules: Rules, problem: Problem | None, upcoming: list[str], refused: 
     if problem is not None:
         return False, problem.reason, problem.message
     if refused:
-        message = f"The last run was refused: {refused}; fix `spec.workflowRunTemplate`, or what refuses it"
+        message = f"The last run was rejected: {refused}; fix `spec.workflowRunTemplate`, or what rejects it"
         return False, ConditionReason.RUN_REFUSED, message
-    found = outlook(rules.spec, comes=bool(upcoming))
+    found = outlook(rules.spec, has_next=bool(upcoming))
     return found.ready, found.reason, found.message
 
 
@@ -124,7 +124,7 @@ def _paused(rules: Rules, state: ScheduleState) -> _Verdict:
             f"Paused because {state.paused.reason}; an unpause Operation resumes it",
         )
     if state.remaining == 0:
-        return True, ConditionReason.OUT_OF_ACTIONS, "All of `remainingActions` were started; change it to continue"
+        return True, ConditionReason.OUT_OF_ACTIONS, "All `remainingActions` are used up; change the field to continue"
     return False, ConditionReason.NOT_PAUSED, ""
 
 

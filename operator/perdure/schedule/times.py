@@ -421,9 +421,9 @@ def _zone(named: Mapping[str, str], data: str | None) -> Zone:
     names = sorted(set(named.values()))
     if len(names) > 1 or (names and data):
         zones = ", ".join(f"`{name}`" for name in names) + (" and `timeZoneData`" if data else "")
-        odd = [path for path, name in named.items() if data or name != next(iter(named.values()))]
+        surplus = [path for path, name in named.items() if data or name != next(iter(named.values()))]
         raise InvalidTimesError(
-            f"a Schedule has one time zone, but there are {zones}; create a Schedule for each", path=odd[0]
+            f"a Schedule has one time zone, but there are {zones}; create a Schedule for each", path=surplus[0]
         )
     try:
         return embedded_zone(data) if data else named_zone((names or ["UTC"])[0])

@@ -31,6 +31,6 @@ def _answer(draft: ScheduleDraft, request_id: str, name: str | None) -> Answer:
     if name:
         return Answer(ok=True, message=f"Run `{name}` starts", result={"workflowRun": name})
     if any(start.request == request_id for start in draft.state.buffer):
-        return Answer(ok=True, message="The run starts when an earlier run has closed")
-    message = "No run started: too many starts wait already"
+        return Answer(ok=True, message="The run starts after an earlier run has closed")
+    message = "No run started: too many starts are already buffered"
     return Answer(ok=False, reason=ConditionReason.OVERLAP_SKIPPED, message=message)

@@ -71,7 +71,7 @@ class Report:
 
     def as_json(self) -> Json:
         """The report with the field names of a run's status; times are in seconds since the start."""
-        found: Json = {
+        report: Json = {
             "phase": self.phase,
             "output": self.output,
             "failure": as_json(self.failure) if self.failure else None,
@@ -83,19 +83,19 @@ class Report:
             "startTime": format_time(self.start),
         }
         if self.lead.open:
-            found["waitsFor"] = self.waits_for
-        found["attempts"] = {
+            report["waitsFor"] = self.waits_for
+        report["attempts"] = {
             activity: [self._attempt(tried) for tried in tries] for activity, tries in self.attempts.items()
         }
-        found["steps"] = self._nodes(self.last.tree.nodes)
-        found["events"] = [event for run in self.lead.runs for event in self._events(run)]
-        found["children"] = [self._child(p) for p in self.transcript.players if p is not self.lead]
+        report["steps"] = self._nodes(self.last.tree.nodes)
+        report["events"] = [event for run in self.lead.runs for event in self._events(run)]
+        report["children"] = [self._child(p) for p in self.transcript.players if p is not self.lead]
         if self.transcript.dead_letters:
-            found["deadLetters"] = self.transcript.dead_letters
-        return found
+            report["deadLetters"] = self.transcript.dead_letters
+        return report
 
     def _attempt(self, tried: Try) -> Json:
-        found = {
+        attempt = {
             "run": tried.run.name,
             "step": tried.path,
             "attempt": tried.number,
@@ -103,7 +103,7 @@ class Report:
             "end": self._since(tried.end),
             "outcome": tried.outcome,
         }
-        return found | ({"failure": as_json(tried.failure)} if tried.failure else {})
+        return attempt | ({"failure": as_json(tried.failure)} if tried.failure else {})
 
     def _nodes(self, nodes: Iterable[Node]) -> list[Json]:
         return [

@@ -54,14 +54,14 @@ def _at_most_one(*fields: str) -> Rule:
     return Rule(
         f"must have at most one of {listed(fields)}",
         "",
-        lambda model: sum(model.says(field) for field in fields) <= 1,
+        lambda model: sum(model.sets(field) for field in fields) <= 1,
     )
 
 
 class ScenarioModel(SpecModel):
     """Base class of the models in a scenario, which reject unknown fields."""
 
-    def says(self, field: str) -> bool:
+    def sets(self, field: str) -> bool:
         """Whether a field is set, and not just to `false`."""
         return field in self.model_fields_set and getattr(self, field) is not False
 
@@ -132,7 +132,7 @@ class ScriptedAttempt(Reply):
         Rule(
             "`output` requires exit code 0; remove `exitCode`",
             "",
-            lambda entry: not entry.says("output") or not entry.exit_code,
+            lambda entry: not entry.sets("output") or not entry.exit_code,
         ),
         Rule(
             "`fail` requires an exit code other than 0; remove `exitCode`",

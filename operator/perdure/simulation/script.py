@@ -93,9 +93,9 @@ def stand_in(entry: ScriptedChild | None) -> dict[str, Any]:
         takes = {"name": "hangs", "waitForSignal": {"name": "never"}}
     if entry is not None and entry.fail is not None:
         given = entry.fail.dump()
-        said: dict[str, Any] = {key: given[key] for key in ("details", "nonRetryable") if key in given}
-        said |= {"type": entry.fail.type or "Failed", "message": entry.fail.message or "the scenario lets it fail"}
-        ends: dict[str, Any] = {"name": "ends", "fail": said}
+        failure: dict[str, Any] = {key: given[key] for key in ("details", "nonRetryable") if key in given}
+        failure |= {"type": entry.fail.type or "Failed", "message": entry.fail.message or "the scenario lets it fail"}
+        ends: dict[str, Any] = {"name": "ends", "fail": failure}
     else:
         ends = {"name": "ends", "return": {"output": entry.output if entry else None}}
     return {"steps": [takes, ends] if entry and (entry.hang or entry.after) else [ends]}

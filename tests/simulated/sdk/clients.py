@@ -36,10 +36,10 @@ class Client:
 
         Args:
             workflow_id: The workflow.
-            caller: Calls the operators.
-            random: Decides what it does.
+            caller: Sends requests to the operators.
+            random: Determines what the client does.
             acknowledged: Collects what the operators acknowledge.
-            eager: Takes the first workflow tasks that come with responses.
+            eager: Executes workflow tasks that arrive with start responses.
         """
         self._workflow_id = workflow_id
         self._caller = caller

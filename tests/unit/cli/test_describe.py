@@ -217,7 +217,7 @@ def test_a_pod_that_does_not_start_shows_the_reason() -> None:
 
 def test_an_attempt_that_waits_for_a_limit_shows_it() -> None:
     reason = "WorkflowLimit `licenses` has room for 5 holders"
-    waiting = AttemptWaiting(scheduled_event_id=2, attempt=1, reason=reason, queued=True, worth_telling=True)
+    waiting = AttemptWaiting(scheduled_event_id=2, attempt=1, reason=reason, queued=True, commit_now=True)
     flow = Flow().at(1, waiting)
     shown = plain(describe(flow.run(6), flow.page(6)))
     assert f"attempt 1: {reason}\n" in shown

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from perdure.cli.app import VERBS, verb_first
-from perdure.cli.elsewhere import OTHER_NAMES
+from perdure.cli.elsewhere import OTHER_NAMES, OTHER_SCHEDULE_NAMES
 from perdure.cli.flags import GLOBAL, kubectl_arguments, overrides, take
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
@@ -75,6 +75,14 @@ def test_verbs_of_other_tools_get_a_suggestion(name: str) -> None:
     done = call(name, "x", program="kubectl perdure")
     assert done.exit_code == 2
     assert f"there is no command `{name}`; {OTHER_NAMES[name].format(program='kubectl perdure')}" in done.stderr
+
+
+@pytest.mark.parametrize("name", OTHER_SCHEDULE_NAMES)
+def test_names_of_schedule_commands_elsewhere_are_answered_with_the_command_to_use(name: str) -> None:
+    done = call("schedule", name, "nightly", program="kubectl perdure")
+    assert done.exit_code == 2
+    advice = OTHER_SCHEDULE_NAMES[name].format(program="kubectl perdure")
+    assert f"there is no command `{name}`; {advice}" in " ".join(done.stderr.split())
 
 
 def test_a_misspelled_verb_gets_a_suggestion() -> None:

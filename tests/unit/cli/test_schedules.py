@@ -139,7 +139,7 @@ def test_create_rejects_a_schedule_that_never_fires() -> None:
 def test_create_notes_that_a_schedule_without_times_starts_nothing() -> None:
     done = create("never", "--workflow", "w")
     assert done.exit_code == 0
-    assert "Runs are started when an Operation triggers them" in done.stderr
+    assert "Runs start only when an Operation triggers them" in done.stderr
     assert "schedule trigger never" in done.stderr
 
 

@@ -206,7 +206,7 @@ async def test_a_failure_waits_for_its_log_without_blocking_others(monkeypatch: 
         (reported,) = await found.gather(state_of(2), at(3))
         assert isinstance(reported, AttemptFailed)
         assert reported.failure.log == "it has failed"
-        found.look_again()  # the commit has failed
+        found.recheck()  # the commit has failed
         assert await found.gather(state_of(2), at(4)) == [reported]
         assert node.asked == 1
 
@@ -292,7 +292,7 @@ def test_a_pod_observed_after_the_state_was_confirmed_is_not_released() -> None:
 def test_all_pods_of_a_deleted_run_are_released_until_they_are_deleted() -> None:
     pod = failed_pod(2)
     held, _ = holding(pod)
-    held.let_all_go()
+    held.release_all()
     assert list(held.leaving) == [pod["metadata"]["uid"]]
     assert not held.settled
     held.released(pod["metadata"]["uid"])

@@ -43,18 +43,18 @@ def test_a_withdrawn_request_gets_no_answer(asking: Asking) -> None:
 
 def test_only_the_request_that_fails_a_reconciliation_is_rejected(asking: Asking) -> None:
     with capture_logs():
-        assert asking.inbox.blamed(asking.inbox.next(), RuntimeError("no"))
+        assert asking.inbox.refuse_failing(asking.inbox.next(), RuntimeError("no"))
         assert asking.told == []
         first = asking.inbox.next()
         assert [each.request.request_id for each in first] == ["a"]
-        assert asking.inbox.blamed(first, RuntimeError("no"))
+        assert asking.inbox.refuse_failing(first, RuntimeError("no"))
     assert asking.told == [("a", "InvalidInput")]
     assert len(asking.inbox.next()) == 2
 
 
 @pytest.mark.parametrize("error", [OSError(), kube.ApiError(500, "InternalError", "no"), TimeoutError()])
 def test_errors_of_the_api_server_reject_no_request(asking: Asking, error: Exception) -> None:
-    assert not asking.inbox.blamed(asking.inbox.next(), error)
+    assert not asking.inbox.refuse_failing(asking.inbox.next(), error)
     assert not asking.inbox.one_by_one
 
 

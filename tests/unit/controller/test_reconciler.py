@@ -46,7 +46,7 @@ class Thing:
     async def read_again(self) -> None:
         self.called.append("read again")
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         self.called.append("look again")
 
     def full(self, error: kube.TooLargeError) -> None:

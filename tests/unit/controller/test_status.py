@@ -125,7 +125,7 @@ def test_a_run_shows_what_blocks_its_attempts() -> None:
 
 def test_a_run_shows_the_limits_that_its_attempts_wait_for() -> None:
     drive = Drive.by(Reacting((activity("book"), activity("pay"))))
-    waits = {"attempt": 1, "reason": "WorkflowLimit `db` has room for 1 holder", "queued": True, "worth_telling": True}
+    waits = {"attempt": 1, "reason": "WorkflowLimit `db` has room for 1 holder", "queued": True, "commit_now": True}
     for number in (2, 3):
         assert drive.at(1, AttemptWaiting(scheduled_event_id=number, **waits)).durable
     status = composed(drive)

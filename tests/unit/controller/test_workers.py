@@ -5,7 +5,7 @@ from datetime import timedelta
 from engine.coded import STICKY, T0, Coded, activity
 from engine.test_nexus import BUSY, answer, scheduled, started
 from engine.test_tasks import taken
-from perdure.controller.workers import PATIENCE, NoWorkers, look_again_at, unserved
+from perdure.controller.workers import PATIENCE, NoWorkers, next_poll_check, unserved
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
@@ -29,25 +29,25 @@ class Pollers(NoWorkers):
         return self.version
 
     def polled(
-        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", reported: bool = False
     ) -> bool:
-        del told
+        del reported
         assert (namespace, task_queue, version) == ("shop", "orders", self.version)
         return ("activities" if activities else "tasks") in self.sorts
 
-    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
-        del told
+    def handled(self, namespace: str, operation: PendingOperation, *, reported: bool = False) -> bool:
+        del reported
         assert (namespace, operation.endpoint) == ("shop", "billing")
         return "operations" in self.sorts
 
 
 def message_at(run: Coded, after: timedelta, *polled: str, before: bool = False) -> str:
     """The reported message; `polled` are the kinds of work that workers poll for."""
-    return unserved(run.state, T0 + after, Pollers(*polled), "shop", told=before)
+    return unserved(run.state, T0 + after, Pollers(*polled), "shop", reported=before)
 
 
 def look(run: Coded, after: timedelta) -> timedelta | None:
-    found = look_again_at(run.state, T0 + after)
+    found = next_poll_check(run.state, T0 + after)
     return None if found is None else found - (T0 + after)
 
 
@@ -62,7 +62,7 @@ def test_a_workflow_task_without_a_worker_is_reported_after_a_while() -> None:
 
 def test_a_version_without_pollers_is_named() -> None:
     run = Coded.begin()
-    found = unserved(run.state, T0 + PATIENCE, Pollers(version="shop:v1"), "shop", told=False)
+    found = unserved(run.state, T0 + PATIENCE, Pollers(version="shop:v1"), "shop", reported=False)
     assert found == "no worker of version `shop:v1` polls the task queue `orders`"
 
 

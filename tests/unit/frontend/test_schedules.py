@@ -18,7 +18,7 @@ from perdure.api.names import schedule_name
 from perdure.frontend import schedule_messages
 from perdure.frontend.calendar_messages import from_times, to_times
 from perdure.frontend.schedule_messages import ClientOptions
-from perdure.frontend.service.scheduling import searched
+from perdure.frontend.service.scheduling import first_times
 from perdure.schedule.calendar import Work
 from perdure.schedule.calendar_fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
 from perdure.schedule.errors import InvalidTimesError
@@ -415,7 +415,7 @@ def test_all_searches_of_a_request_share_a_budget() -> None:
 
 
 async def test_searches_yield_to_the_event_loop() -> None:
-    searching = asyncio.create_task(searched(schedule_messages.upcoming(sparse(), NOW, Work()), 10))
+    searching = asyncio.create_task(first_times(schedule_messages.upcoming(sparse(), NOW, Work()), 10))
     turns = 0
     while not searching.done():
         turns += 1

@@ -15,7 +15,7 @@ from perdure.simulation.outcome import Report
 FLOWS = [histories.REPOSITORY / "docs" / name for name in ("flows.md", "flows-failures.md", "flows-runs.md")]
 KEPT = sorted(GOLDEN.rglob("*.json"))
 SCENARIOS = sorted([*EXAMPLES.glob("*/scenarios/*.yaml"), *(GOLDEN / "programs").glob("*/scenarios/*.yaml")])
-ANEW = "if that is meant, record it anew with --record; runs that are open when an operator is replaced will not replay"
+RECORD = "if this is intended, record it again with --record; runs that are open during the upgrade will not replay"
 
 
 def place(scenario: Path) -> Path:
@@ -41,7 +41,7 @@ def compare(file: Path, runs: list[histories.Recorded], *, record: bool) -> None
         histories.write(file, runs)
     assert file.exists(), f"{file} is missing: record it with --record"
     change = histories.first_change(histories.read(file), runs)
-    assert change is None, f"{change}\n{ANEW}"
+    assert change is None, f"{change}\n{RECORD}"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda file: f"{file.parents[1].name}/{file.stem}")

@@ -192,7 +192,7 @@ def test_format_writes_lists_and_maps_in_order() -> None:
         ("{}.a", "the value has no field `a`; it is empty"),
         ("{'false': 3}.n", "`n`; it has: false; YAML reads n without quotes as false: write the key as 'n' in the"),
         ("input.rooms[5]", "input.rooms has 2 items, so item 5 does not exist"),
-        ("input.rooms.name", "is a list, and its items go by number"),
+        ("input.rooms.name", "is a list, whose items have numbers"),
         ("input.note.text", "input.note is null, so it has no field 'text'"),
         ("input.guest.name", "input.guest is a string, so it has no field 'name'"),
         ("inputs.nights", "unknown name `inputs`, did you mean `input`"),

@@ -92,7 +92,7 @@ def types_in_code() -> Iterator[tuple[EventReason, str]]:
             case _:
                 continue
         types = {part.value for part in parts if isinstance(part, ast.Constant) and part.value in ("Normal", "Warning")}
-        if name in ("warn", "_warn", "_stand_still") or warning:
+        if name in ("warn", "_warn", "_report_problem") or warning:
             types = {"Warning"}
         elif name == "_note":
             types = {"Normal"}

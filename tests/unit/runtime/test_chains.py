@@ -69,7 +69,7 @@ def test_requests_processed_by_a_run_are_not_processed_by_its_successor() -> Non
     run = {"metadata": {"name": "flow", "namespace": "orders", "uid": "u-1"}, "spec": {"workflow": {"name": "flow"}}}
     tie = continuation_of(successor_run(run, before.state, before.history[-1]))
     assert tie is not None
-    after = Drive.by(Reacting(), applied=tie.heeded)
+    after = Drive.by(Reacting(), applied=tie.applied)
     assert after.ask(1, asked).ok
     assert [type(event).__name__ for event in after.history] == ["WorkflowExecutionStarted"]
     after.ask(2, inp.SignalRequested(request_id="two", signal_name="go"))

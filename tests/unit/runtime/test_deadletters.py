@@ -18,9 +18,9 @@ from perdure.runtime.chains import Ancestor, ResetOrigin, reset_run
 from perdure.runtime.commits import OF_RUNS, digest
 from perdure.runtime.deadletters import (
     dead_letter,
-    is_same_letter,
-    letter_of,
-    letter_status,
+    dead_letter_of,
+    dead_letter_status,
+    is_same_dead_letter,
     newest_of,
     next_number,
     redrive_run,
@@ -116,7 +116,7 @@ def test_a_redrive_has_the_same_input(given: Any) -> None:
     program = compile_program(WorkflowSpec.parse(parsed.spec.inline.dump()))
     assert program.activities["charge"].start_to_close_timeout == timedelta(minutes=2)
     assert again["metadata"]["name"] == f"{found['metadata']['name']}-redrive-1"
-    assert (letter_of(again), requested_by(again)) == (found["metadata"]["name"], "op-1")
+    assert (dead_letter_of(again), requested_by(again)) == (found["metadata"]["name"], "op-1")
 
 
 def condition(status: Any) -> tuple[str, str]:
@@ -125,13 +125,13 @@ def condition(status: Any) -> tuple[str, str]:
 
 
 def test_the_status_follows_the_newest_redrive() -> None:
-    assert letter_status(letter(), [], NOW) == {}
-    first = letter_status(letter(), [run(1)], NOW)
+    assert dead_letter_status(letter(), [], NOW) == {}
+    first = dead_letter_status(letter(), [run(1)], NOW)
     assert (condition(first), first["redrives"]) == (("Unknown", "RedriveRunning"), 1)
-    failed = letter_status(letter(**first), [run(1, completionTime="t", phase="Failed", failure=FAILURE)], NOW)
+    failed = dead_letter_status(letter(**first), [run(1, completionTime="t", phase="Failed", failure=FAILURE)], NOW)
     assert condition(failed) == ("False", "RedriveFailed")
     assert failed["failure"] == FAILURE
-    done = letter_status(
+    done = dead_letter_status(
         letter(**failed),
         [
             run(1, completionTime="t", phase="Failed", failure=FAILURE),
@@ -141,7 +141,7 @@ def test_the_status_follows_the_newest_redrive() -> None:
     )
     assert (condition(done), done["redrives"], done["output"]) == (("True", "RedriveSucceeded"), 2, 5)
     assert "failure" not in done
-    assert letter_status(letter(**done), [run(2, completionTime="t", phase="Completed", output=5)], NOW) == done
+    assert dead_letter_status(letter(**done), [run(2, completionTime="t", phase="Completed", output=5)], NOW) == done
 
 
 def committed(number: int, **status: Any) -> Any:
@@ -153,77 +153,77 @@ def committed(number: int, **status: Any) -> Any:
 
 def test_a_run_with_an_edited_status_does_not_count_as_closed() -> None:
     ended = {"completionTime": "t", "phase": "Completed", "output": 5}
-    running = letter_status(letter(), [committed(1, phase="Running")], NOW)
+    running = dead_letter_status(letter(), [committed(1, phase="Running")], NOW)
     forged = committed(1, phase="Running")
     forged["status"] |= ended
-    assert letter_status(letter(), [forged], NOW) == running
-    assert letter_status(letter(**running), [forged], NOW) == running
+    assert dead_letter_status(letter(), [forged], NOW) == running
+    assert dead_letter_status(letter(**running), [forged], NOW) == running
     assert tie_of(forged)["status"].get("completionTime") is None
-    done = letter_status(letter(**running), [committed(1, **ended)], NOW)
+    done = dead_letter_status(letter(**running), [committed(1, **ended)], NOW)
     assert condition(done) == ("True", "RedriveSucceeded")
     forged = committed(1, **ended)
     forged["status"]["output"] = "forged"
-    assert letter_status(letter(**done), [forged], NOW) == done
+    assert dead_letter_status(letter(**done), [forged], NOW) == done
 
 
 def test_a_run_is_needed_until_its_dead_letter_records_the_outcome() -> None:
     ended = run(1, completionTime="t", phase="Completed")
-    running = letter_status(letter(), [run(1)], NOW)
-    done = letter_status(letter(**running), [ended], NOW)
+    running = dead_letter_status(letter(), [run(1)], NOW)
+    done = dead_letter_status(letter(**running), [ended], NOW)
     assert waits_for(letter(), ended)  # it does not know of the re-drive yet
     assert waits_for(letter(**running), ended)
     assert not waits_for(letter(**done), ended)
-    second = letter_status(letter(**done), [ended, run(2)], NOW)
+    second = dead_letter_status(letter(**done), [ended, run(2)], NOW)
     assert not waits_for(letter(**second), ended)
 
 
 def test_outcomes_of_deleted_runs_are_kept() -> None:
-    done = letter_status(letter(redrives=1), [run(2, completionTime="t", phase="Completed", output=5)], NOW)
-    assert letter_status(letter(**done), [], NOW) == done
-    assert letter_status(letter(**done), [run(1, completionTime="t", phase="Failed")], NOW) == done
+    done = dead_letter_status(letter(redrives=1), [run(2, completionTime="t", phase="Completed", output=5)], NOW)
+    assert dead_letter_status(letter(**done), [], NOW) == done
+    assert dead_letter_status(letter(**done), [run(1, completionTime="t", phase="Failed")], NOW) == done
 
 
 def test_a_redrive_whose_run_was_deleted_can_be_repeated() -> None:
-    running = letter(**letter_status(letter(), [run(1)], NOW))
-    gone = letter_status(running, [], NOW)
+    running = letter(**dead_letter_status(letter(), [run(1)], NOW))
+    gone = dead_letter_status(running, [], NOW)
     assert (condition(gone), gone["redrives"]) == (("False", "RedriveDeleted"), 1)
     assert refusal(letter(**gone)) is None
-    second = letter_status(letter(**gone), [run(1, completionTime="t", phase="Failed"), run(2)], NOW)
-    gone = letter_status(letter(**second), [run(1, completionTime="t", phase="Failed")], NOW)
+    second = dead_letter_status(letter(**gone), [run(1, completionTime="t", phase="Failed"), run(2)], NOW)
+    gone = dead_letter_status(letter(**second), [run(1, completionTime="t", phase="Failed")], NOW)
     assert (condition(gone), gone["redrives"]) == (("False", "RedriveDeleted"), 2)
     assert next_number(letter(**gone)) == 3
 
 
 def test_a_dead_letter_follows_a_reset_of_its_redrive() -> None:
     first = run(1, completionTime="t", phase="Failed", failure=FAILURE)
-    failed = letter(**letter_status(letter(), [first], NOW))
+    failed = letter(**dead_letter_status(letter(), [first], NOW))
     asked = ResetOrigin(request_id="r", lineage=(Ancestor(name=first["metadata"]["name"], run_id="uid-1", event_id=4),))
     again = reset_run(first, asked, "letter-redrive-1-reset-abcdef")
     # As old as the run before, to the second; and a later reset of the same run.
     again["metadata"] |= {"uid": "uid-1r", "creationTimestamp": first["metadata"]["creationTimestamp"]}
-    assert (letter_of(again), requested_by(again)) == (letter_of(first), requested_by(first))
+    assert (dead_letter_of(again), requested_by(again)) == (dead_letter_of(first), requested_by(first))
     assert again["metadata"]["ownerReferences"] == first["metadata"]["ownerReferences"]
     assert redrives(again, letter())
-    running = letter_status(failed, [first, again], NOW)
+    running = dead_letter_status(failed, [first, again], NOW)
     assert (condition(running), running["redrives"]) == (("Unknown", "RedriveRunning"), 1)
     done = again | {"status": {"completionTime": "t", "phase": "Completed", "output": 5}}
-    assert condition(letter_status(letter(**running), [done, first], NOW)) == ("True", "RedriveSucceeded")
-    assert condition(letter_status(letter(**running), [done], NOW)) == ("True", "RedriveSucceeded")
+    assert condition(dead_letter_status(letter(**running), [done, first], NOW)) == ("True", "RedriveSucceeded")
+    assert condition(dead_letter_status(letter(**running), [done], NOW)) == ("True", "RedriveSucceeded")
     later = copy.deepcopy(again)
     later["metadata"] |= {"uid": "uid-1s", "name": "letter-redrive-1-reset-000000"}
-    assert condition(letter_status(letter(**running), [done, first, later], NOW)) == ("Unknown", "RedriveRunning")
+    assert condition(dead_letter_status(letter(**running), [done, first, later], NOW)) == ("Unknown", "RedriveRunning")
 
 
 def test_a_redrive_that_will_be_retried_is_running() -> None:
     first = run(1, completionTime="t", phase="Failed", failure=FAILURE, state={"startSuccessor": True})
-    assert condition(letter_status(letter(), [first], NOW)) == ("Unknown", "RedriveRunning")
+    assert condition(dead_letter_status(letter(), [first], NOW)) == ("Unknown", "RedriveRunning")
 
 
 def test_a_running_or_successful_redrive_prevents_another() -> None:
     assert refusal(letter()) is None
-    running = letter_status(letter(), [run(1)], NOW)
-    failed = letter_status(letter(), [run(1, completionTime="t", phase="Failed")], NOW)
-    done = letter_status(letter(), [run(1, completionTime="t", phase="Completed")], NOW)
+    running = dead_letter_status(letter(), [run(1)], NOW)
+    failed = dead_letter_status(letter(), [run(1, completionTime="t", phase="Failed")], NOW)
+    done = dead_letter_status(letter(), [run(1, completionTime="t", phase="Completed")], NOW)
     assert refusal(letter(**failed)) is None
     for status, reason in ((running, ConditionReason.REDRIVE_RUNNING), (done, ConditionReason.REDRIVE_SUCCEEDED)):
         found = refusal(letter(**status))
@@ -237,9 +237,9 @@ def test_a_running_or_successful_redrive_prevents_another() -> None:
 
 def test_a_dead_letter_with_the_same_name_is_distinguished_by_content() -> None:
     letter = dead_letter(RUN, MARKER, SCHEDULED, [ACTIVITY])
-    assert is_same_letter({**letter, "status": {"redrives": 1}}, letter)
+    assert is_same_dead_letter({**letter, "status": {"redrives": 1}}, letter)
     for field, value in (("definition", {**ACTIVITY, "container": {"image": "forged"}}), ("input", 1), ("step", "x")):
-        assert not is_same_letter({**letter, "spec": {**letter["spec"], field: value}}, letter)
+        assert not is_same_dead_letter({**letter, "spec": {**letter["spec"], field: value}}, letter)
     names = {dead_letter(RUN, MARKER, SCHEDULED, [ACTIVITY], number)["metadata"]["name"] for number in range(10)}
     assert len(names) == 10
     assert letter["metadata"]["name"] in names

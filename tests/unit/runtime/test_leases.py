@@ -119,7 +119,7 @@ def test_a_missing_heartbeat_is_detected_soon_after_the_timeout_with_any_clock(
     answered = NOW
     while not pulse.lost(length):
         there, back = (timedelta(seconds=way) for way in next(again))
-        asked = max(pulse.look_at(length), answered)
+        asked = max(pulse.next_read(length), answered)
         now = asked + there
         answered = now + back
         seen = [n for n, moment in enumerate(moments) if NOW + timedelta(seconds=moment) <= now]
@@ -130,7 +130,7 @@ def test_a_missing_heartbeat_is_detected_soon_after_the_timeout_with_any_clock(
             lease["spec"]["renewTime"] = f"{write_micro_time(by_its_clock)} of beat {len(seen)}"
         pulse = pulse.read(attempt, lease, asked, answered)
     silent_since = NOW + timedelta(seconds=moments[-1] if moments else 0)
-    assert silent_since + length <= pulse.looked <= answered <= silent_since + 1.2 * length + timedelta(seconds=1)
+    assert silent_since + length <= pulse.read_at <= answered <= silent_since + 1.2 * length + timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
                 "ownerReferences": [{"kind": "WorkflowRun", "name": "order-42", "uid": "run-uid"}],
             },
             "Pod order-42-5-2 exists and belongs to WorkflowRun order-42 (uid run-uid), not to this attempt of "
-            "WorkflowRun order-42, and was not made by Perdure (it has no label perdure.dev/run-id)",
+            "WorkflowRun order-42, and was not created by Perdure (it has no label perdure.dev/run-id)",
             False,
             id="created by a client that imitates the operator",
         ),

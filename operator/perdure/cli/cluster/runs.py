@@ -60,7 +60,7 @@ class ClusterRuns:
             raise await self._hint(name) or error from None
 
     async def _hint(self, name: str) -> GoneError | None:
-        """Return a hint if a name is not that of a run, but is the workflow ID of a run."""
+        """Return a hint if a name is the workflow ID of a run, not its name."""
         try:
             found = await self._of_workflow_id(name)
         except CliError:

@@ -127,13 +127,13 @@ class _Placer:
         of_block = [
             inner for inner in step.steps if inner.name[:1] != "[" and inner.name not in {"catch", "compensate"}
         ]
-        beside = [inner for inner in step.steps if inner not in of_block]
+        side_by_side = [inner for inner in step.steps if inner not in of_block]
         pieces = []
         if step.kind == "parallel":
-            beside = [*of_block, *beside]
+            side_by_side = [*of_block, *side_by_side]
         elif of_block:
             pieces.append(self.frame(of_block, self._blocks.get(step.target, [])))
-        rows = [[(inner.path, self.node(inner)) for inner in row] for row in _chunks(self._first(beside), ACROSS)]
+        rows = [[(inner.path, self.node(inner)) for inner in row] for row in _chunks(self._first(side_by_side), ACROSS)]
         if rows:
             pieces.append(_stacked(rows, {}))
         return _stacked([[(str(number), piece)] for number, piece in enumerate(pieces)], {})

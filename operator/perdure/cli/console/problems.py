@@ -20,10 +20,10 @@ def explain(error: Exception, role: str = "view") -> tuple[int, str, str]:
     if isinstance(error, HTTPException):
         return error.status_code, _TITLES.get(error.status_code, "Invalid request"), error.detail
     cause = error.__cause__
-    said = cause.message if isinstance(cause, ApiError) else str(error)
+    message = cause.message if isinstance(cause, ApiError) else str(error)
     match error:
         case ForbiddenError():
-            return 403, "No permission", f"{said}. Ask your administrator for the role `{role}` in this namespace."
+            return 403, "No permission", f"{message}. Ask your administrator for the role `{role}` in this namespace."
         case GoneError() | NoNamespaceError():
             return 404, "Not found", str(error)
         case UnreachableError():

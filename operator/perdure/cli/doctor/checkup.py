@@ -36,9 +36,9 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
         operator, hidden = await deployment.find(api, system), False
     except ForbiddenError as error:
         operator, hidden = None, True
-        found = unknown("Operator", error)
+        operator_check = unknown("Operator", error)
     else:
-        found = await _explained("Operator", operators.pods(api, operator, system))
+        operator_check = await _explained("Operator", operators.pods(api, operator, system))
     checks: list[Awaitable[CheckResult]] = [_explained("Versions", installation.versions(api, operator))]
     url = paths.path(paths.COORDINATION, system, "leases")
     leases = asyncio.ensure_future(api.list(url, labelSelector=FLEET_LABEL))
@@ -53,7 +53,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     if served.result is Result.OK:
         checks += _of_work(api, namespace)
     first = await _explained("API server", installation.api_server(api))
-    return [first, served, found, *await asyncio.gather(*checks)]
+    return [first, served, operator_check, *await asyncio.gather(*checks)]
 
 
 def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckResult]]:

@@ -21,8 +21,8 @@ class _Right(NamedTuple):
 
     def attributes(self, namespace: str) -> Object:
         resource, _, sub = self.resource.partition("/")
-        found = {"namespace": namespace, "verb": self.verb, "group": self.group, "resource": resource}
-        return {**found, "subresource": sub} if sub else found
+        attributes = {"namespace": namespace, "verb": self.verb, "group": self.group, "resource": resource}
+        return {**attributes, "subresource": sub} if sub else attributes
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}"

@@ -46,12 +46,12 @@ def command(
         raise typer.BadParameter("set one of the three", param_hint="--result, --failure, --cancelled")
     parsed = value(details, "--details")
     carried = {} if parsed is None else {"details": parsed}
-    said: dict[str, Any] = {"step": step}
+    request: dict[str, Any] = {"step": step}
     if result is not None:
         output_ = value(result, "--result")
-        said["result"] = {} if output_ is None else {"output": output_}
+        request["result"] = {} if output_ is None else {"output": output_}
     elif failure is not None:
-        said["failure"] = {"type": failure, "message": message, "nonRetryable": final, **carried}
+        request["failure"] = {"type": failure, "message": message, "nonRetryable": final, **carried}
     else:
-        said["cancelled"] = carried
-    ask(context, "completeActivity", said, asked)
+        request["cancelled"] = carried
+    ask(context, "completeActivity", request, asked)

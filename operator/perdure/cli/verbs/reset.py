@@ -47,5 +47,5 @@ def command(
     """Start a new run from a point in the history of a run."""
     if (event_id is None) == (point is None):
         raise typer.BadParameter("set one of the two", param_hint="--event-id, --type")
-    said = {"eventId": event_id, "to": point and point.value, "reapplySignals": reapply, "reason": reason or None}
-    ask(context, "reset", said, asked)
+    request = {"eventId": event_id, "to": point and point.value, "reapplySignals": reapply, "reason": reason or None}
+    ask(context, "reset", request, asked)

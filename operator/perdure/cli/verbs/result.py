@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HELP = """Wait until a run ends, and print only its output.
 
 Follows the runs that continue it. If the run does not complete, prints the
-failure on stderr. To see the progress meanwhile, use `wait`.
+failure on stderr. To see the progress, use `wait`.
 
 Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
 cluster, run not found or deleted), 124 timeout.

@@ -63,7 +63,7 @@ Examples:
   {program} schedule create quarters --workflow bill \\
     --calendar '{{"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}}'
 """
-_PAUSE = """Pause a Schedule: no runs start by time until it is unpaused.
+_PAUSE = """Pause a Schedule: no scheduled runs start until you unpause it.
 
 \b
 Examples:

@@ -50,11 +50,11 @@ def command(
     ] = None,
 ) -> None:
     """Send a signal to a run."""
-    said = {"name": signal, "input": value(given, "--input")}
+    request = {"name": signal, "input": value(given, "--input")}
     if start is None:
         if start_input is not None:
             raise typer.BadParameter("requires --start", param_hint="--start-input")
-        ask_runs(context, "signal", said, batch)
+        ask_runs(context, "signal", request, batch)
         return
     if batch.selector is not None or batch.dry_run or batch.rps is not None:
         raise typer.BadParameter("leave out --selector, --rps, and --dry-run", param_hint="--start")
@@ -64,7 +64,7 @@ def command(
     run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}
     run = {key: each for key, each in run.items() if each is not None}
     asyncio.run(_check(context, start, run.get("input"), asked, asked.workflow_id))
-    ask_to_start(context, "signalWithStart", {**said, "start": run}, asked)
+    ask_to_start(context, "signalWithStart", {**request, "start": run}, asked)
 
 
 async def _check(context: typer.Context, workflow: str, given: Any, asked: Inquiry, workflow_id: str) -> None:

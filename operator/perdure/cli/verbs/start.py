@@ -32,7 +32,7 @@ Validates the input against the schema of the Workflow before it creates the
 run, then waits up to 30 seconds until the operator accepts it. Warns if the
 Workflow does not exist: the run waits for it. With --no-wait, returns as soon
 as the run is created; with --wait, shows its progress and returns when it
-ends; with --logs, prints the logs of its steps meanwhile.
+ends; with --logs, prints the logs of its steps.
 
 --dry-run=client prints the manifest and sends nothing. --dry-run=server checks
 the input and has the API server validate the run, without creating it.

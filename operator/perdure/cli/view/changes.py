@@ -25,11 +25,11 @@ def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[st
     """
     known = {step.path: step for step in before.every_step()} if before else {}
     for step in after.every_step():
-        if step.state not in _QUIET and _stand(known.get(step.path)) != _stand(step):
-            yield _line(_when(step, after, page), page, step.path, step.state, _tries(step), note(step, after, page))
+        if step.state not in _QUIET and _position(known.get(step.path)) != _position(step):
+            yield _line(_when(step, after, page), page, step.path, step.state, _attempt(step), note(step, after, page))
     if before is None or (before.phase, why(before)) != (after.phase, why(after)):
         at = page.since(after.end or page.now, after.start)
-        yield _line(at, page, after.name, after.phase, _took(after, page), why(after))
+        yield _line(at, page, after.name, after.phase, _duration(after, page), why(after))
 
 
 def why(run: ShownRun) -> str:
@@ -45,12 +45,12 @@ def why(run: ShownRun) -> str:
     return text.one_line(text.join((run.reason if run.reason != run.phase else None, detail)))
 
 
-def _took(run: ShownRun, page: Page) -> str:
+def _duration(run: ShownRun, page: Page) -> str:
     length = run.duration(page.now) if run.closed else None
     return "" if length is None else f"after {text.duration(length)}"
 
 
-def _stand(step: ShownStep | None) -> tuple[object, ...]:
+def _position(step: ShownStep | None) -> tuple[object, ...]:
     if step is None:
         return ("Pending",)
     if step.state in _QUIET:
@@ -59,10 +59,10 @@ def _stand(step: ShownStep | None) -> tuple[object, ...]:
     return (step.state, step.attempt, waits_for)
 
 
-def _tries(step: ShownStep) -> str:
+def _attempt(step: ShownStep) -> str:
     """Return the number of the attempt, unless its note contains it."""
-    tells = step.state in {"BackingOff", "Scheduled"}
-    return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not tells else ""
+    in_note = step.state in {"BackingOff", "Scheduled"}
+    return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not in_note else ""
 
 
 def _when(step: ShownStep, run: ShownRun, page: Page) -> str:

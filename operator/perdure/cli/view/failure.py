@@ -53,8 +53,8 @@ def task_failure(event: Mapping[str, Any]) -> str:
         For instance `WorkflowWorkerUnhandledFailure: no such step`, with the first line of the worker's message.
     """
     cause = str(event.get("cause") or "") or f"{event.get('timeoutType')} timeout"
-    said = str(mapping(event.get("failure")).get("message") or "").strip().partition("\n")[0]
-    return text.one_line(text.join((cause, said), ": "))
+    message = str(mapping(event.get("failure")).get("message") or "").strip().partition("\n")[0]
+    return text.one_line(text.join((cause, message), ": "))
 
 
 def with_cause(message: str, failure: Mapping[str, Any]) -> str:
@@ -128,10 +128,10 @@ def _own_message(node: Mapping[str, Any]) -> str:
     """Return the message of a failure without the messages of its causes, which are shown below it."""
     message = str(node.get("message") or "").strip()
     for other in reversed([mapping(node.get("cause")), *mappings(node.get("suppressed"))]):
-        said = str(other.get("message") or "").strip()
+        cause_message = str(other.get("message") or "").strip()
         for joint in ("; then failed as well: ", ": "):
-            if said and message.endswith(f"{joint}{said}"):
-                message = message.removesuffix(f"{joint}{said}")
+            if cause_message and message.endswith(f"{joint}{cause_message}"):
+                message = message.removesuffix(f"{joint}{cause_message}")
                 break
     return message
 
@@ -148,8 +148,8 @@ def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:
             yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
     # A log usually ends with the stack trace that was reported; a message may be the end of the log.
     for field, what in (("stackTrace", "stack trace"), ("log", "the log")):
-        said = str(node.get(field) or "").strip()
-        lines = [] if _in_one_line(said) in _in_one_line(str(node.get("message") or "")) else text.paragraphs(said)
+        value = str(node.get(field) or "").strip()
+        lines = [] if _in_one_line(value) in _in_one_line(str(node.get("message") or "")) else text.paragraphs(value)
         if len(lines) > _TRACE_LINES:
             yield Text(
                 f"{indent}{page.glyphs.ellipsis} {len(lines) - _TRACE_LINES} lines of {what} before", style="dim"
@@ -160,5 +160,5 @@ def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:
             return
 
 
-def _in_one_line(said: str) -> str:
-    return " ".join(said.split())
+def _in_one_line(value: str) -> str:
+    return " ".join(value.split())

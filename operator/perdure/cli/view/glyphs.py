@@ -1,4 +1,4 @@
-"""The characters beside letters."""
+"""The symbols in the output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

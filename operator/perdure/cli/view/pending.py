@@ -48,7 +48,7 @@ def _attempt(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
         return  # it has none
     due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
     shown = tries(activity.attempt, activity.maximum_attempts, activity.losses)
-    yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", beside ") + due
+    yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", plus ") + due
 
 
 def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:

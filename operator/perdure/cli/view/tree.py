@@ -20,7 +20,7 @@ _MAX_PODS = 3
 _HEADINGS = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
 _MAX_ITEMS = 6
 """Maximum items of a loop to show completely; of a longer one, only the first, the last, and notable items are shown."""
-_FIRST_ITEMS, _LAST_ITEMS, _TELLING_ITEMS = 2, 1, 3
+_FIRST_ITEMS, _LAST_ITEMS, _NOTABLE_ITEMS = 2, 1, 3
 _QUIET = frozenset({"Pending", "NotReached", "Skipped"})
 _FAILED = frozenset({"Failed", "BackingOff"})
 _STYLES = {"Failed": "red", "BackingOff": "yellow"}
@@ -102,8 +102,8 @@ def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_Tr
 
 def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
     """Return the shown items, with the omitted items between them."""
-    telling = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_TELLING_ITEMS]
-    kept = {*range(_FIRST_ITEMS), *telling, *range(len(items) - _LAST_ITEMS, len(items))}
+    notable = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_NOTABLE_ITEMS]
+    kept = {*range(_FIRST_ITEMS), *notable, *range(len(items) - _LAST_ITEMS, len(items))}
     shown: list[ShownStep | list[ShownStep]] = []
     for i, item in enumerate(items):
         if i in kept:

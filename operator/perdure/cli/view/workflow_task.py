@@ -74,10 +74,10 @@ def standing(task: ShownTask, page: Page) -> str:
         For instance `attempt 2, no worker has answered since 2026-01-01T12:00:00Z (5s ago)`.
     """
     if task.started is not None:
-        stands = text.join(("running", f"by {task.worker}" if task.worker else None), " ")
+        status = text.join(("running", f"by {task.worker}" if task.worker else None), " ")
         since: datetime | None = task.started
     else:
-        stands, since = "no worker has answered", task.scheduled
-    stands = text.join((stands, f"since {page.moment(since)}" if since else None), " ")
+        status, since = "no worker has answered", task.scheduled
+    status = text.join((status, f"since {page.moment(since)}" if since else None), " ")
     attempt = f"attempt {task.attempt}" if task.attempt > 1 or task.failed else None
-    return text.join((text.join((attempt, stands), ", "), f"failed before: {task.failed}" if task.failed else None))
+    return text.join((text.join((attempt, status), ", "), f"failed before: {task.failed}" if task.failed else None))

@@ -65,7 +65,7 @@ class ArtifactCollector:
                 try:
                     await self._collect(namespace, unheld, found)
                 except (kube.ApiError, *kube.TRANSIENT) as error:
-                    self._log.warning("Could not look for unneeded artifacts", namespace=namespace, error=repr(error))
+                    self._log.warning("Could not check for unneeded artifacts", namespace=namespace, error=repr(error))
                     found = unheld | found
             unheld = found
 
@@ -74,8 +74,8 @@ class ArtifactCollector:
 
         Args:
             namespace: The namespace; None for all namespaces.
-            unheld: By UID, since when the ArtifactSets have had no holder.
-            found: Gets the same for the next call.
+            unheld: When each ArtifactSet lost its last holder, by UID.
+            found: Collects the same for the next call.
         """
         unneeded: dict[tuple[str, str], list[kube.Object]] = defaultdict(list)
         async for each in self._client.lists.each(kube.path(kube.PERDURE, namespace, "artifactsets")):
@@ -91,7 +91,7 @@ class ArtifactCollector:
                 await self._pods.advance(where, store, sets)
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning(
-                    "Could not delete artifacts, trying again", namespace=where, store=store, error=repr(error)
+                    "Could not delete artifacts, retrying", namespace=where, store=store, error=repr(error)
                 )
 
     async def _is_unneeded(

@@ -116,13 +116,15 @@ class DeletionPods:
                 version = {"resourceVersion": meta["resourceVersion"]}
                 await self._client.merge(url, {"metadata": version, "spec": {"stores": stores}})
         metrics.ARTIFACT_DELETIONS.labels(outcome).inc()
-        self._log.info("Artifacts of a deleted run", namespace=meta["namespace"], set=meta["name"], outcome=outcome)
+        self._log.info(
+            "Processed the artifacts of a deleted run", namespace=meta["namespace"], set=meta["name"], outcome=outcome
+        )
 
     def _report(self, sets: Sequence[kube.Object], store: str, error: str) -> None:
         metrics.ARTIFACT_DELETIONS.labels("Failed").inc()
-        self._log.warning("Could not delete artifacts, trying again", store=store, error=error)
+        self._log.warning("Could not delete artifacts, retrying", store=store, error=error)
         if sets:
-            self._warn(sets[0], f"Could not delete artifacts from store `{store}`; the operator tries again: {error}")
+            self._warn(sets[0], f"Could not delete artifacts from store `{store}`; the operator will retry: {error}")
 
     def _warn(self, artifacts: kube.Object, note: str) -> None:
         about = {"apiVersion": API_VERSION, "kind": "ArtifactSet", "metadata": artifacts["metadata"]}

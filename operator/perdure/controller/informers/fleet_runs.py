@@ -21,7 +21,7 @@ from perdure.kube.clock import now
 from perdure.observe import metrics
 
 _GUEST_STAYS: Final = timedelta(seconds=1)
-"""How long a guest stays after its last request, so that the answer is recorded and the run can drop the request."""
+"""How long a guest keep after its last request, so that the answer is recorded and the run can drop the request."""
 
 
 class FleetRuns:
@@ -118,16 +118,16 @@ class FleetRuns:
         self.others.discard(key.uid)
         return run
 
-    def host(self, run: Run, wake: datetime | None, *, stays: bool) -> None:
+    def host(self, run: Run, wake: datetime | None, *, keep: bool) -> None:
         """Drop a guest that has been idle here for a moment; otherwise schedule its next reconciliation.
 
         Args:
             run: The guest.
             wake: When it must be reconciled; None: not before an event.
-            stays: Whether something other than a request keeps it here.
+            keep: Whether something other than a request keeps it here.
         """
         leaves = self._guests[run.ref.uid] + _GUEST_STAYS
-        if run.has_requests or stays:
+        if run.has_requests or keep:
             self._queue.wake_at(key_of(run), wake)
         elif now() >= leaves:
             self._leave(run)
@@ -136,7 +136,7 @@ class FleetRuns:
         metrics.FLEET_GUESTS.set(len(self._guests))
 
     def _leave(self, run: Run) -> None:
-        """Drop a run that another member owns. A run with pending requests here stays as a guest."""
+        """Drop a run that another member owns. A run with pending requests here keep as a guest."""
         self._workers.left(run)
         if run.has_requests and self._shards.active:
             self._invite(run)

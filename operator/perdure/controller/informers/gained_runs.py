@@ -64,6 +64,6 @@ class GainedRuns:
                     self._take(obj)
                 await asyncio.sleep(0)
         except (kube.ApiError, *kube.TRANSIENT) as error:
-            self._log.warning("Could not list the runs of the shards gained", namespace=namespace, error=repr(error))
+            self._log.warning("Could not list the runs of the acquired shards", namespace=namespace, error=repr(error))
         for entry in runs:
             self._wake(entry)

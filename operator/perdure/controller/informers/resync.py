@@ -65,7 +65,7 @@ class Resync:
         self._unseen: set[tuple[str, str]] = set()
         """UIDs and versions of objects that no watch had shown at the last resync."""
         self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
-        self._ask_letters = True
+        self._dead_letters_due = True
         self._complete = True
         self._log = structlog.get_logger("perdure.resync")
 
@@ -108,9 +108,9 @@ class Resync:
             complete = await self._drop_deleted(absent)
         else:
             self._unseen |= before  # objects that could not be read are still due
-        if self._ask_letters and await self._attempt(self._look_after_letters()):
-            self._ask_letters = False
-        self._complete = complete and not self._ask_letters
+        if self._dead_letters_due and await self._attempt(self._wake_dead_letters()):
+            self._dead_letters_due = False
+        self._complete = complete and not self._dead_letters_due
         return self._complete
 
     async def _attempt(self, part: Awaitable[bool]) -> bool:
@@ -194,7 +194,7 @@ class Resync:
                 self._schedules.lost(schedule)
         elif entry is not None and await self._is_gone(entry.namespace, "workflowruns", entry.name, uid):
             self._runs.lost(entry)
-            self._ask_letters |= worked_on
+            self._dead_letters_due |= worked_on
         return True
 
     async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
@@ -203,7 +203,7 @@ class Resync:
         except kube.NotFoundError:
             return True
 
-    async def _look_after_letters(self) -> bool:
+    async def _wake_dead_letters(self) -> bool:
         """Reconcile the DeadLetters that wait for a run whose deletion may have been missed."""
         for namespace in self._served:
             async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, "deadletters")):

@@ -12,7 +12,7 @@ from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.kube import client as kube
-from perdure.runtime.deadletters import letter_of
+from perdure.runtime.deadletters import dead_letter_of
 
 
 class RunNeighbors:
@@ -57,7 +57,7 @@ class RunNeighbors:
             self._changed(namespace)
         if after is not None and after.standing is Standing.OPEN:
             self._releases.observe_run(obj)
-        letter = letter_of(obj)
+        letter = dead_letter_of(obj)
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(LetterKey(namespace, letter))
         known = after or before

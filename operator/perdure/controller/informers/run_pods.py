@@ -55,7 +55,7 @@ class RunPods:
             self._held[meta["uid"]] = _HeldPod(meta["namespace"], meta["name"], run_id)
         run = self._runs.get(run_id)
         if run is not None:
-            run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
+            run.observe_pod_deletion(obj) if deleted else run.observe_pod(obj)
             self._queue.wake(RunKey(run.ref.namespace, run.ref.uid, run.ref.workflow_id))
         elif meta["uid"] in self._held and self._holds(meta["namespace"], run_id):
             self._orphans[self._wake(meta["uid"])] = obj

@@ -62,7 +62,7 @@ class Schedules:
 
     def lost(self, schedule: ReconciledSchedule) -> None:
         """Process the deletion of a Schedule."""
-        schedule.observe_gone()
+        schedule.observe_deletion()
         if self._tools.shards.holds(schedule.namespace, schedule.name):
             self._wake(schedule)
         else:

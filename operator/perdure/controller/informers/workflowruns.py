@@ -26,7 +26,7 @@ from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.deadletters import letter_of
+from perdure.runtime.deadletters import dead_letter_of
 
 
 class WorkflowRuns:
@@ -93,7 +93,7 @@ class WorkflowRuns:
             self._queue.forget(ExpiryKey.of(obj))
             self.fleet.others.discard(uid)
             if run is not None:
-                run.observe_gone()
+                run.observe_deletion()
                 self._wake(run)
             return
         if over is not None:
@@ -135,7 +135,7 @@ class WorkflowRuns:
         """Process a deletion that no watch has reported."""
         run = self.get(entry.uid)
         if run is not None:
-            run.observe_gone()
+            run.observe_deletion()
             self._wake(run)
         else:
             meta = {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
@@ -243,7 +243,7 @@ class WorkflowRuns:
             self._queue.forget(key)
             self._cleared(run)
         elif self.fleet.is_guest(key.uid):
-            self.fleet.host(run, wake, stays=key.uid in self._suspects)
+            self.fleet.host(run, wake, keep=key.uid in self._suspects)
         else:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)
@@ -256,7 +256,7 @@ class WorkflowRuns:
         if uid not in self._suspects or entry is None:
             return
         self._suspects.discard(uid)
-        letter = letter_of(run.object)
+        letter = dead_letter_of(run.object)
         if letter is not None:
             self._queue.wake(LetterKey(run.ref.namespace, letter))
         self._neighbors.wake(entry)

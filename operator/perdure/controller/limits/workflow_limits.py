@@ -236,8 +236,8 @@ class WorkflowLimits:
         status = known.object.get("status") or {}
         generation = known.object["metadata"].get("generation", 1)
         if known.spec is None:  # keep the holders until the spec is valid
-            told = limit_status(status, queue, None, generation=generation, mistakes=known.mistakes, now=now)
-            return {**status, "conditions": told["conditions"], "observedGeneration": generation}
+            computed = limit_status(status, queue, None, generation=generation, mistakes=known.mistakes, now=now)
+            return {**status, "conditions": computed["conditions"], "observedGeneration": generation}
         return limit_status(status, queue, known.spec.capacity, known.spec.rate, generation=generation, now=now)
 
     async def _read(self, namespace: str, name: str) -> None:

@@ -123,7 +123,7 @@ class Operations:
         """Process the deletion of an Operation: withdraw its request if the run has not recorded it."""
         operation = self._taken_up.pop(uid, None)
         if operation is not None:
-            operation.observe_gone()
+            operation.observe_deletion()
             self._continue_target(operation.target)
 
     def _have_forgotten(self, obj: kube.Object, since: datetime) -> None:

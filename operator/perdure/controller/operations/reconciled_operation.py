@@ -138,7 +138,7 @@ class ReconciledOperation:
             case _:
                 return ""
 
-    def observe_gone(self) -> None:
+    def observe_deletion(self) -> None:
         """Process the deletion of the Operation: withdraw its request, unless the run has recorded it."""
         self._record.gone = True
         self.withdraw()
@@ -176,7 +176,7 @@ class ReconciledOperation:
         if self._record.status.get("completionTime"):
             self.progress = Recorded()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Do nothing: a failed reconciliation leaves nothing to repeat."""
 
     def full(self, error: kube.TooLargeError) -> None:

@@ -40,7 +40,7 @@ class Targets:
         if status.get("runId") and not again:
             entry = await self._named(namespace, status["workflowRun"])
             if entry is None or entry.uid != status["runId"]:
-                raise RefusedError(_NOT_FOUND, f"WorkflowRun `{status['workflowRun']}` was deleted before it answered")
+                raise RefusedError(_NOT_FOUND, f"WorkflowRun `{status['workflowRun']}` was deleted before it responded")
             return entry
         if "name" in target:
             entry = await self._named(namespace, target["name"])
@@ -66,7 +66,7 @@ class Targets:
             return await self._start(obj, request, again=again)
         newest = max(known, key=lambda each: (each.closed, each.uid), default=None)
         if newest is None:
-            message = f"there is no run of workflow ID `{workflow_id}` in namespace `{namespace}`"
+            message = f"there is no run with workflow ID `{workflow_id}` in namespace `{namespace}`"
             raise RefusedError(_NOT_FOUND, message)
         return newest
 

@@ -26,21 +26,21 @@ _FIELDS: Mapping[type[Any], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """The inputs of a run."""
+    """The inputs of a run, without the references that it cannot follow."""
 
-    told: list[inputs.RunInput]
+    values: list[inputs.RunInput]
     refused: inputs.RunInput | None = None
     """A request that does not fit into the run."""
     reason: str = ""
 
 
 async def inlined(
-    told: Sequence[inputs.RunInput], namespace: str, blobs: Blobs, workers: Workers, *, code: bool
+    observed: Sequence[inputs.RunInput], namespace: str, blobs: Blobs, workers: Workers, *, code: bool
 ) -> Inlined:
     """Replace references in the inputs of a run by values, if the run cannot follow the references.
 
     Args:
-        told: The original inputs.
+        observed: The original inputs.
         namespace: Namespace of the run.
         blobs: Reads large payloads.
         workers: Decodes large payloads.
@@ -49,24 +49,24 @@ async def inlined(
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
-    found: list[inputs.RunInput] = []
-    for each in told:
+    converted: list[inputs.RunInput] = []
+    for each in observed:
         origin = each.handler_namespace if isinstance(each, inputs.OperationEnded) else namespace
         if code and origin == namespace:
-            found.append(each)
+            converted.append(each)
             continue
         try:
-            found.append(await _inlined(each, origin, blobs, workers))
+            converted.append(await _inlined(each, origin, blobs, workers))
         except (ValueError, LostBlobError) as error:
             failure = payload_too_large(f"{error}; store the data elsewhere and pass a reference to it")
             match each:
                 case inputs.ActivityReported():
-                    found.append(replace(each, result=None, heartbeat_details=None, failure=failure))
+                    converted.append(replace(each, result=None, heartbeat_details=None, failure=failure))
                 case inputs.ChildClosed():
-                    found.append(replace(each, outcome=inputs.ChildOutcome.FAILED, result=None, failure=failure))
+                    converted.append(replace(each, outcome=inputs.ChildOutcome.FAILED, result=None, failure=failure))
                 case _:
-                    return Inlined(list(told), each, failure.message)
-    return Inlined(found)
+                    return Inlined(list(observed), each, failure.message)
+    return Inlined(converted)
 
 
 async def output_of(run: kube.Object, blobs: Blobs, workers: Workers) -> Any:
@@ -85,11 +85,11 @@ async def output_of(run: kube.Object, blobs: Blobs, workers: Workers) -> Any:
         return output
 
 
-async def _inlined(told: inputs.RunInput, namespace: str, blobs: Blobs, workers: Workers) -> inputs.RunInput:
+async def _inlined(given: inputs.RunInput, namespace: str, blobs: Blobs, workers: Workers) -> inputs.RunInput:
     values = {}
-    for field in _FIELDS.get(type(told), ()):
-        reference = reference_in(getattr(told, field))
+    for field in _FIELDS.get(type(given), ()):
+        reference = reference_in(getattr(given, field))
         if reference is not None:
             value = workers.inlined(await blobs.load(namespace, reference))
-            values[field] = plain(value) if isinstance(told, inputs.ChildClosed) else value
-    return replace(told, **values) if values else told
+            values[field] = plain(value) if isinstance(given, inputs.ChildClosed) else value
+    return replace(given, **values) if values else given

@@ -36,9 +36,9 @@ class Asked(Generic[Request]):
 class Inbox(Generic[Request]):
     """The pending requests of one object, in order."""
 
-    def __init__(self, whose: str) -> None:
-        """`whose` names the object in messages, such as ``the run``."""
-        self._whose = whose
+    def __init__(self, owner: str) -> None:
+        """`owner` names the object in messages, such as ``the run``."""
+        self._owner = owner
         self._asked: list[Asked[Request]] = []
         self.one_by_one = False
         """Whether to process requests one at a time, because one of several made a reconciliation fail."""
@@ -60,7 +60,7 @@ class Inbox(Generic[Request]):
         return withdrawn
 
     def drop(self, asked: Asked[Request]) -> None:
-        """Remove a request whose caller does not wait for an answer."""
+        """Remove a request owner caller does not wait for an answer."""
         if asked in self._asked:
             self._asked.remove(asked)
 
@@ -80,21 +80,21 @@ class Inbox(Generic[Request]):
         self,
         asked: Sequence[Asked[Request]],
         answers: Mapping[str, Answer],
-        told: Callable[[Request, Answer], Answer] = lambda _, answer: answer,
+        convert: Callable[[Request, Answer], Answer] = lambda _, answer: answer,
     ) -> None:
         """Answer requests.
 
         Args:
             asked: The requests that were processed.
             answers: The answers by request ID. A request without an answer stays pending.
-            told: Converts an answer for the caller.
+            convert: Converts an answer for the caller.
         """
         for each in asked:
             answer = answers.get(each.request.request_id)
             if answer is not None:
-                self._give(each, told(each.request, answer))
+                self._give(each, convert(each.request, answer))
 
-    def blamed(self, asked: Sequence[Asked[Request]], error: Exception) -> bool:
+    def refuse_failing(self, asked: Sequence[Asked[Request]], error: Exception) -> bool:
         """Return whether a request made a reconciliation fail. No request may block the object.
 
         If there were several, the next reconciliations process them one at a time, and a request that fails alone is refused.
@@ -105,7 +105,7 @@ class Inbox(Generic[Request]):
         if not self.one_by_one and asked[0] in self._asked:
             log = structlog.get_logger("perdure.inbox")
             log.warning("Could not process a request", request=type(asked[0].request).__name__, exc_info=error)
-            self.refuse(asked[0], ConditionReason.INVALID_INPUT, f"{self._whose} cannot take this: {error}")
+            self.refuse(asked[0], ConditionReason.INVALID_INPUT, f"{self._owner} cannot process the request: {error}")
         return True
 
     def refuse_all(self, reason: ConditionReason, message: str) -> None:

@@ -31,7 +31,7 @@ class Reconciled(Protocol):
         """Read the object, because another client has written it."""
         ...
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Prepare to repeat the work of a failed reconciliation, which may be incomplete."""
         ...
 
@@ -65,14 +65,14 @@ class Reconciler:
             return None
         try:
             # An earlier commit may be outdated, because this process may have been suspended.
-            self._record.doubt()
+            self._record.unconfirm()
             if self._record.outdated:
                 await self._one.read_again()
             wake = None if self._is_gone() else await self._one.reconcile(now())
         except kube.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
-            self._one.look_again()  # the observations are not committed, even if only the metadata has changed
+            self._one.recheck()  # the observations are not committed, even if only the metadata has changed
             await self._one.read_again()
             # Immediately the first time; with growing delays if another client keeps writing.
             return now() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
@@ -80,7 +80,7 @@ class Reconciler:
             self._one.full(error)
             return None
         except Exception as error:
-            self._one.look_again()
+            self._one.recheck()
             if not may_pass(error):
                 await self._one.broken(error)
             raise

@@ -116,7 +116,7 @@ class Record:
         self._version = answer["metadata"]["resourceVersion"]
         self.object = {**self.object, "metadata": {**meta, **changed}}
 
-    def doubt(self) -> None:
+    def unconfirm(self) -> None:
         """Treat the object as unconfirmed, because a new reconciliation begins."""
         self._confirmed = -math.inf
 
@@ -132,7 +132,7 @@ class Record:
             ConflictError: The object has changed or was deleted.
         """
         if afresh:
-            self.doubt()
+            self.unconfirm()
         while _time() - self._confirmed >= _FRESH_SECONDS:
             sent = _time()
             try:

@@ -25,13 +25,13 @@ class _Refusal:
 class Refusals(Generic[Key]):
     """The rejected objects of one run. They do not delay the rest of the run."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, notify: Callable[[str], None]) -> None:
         """Create it without objects.
 
         Args:
-            tell: Called once for each object with the reason why it cannot be created.
+            notify: Called once for each object with the reason why it cannot be created.
         """
-        self._tell = tell
+        self._notify = notify
         self._refused: dict[Key, _Refusal] = {}
 
     def note(self, key: Key, what: str, error: kube.ApiError, now: datetime) -> None:
@@ -47,7 +47,7 @@ class Refusals(Generic[Key]):
         message = f"the API server refuses to create {what}: {error.message[:LONGEST_MESSAGE]}"
         self._refused[key] = _Refusal(tries + 1, now + pause(tries), message)
         if not tries:
-            self._tell(message)
+            self._notify(message)
 
     def __bool__(self) -> bool:
         """Whether any object is rejected."""

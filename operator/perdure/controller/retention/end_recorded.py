@@ -7,7 +7,7 @@ from perdure.api import labels
 from perdure.kube import client as kube
 from perdure.runtime.chains import first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, edited
-from perdure.runtime.deadletters import letter_of, waits_for
+from perdure.runtime.deadletters import dead_letter_of, waits_for
 from perdure.schedule.run_manifests import owner_of, scheduled_by
 
 
@@ -48,7 +48,7 @@ def _waiting(run: kube.Object) -> Iterator[tuple[str, str, str]]:
         yield "workflowruns", parent.name, parent.run_id
     if (schedule := owner_of(run)) and (tie := scheduled_by(run)) is not None:
         yield "schedules", tie.name, schedule
-    if (letter := letter_of(run)) is not None:
+    if (letter := dead_letter_of(run)) is not None:
         yield "deadletters", letter, run["metadata"]["labels"][labels.DEAD_LETTER_LABEL]
 
 

@@ -45,7 +45,7 @@ class ChildOutcomes:
         self._context = effects.context
         self._effects = effects
         self._pending = pending
-        self._news: set[str] = set()
+        self._changed: set[str] = set()
         self._gone = False
         """Whether a child has disappeared since the children were last checked."""
         self._broken: dict[int, inputs.RunInput] = {}
@@ -54,26 +54,26 @@ class ChildOutcomes:
     @property
     def settled(self) -> bool:
         """Whether the engine has all known outcomes."""
-        return not self._news and not self._pending
+        return not self._changed and not self._pending
 
     def observe_child(self, uid: str) -> None:
         """Record that a child has started or closed, or was deleted."""
-        self._news.add(uid)
+        self._changed.add(uid)
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Check all children again, because the known state may be stale."""
-        self._news |= {entry.uid for entry in self._context.children()}
+        self._changed |= {entry.uid for entry in self._context.children()}
 
     async def gather(self, state: RunState) -> list[inputs.RunInput]:
         """The outcomes of children and requests, up to the limit of one step. They are returned again until `committed`."""
         children = {child.initiated_event_id: child for child in state.children.values()}
-        for uid in sorted(self._news):
+        for uid in sorted(self._changed):
             entry = self._context.peers.directory.get(uid)
             self._gone |= entry is None
             child = children.get(entry.initiated_event_id) if entry and not state.closed else None
             if entry is not None and child is not None:
                 self._pending.add(await self._read(child, entry, exact=state.code is not None))
-            self._news.discard(uid)
+            self._changed.discard(uid)
         if not state.closed:
             if self._gone:
                 await self._read_stopped(children, exact=state.code is not None)
@@ -113,10 +113,10 @@ class ChildOutcomes:
 
     async def _read_stopped(self, children: dict[int, PendingChild], *, exact: bool) -> None:
         """Read the runs of children without an open run again, because a run has disappeared."""
-        going = self._children_going()
+        unfinished = self._open_children()
         for entry in list(self._context.children()):
             child = children.get(entry.initiated_event_id)
-            if child is not None and entry.initiated_event_id not in going:
+            if child is not None and entry.initiated_event_id not in unfinished:
                 self._pending.add(await self._read(child, entry, exact=exact))
 
     async def _lost(self, children: dict[int, PendingChild]) -> list[inputs.RunInput]:
@@ -126,14 +126,14 @@ class ChildOutcomes:
             return []
         async for obj in stored_children(self._context, self._context.run.uid):
             self._context.peers.noted(obj)
-        there = self._known_children()
-        lost: list[inputs.RunInput] = [_deleted(number, children[number].run_id) for number in started - there]
-        return lost + [end for number, end in self._broken.items() if number not in self._children_going()]
+        existing = self._known_children()
+        lost: list[inputs.RunInput] = [_deleted(number, children[number].run_id) for number in started - existing]
+        return lost + [end for number, end in self._broken.items() if number not in self._open_children()]
 
-    def _children_going(self) -> set[int]:
+    def _open_children(self) -> set[int]:
         """The IDs of the events that initiated children with an open run, or with one that was not read yet."""
         known = self._context.children()
-        return {entry.initiated_event_id for entry in known if not is_settled(entry) or entry.uid in self._news}
+        return {entry.initiated_event_id for entry in known if not is_settled(entry) or entry.uid in self._changed}
 
     def _known_children(self) -> set[int]:
         """The IDs of the events that initiated the children with known runs."""

@@ -167,21 +167,21 @@ def first_event(
         schedule: The Schedule that started the run; code gets the outcome of its previous run.
         principal: The user that created the run, authenticated by the API server.
     """
-    beside: dict[str, Any] = {}
+    optional: dict[str, Any] = {}
     if extras is not None and (spec.activity or spec.nexus_operation):
         # The event that schedules it has its input, header, priority and summary.
-        beside = {
+        optional = {
             "standalone": True,
             "identity": extras.identity,
             "links": extras.links,
             "completion_callbacks": extras.completion_callbacks,
         }
     elif extras is not None and spec.workflow is not None:
-        beside = _beside(extras, spec.workflow.task_queue, run, parent)
-    if beside.get("cron_schedule") and continues is None:
-        beside["initiator"] = "CronSchedule"
-    if beside and schedule is not None and extras is not None and extras.last_completion_result is None:
-        beside["last_completion_result"] = schedule.last_completion_result
+        optional = _client_options(extras, spec.workflow.task_queue, run, parent)
+    if optional.get("cron_schedule") and continues is None:
+        optional["initiator"] = "CronSchedule"
+    if optional and schedule is not None and extras is not None and extras.last_completion_result is None:
+        optional["last_completion_result"] = schedule.last_completion_result
     last_failure = schedule.last_failure if schedule is not None else None
     expiration = continues.expiration if continues else None
     if continues is None and spec.execution_timeout:
@@ -200,7 +200,7 @@ def first_event(
         workflow_run_timeout=run_timeout,
         workflow_task_timeout=task_timeout(spec.task_timeout, run_timeout) if spec.workflow else spec.task_timeout,
         workflow_execution_expiration_time=expiration,
-        first_workflow_task_backoff=_first_wait(spec, continues, beside.get("cron_schedule", ""), now) or None,
+        first_workflow_task_backoff=_first_wait(spec, continues, optional.get("cron_schedule", ""), now) or None,
         retry_policy=policy,
         original_execution_run_id=run.uid,
         first_execution_run_id=continues.first_run_id if continues else run.uid,
@@ -218,7 +218,7 @@ def first_event(
         else None,
         search_attributes=spec.search_attributes,
         successor=successor_name(run.name, run.uid),
-        **beside,
+        **optional,
     )
 
 
@@ -242,7 +242,7 @@ def _failure(failure: Mapping[str, Any] | None) -> Failure | None:
         return Failure(kind=FailureKind.SERVER, message="the failure of the previous run cannot be read")
 
 
-def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Parent | None) -> dict[str, Any]:
+def _client_options(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Parent | None) -> dict[str, Any]:
     root = extras.root_workflow_id, extras.root_run_id
     if not extras.root_workflow_id:
         root = (parent.workflow_id, parent.run_id) if parent else (run.workflow_id, run.uid)

@@ -90,7 +90,7 @@ class Segments:
             segment = await self._client.get(self._url(segment["metadata"]["name"]))
             wrong = segments.fault(segment, self._run.uid, index, previous)
             if wrong is None and not segments.continues(segment, tail):
-                wrong = "has other events than the run's status"
+                wrong = "contains different events than the run's status"
             if wrong is not None:
                 self._not_before = len(tail) + _AGAIN_AFTER
                 wrong = f"{wrong}; delete it, so that the history can be sealed"
@@ -148,5 +148,5 @@ class Segments:
 def _sealed(status: Status, damage: Damage | None, now: datetime) -> Sealed:
     if damage is None:
         return Sealed(status)
-    told = truncated(status, damage, now)
-    return Sealed(told, damage if told is not status else None)
+    marked = truncated(status, damage, now)
+    return Sealed(marked, damage if marked is not status else None)

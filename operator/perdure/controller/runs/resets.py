@@ -389,7 +389,7 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     signals, updates = asked.reapply_signals, asked.reapply_updates
-    told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))
+    reapplied = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))
     run, closing = fork.base, fork.later[-1] if fork.later else None
     while (signals or updates) and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         meta = run["metadata"]
@@ -401,15 +401,15 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
         if not is_successor(following, meta["uid"]):
             break
         events = history.decode_events((await past_of(client, following)).events)
-        told += _said_to(following, events, signals=signals, updates=updates)
+        reapplied += _received_by(following, events, signals=signals, updates=updates)
         run, closing = following, events[-1] if events else None
     for number, override in enumerate(asked.overrides):
         request_id = f"{asked.request_id}:{number}"
-        told.append(inputs.OverrideChanged(request_id=request_id, override=override, principal=asked.principal))
-    return told
+        reapplied.append(inputs.OverrideChanged(request_id=request_id, override=override, principal=asked.principal))
+    return reapplied
 
 
-def _said_to(
+def _received_by(
     run: kube.Object, events: Sequence[ev.AnyEvent], *, signals: bool, updates: bool
 ) -> Iterator[inputs.RunInput]:
     """The signals and updates of a following run, without the signals that it started with."""
@@ -427,7 +427,9 @@ def _said_to(
                 pass
 
 
-def still_open(state: RunState, told: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
+def still_open(state: RunState, reapplied: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
     """The children of a forked state whose outcome is not known yet."""
-    ended = {each.initiated_event_id for each in told if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)}
+    ended = {
+        each.initiated_event_id for each in reapplied if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)
+    }
     return (child for child in state.children.values() if child.initiated_event_id not in ended)

@@ -105,7 +105,7 @@ class Run:
         """Process a watch event of the run; return whether it is new."""
         return self._record.observe(obj)
 
-    def observe_gone(self) -> None:
+    def observe_deletion(self) -> None:
         """Record that the run was deleted. The garbage collector deletes its objects; their finalizers are removed here."""
         self._record.gone = True
 
@@ -113,9 +113,9 @@ class Run:
         """Process a watch event of one of the run's pods."""
         self._attempts.observe(pod)
 
-    def observe_pod_gone(self, pod: kube.Object) -> None:
+    def observe_pod_deletion(self, pod: kube.Object) -> None:
         """Process the deletion of one of the run's pods."""
-        self._attempts.observe_gone(pod)
+        self._attempts.observe_deletion(pod)
 
     def observe_policies(self) -> bool:
         """Process a change of a RetryPolicy or its circuit breaker; return whether it affects the run."""
@@ -124,7 +124,7 @@ class Run:
             return True
         again = state.task is not None and state.task.reason == POLICY_NOT_FOUND
         self._reconciliation.decide_again |= again
-        return self._attempts.ask_circuits_again() or self._reconciliation.decide_again
+        return self._attempts.recheck_circuits() or self._reconciliation.decide_again
 
     def observe_child(self, uid: str) -> None:
         """Record that a child of this run has started or closed, or was deleted."""

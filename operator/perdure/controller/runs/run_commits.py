@@ -109,7 +109,7 @@ class RunCommits:
                 state, transition, record.status["progress"], self._facts.deciding.definition
             )
         except Exception:  # noqa: BLE001 - recorded events stand, even if they cannot be announced
-            self._log.exception("A commit cannot be reported by Events")
+            self._log.exception("Could not record Events for a commit")
         return transition
 
 

@@ -86,7 +86,7 @@ class RunConditions:
         if self._stored.restored or run_status.is_stuck(status):
             await self._stored.write(run_status.repaired(status, self._facts(now, state), state, now))
 
-    async def hindered(self, state: RunState, now: datetime, *, offers: bool) -> None:
+    async def report_blocked(self, state: RunState, now: datetime, *, offers: bool) -> None:
         """Report why the run waits, although there is nothing else to record.
 
         It waits for a polling worker, or for an object that the API server rejects.
@@ -97,11 +97,11 @@ class RunConditions:
             offers: Whether something waits for a worker. The next commit records that a worker polls.
         """
         before, facts = self._stored.record.status, self._facts(now, state)
-        said = _hindrances(before)
-        if facts.refused == said[1] and (facts.unserved == said[0] or not offers):
+        reported = _hindrances(before)
+        if facts.refused == reported[1] and (facts.unserved == reported[0] or not offers):
             return
         status = run_status.compose(before, facts, state, (), now)
-        if _hindrances(status) == said or run_status.too_large(status_texts.size_of(status)) is not None:
+        if _hindrances(status) == reported or run_status.too_large(status_texts.size_of(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
             await self._stored.write(status)

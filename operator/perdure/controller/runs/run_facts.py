@@ -64,4 +64,4 @@ class CurrentFacts:
 
     def _unserved(self, state: RunState, now: datetime) -> str:
         reported = bool(lacks_worker(self._record.status))
-        return unserved(state, now, self._workers, self._run.namespace, told=reported)
+        return unserved(state, now, self._workers, self._run.namespace, reported=reported)

@@ -33,7 +33,7 @@ from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.runs.unrecorded_start import LONGEST, UnrecordedStart, may_wait
 from perdure.controller.runs.workflow_ids import decides
 from perdure.controller.tools import Tools
-from perdure.controller.workers import look_again_at
+from perdure.controller.workers import next_poll_check
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.state import RunState
@@ -95,9 +95,9 @@ class RunReconciliation:
             await self._stored.blobs.tidy(self._record.status)
         return wake
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Observe the attempts again after a failed reconciliation."""
-        self._attempts.look_again()
+        self._attempts.recheck()
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
@@ -127,18 +127,18 @@ class RunReconciliation:
             return min(filter(None, (self.start.due, next_wake(state, now))))
         pods = await self._attempts.done_by_pods(state)
         await self._attempts.apply(pods, now)
-        if self._attempts.untold(pods):
+        if self._attempts.unreported(pods):
             return now
         if self._effects.are_due(state, now):
             await self._record.confirm()
             await self._effects.apply(state, self._record.latest(), now)
-        looks = look_again_at(state, now)
-        await self._conditions.hindered(state, now, offers=looks is not None)
+        next_check = next_poll_check(state, now)
+        await self._conditions.report_blocked(state, now, offers=next_check is not None)
         wakes = (
             next_wake(state, now),
             self._attempts.next_wake(pods, now),
             self._effects.next_try(state),
-            looks,
+            next_check,
         )
         return min(filter(None, wakes), default=None)
 
@@ -146,8 +146,8 @@ class RunReconciliation:
         """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
         forgotten, asked = list(self.forgotten), await next_requests(self._inbox, self._effects.context)
         deciding = state.code is not None and state.code.deciding
-        told = [] if deciding and not _prolongs(asked) else await self._outcomes.gather(state)
-        observed = [*forgotten, *told, *await self._observed(state, now), *(each.request for each in asked)]
+        outcomes = [] if deciding and not _prolongs(asked) else await self._outcomes.gather(state)
+        observed = [*forgotten, *outcomes, *await self._observed(state, now), *(each.request for each in asked)]
         if state.closed and not observed:
             return state, False
         recorded = self._record.status
@@ -157,7 +157,7 @@ class RunReconciliation:
             refused = next(each for each in asked if each.request is given.refused)
             self._inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, given.reason)
             return state, True
-        observed = given.told
+        observed = given.values
         try:
             transition = await self._step(state, observed, now, asked)
         except NoRoomError:
@@ -169,7 +169,7 @@ class RunReconciliation:
             if self._record.status is not recorded:
                 self.state = None  # it is already recorded: deciding from the previous state would record it twice
                 raise
-            if self._inbox.blamed(asked, error):
+            if self._inbox.refuse_failing(asked, error):
                 return state, True
             if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
                 self.state = None  # uncommitted changes in memory may be the cause: continue from the recorded state
@@ -177,7 +177,7 @@ class RunReconciliation:
         self._inbox.taken(asked)
         self.state = transition.state
         self._attempts.retire(transition)
-        self._outcomes.committed(len(told))
+        self._outcomes.committed(len(outcomes))
         del self.forgotten[: len(forgotten)]
         self.decide_again = False
         self._answer(asked, transition)
@@ -222,12 +222,12 @@ class RunReconciliation:
         """Read the run, and observe everything again if another client has written."""
         if await self._record.read_again():
             self.state = None
-            self._attempts.look_again()
+            self._attempts.recheck()
             self._look_at_others_again()
 
     def _look_at_others_again(self) -> None:
-        self._effects.look_again()
-        self._outcomes.look_again()
+        self._effects.recheck()
+        self._outcomes.recheck()
 
     # Starting, and resuming after a restart
 

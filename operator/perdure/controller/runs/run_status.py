@@ -172,8 +172,10 @@ def truncated(status: Status, damage: Damage, now: datetime) -> Status:
     conditions = read_conditions(status)
     kind = ConditionType.HISTORY_TRUNCATED
     generation = status["observedGeneration"]
-    told = set_condition(conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation)
-    return status if told == conditions else {**status, "conditions": [condition.dump() for condition in told]}
+    marked = set_condition(
+        conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation
+    )
+    return status if marked == conditions else {**status, "conditions": [condition.dump() for condition in marked]}
 
 
 class DamagedStateError(Exception):

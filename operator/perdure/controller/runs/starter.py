@@ -210,7 +210,7 @@ class RunStarter:
             first,
             draft.decider or Idle(),
             continues.signals if continues else (),
-            applied=continues.heeded if continues else (),
+            applied=continues.applied if continues else (),
             requests=() if began_for is None or refused else (began_for.request,),
             paused=draft.spec.start_paused and continues is None and not ends,
             policies=self._tools.policies.of(self._run.namespace),
@@ -276,7 +276,7 @@ class RunStarter:
             given = with_defaults(fork.definition.program, spec.input)
             await self._limits.take(fork.definition.program, given, spec, now)
             await self._limits.take_again(fork.state.holds.values(), spec, now)
-        told = await since_fork(client, fork, reset)
+        reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         if fork.definition is not None:
             volumes = WorkspaceVolumes(client, self._run, reset)
@@ -288,7 +288,7 @@ class RunStarter:
         for name in referred_to(taken):
             await give(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
-        await children.take_over(self._context, reset.base, still_open(fork.state, told))
+        await children.take_over(self._context, reset.base, still_open(fork.state, reapplied))
         try:
             await self._stored.segments.put(sealed)
         except ForeignSegmentError as error:
@@ -298,7 +298,7 @@ class RunStarter:
         event = fork.event(self._run, reset, now)
         policies = self._tools.policies.of(self._run.namespace)
         kept = kept_results(fork.state, fork.later, reset.kept)
-        transition = begin(fork.state, event, told, decider or Idle(), fork.requests, policies=policies, kept=kept)
+        transition = begin(fork.state, event, reapplied, decider or Idle(), fork.requests, policies=policies, kept=kept)
         before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
         origin = Origin(before, fork.state)
         return Begun(decider=decider, definition=fork.definition, transition=transition, origin=origin)

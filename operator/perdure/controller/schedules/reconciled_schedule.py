@@ -105,7 +105,7 @@ class ReconciledSchedule:
         """Process a watch event of the Schedule; returns whether it is new."""
         return self._record.observe(obj)
 
-    def observe_gone(self) -> None:
+    def observe_deletion(self) -> None:
         """Process the deletion of the Schedule. The garbage collector removes or keeps its runs, as the deletion requested."""
         self._record.gone = True
 
@@ -143,7 +143,7 @@ class ReconciledSchedule:
         if await self._record.read_again():
             self._state = None
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Do nothing: a failed reconciliation leaves nothing behind."""
 
     def full(self, error: kube.TooLargeError) -> None:
@@ -158,7 +158,7 @@ class ReconciledSchedule:
         message = f"the operator cannot process the schedule: {type(error).__name__}: {error}; it retries with backoff"
         problem = Problem(ConditionReason.INTERNAL_ERROR, message)
         with suppress(kube.ApiError, *kube.TRANSIENT):
-            await self._stand_still(problem, EventReason.INTERNAL_ERROR, wall_clock())
+            await self._report_problem(problem, EventReason.INTERNAL_ERROR, wall_clock())
 
     async def reconcile(self, now: datetime) -> datetime | None:
         """Observe, decide, commit, and apply the effects."""
@@ -174,10 +174,10 @@ class ReconciledSchedule:
         rules, missing = await self._with_policy(rules)
         self.waits_for_policy = missing is not None
         problem = problem or missing or self._template.problem
-        news = list(self._runs.news)
+        observed = list(self._runs.observed)
         asked = self._inbox.next()
         closed = await self._chains.closed(self._state, self._runs.id_of) if self._state is not None else []
-        happened = [*news, *closed, *(each.request for each in asked)]
+        happened = [*observed, *closed, *(each.request for each in asked)]
         try:
             if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
                 happened = [each for each in happened if not _has_failed(each)]
@@ -188,24 +188,24 @@ class ReconciledSchedule:
             problem = Problem(error.reason, error.message)
             rules = replace(rules, times=None)
             self._rules = (self._generation, rules, problem)
-            happened = [*news, *closed, *(each.request for each in asked)]
+            happened = [*observed, *closed, *(each.request for each in asked)]
             transition = step(rules, self._state, happened, now)
             wake = next_wake(rules, transition.state, now)
         except Exception as error:
-            if not self._inbox.blamed(asked, error):
+            if not self._inbox.refuse_failing(asked, error):
                 raise
             return now
         before = self._state
         await self._commit(rules, transition, problem, now)
         self._state = transition.state
-        del self._runs.news[: len(news)]
+        del self._runs.observed[: len(observed)]
         self._event_recorder.committed(before, transition)
         self._inbox.taken(asked)
         self._inbox.answer(asked, transition.answers)
         await self._runs.apply(transition.state, now)
         await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)
         again = await self._template.check(rules.spec.workflow_run_template, self._given_template())
-        return now if transition.more or self._runs.news or self._inbox.one_by_one or again else wake
+        return now if transition.more or self._runs.observed or self._inbox.one_by_one or again else wake
 
     async def _load(self, now: datetime) -> bool:
         """Resume from the stored status, and return whether the Schedule can continue."""
@@ -218,7 +218,7 @@ class ReconciledSchedule:
                 damage = f"`status.state` cannot be read: {error}; {self._witness.remedy(status)}"
         if damage:
             problem = Problem(ConditionReason.STATE_DAMAGED, damage)
-            await self._stand_still(problem, EventReason.STATE_DAMAGED, now)
+            await self._report_problem(problem, EventReason.STATE_DAMAGED, now)
             return False
         try:
             spec = ScheduleSpec.parse(self._record.object["spec"])
@@ -228,13 +228,13 @@ class ReconciledSchedule:
             wrong = mistakes(error)
         if wrong:
             problem = Problem(ConditionReason.INVALID_SPEC, "; ".join(wrong))
-            await self._stand_still(problem, EventReason.INVALID_SPEC, now)
+            await self._report_problem(problem, EventReason.INVALID_SPEC, now)
             self._state = None
             return False
         self._template.observe()
         return True
 
-    async def _stand_still(self, problem: Problem, reason: EventReason, now: datetime) -> None:
+    async def _report_problem(self, problem: Problem, reason: EventReason, now: datetime) -> None:
         """Report once why the Schedule cannot continue."""
         self._inbox.refuse_all(problem.reason, problem.message)
         status = not_ready(self._record.status, problem, self._generation, now)
@@ -308,8 +308,8 @@ def _is_due(rules: Rules, state: ScheduleState, now: datetime) -> bool:
     return wake is not None and wake <= now
 
 
-def _has_failed(news: inp.ScheduleInput) -> bool:
-    return isinstance(news, inp.RunClosed) and news.outcome in {RunOutcome.FAILED, RunOutcome.TIMED_OUT}
+def _has_failed(observed: inp.ScheduleInput) -> bool:
+    return isinstance(observed, inp.RunClosed) and observed.outcome in {RunOutcome.FAILED, RunOutcome.TIMED_OUT}
 
 
 def _ready(status: dict[str, Any]) -> tuple[Any, ...]:

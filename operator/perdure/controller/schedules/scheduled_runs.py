@@ -62,7 +62,7 @@ class ScheduledRuns:
         """UIDs of the known runs, by name."""
         self._stopped: set[tuple[str, str]] = set()
         """The sent requests, with the UID of each run of a chain."""
-        self.news: list[inp.ScheduleInput] = []
+        self.observed: list[inp.ScheduleInput] = []
         """The results of effects, for the next reconciliation."""
 
     @property
@@ -119,7 +119,7 @@ class ScheduledRuns:
         if is_there and run.name not in self._made:
             with suppress(kube.NotFoundError):  # it was deleted, and is created below
                 await self._adopt(run)  # an operator created it, but was killed before it recorded this
-        if run.name not in self._made and not any(_about(each, run.name) for each in self.news):
+        if run.name not in self._made and not any(_about(each, run.name) for each in self.observed):
             await self._record.confirm()
             await self._make(run, state, now)
 
@@ -153,18 +153,18 @@ class ScheduledRuns:
         if is_of(obj, self._record.object, run):
             self._note_made(run, obj)
         else:
-            self.news.append(inp.NameTaken(name=run.name, uid=obj["metadata"]["uid"]))
+            self.observed.append(inp.NameTaken(name=run.name, uid=obj["metadata"]["uid"]))
 
     def _note_made(self, run: Running, obj: kube.Object) -> None:
         uid = obj["metadata"]["uid"]
         self._made[run.name] = uid
         if self._peers.directory.get(uid) is None:
             self._peers.directory.put(obj)  # no watch has shown it yet
-        self.news.append(inp.RunMade(name=run.name, run_id=uid))
+        self.observed.append(inp.RunMade(name=run.name, run_id=uid))
 
     def _refuse(self, run: Running, message: str) -> None:
         metrics.SCHEDULE_ACTIONS.labels(self._namespace, "Refused").inc()
-        self.news.append(inp.RunRefused(name=run.name, message=message))
+        self.observed.append(inp.RunRefused(name=run.name, message=message))
 
     async def _stop(self, run: Running) -> None:
         """Request a run that blocks the next one to stop, including each open run of its chain.
@@ -190,5 +190,5 @@ class ScheduledRuns:
         return kube.path(kube.PERDURE, self._namespace, "workflowruns", name)
 
 
-def _about(news: inp.ScheduleInput, name: str) -> bool:
-    return isinstance(news, inp.RunRefused | inp.NameTaken) and news.name == name
+def _about(observed: inp.ScheduleInput, name: str) -> bool:
+    return isinstance(observed, inp.RunRefused | inp.NameTaken) and observed.name == name

@@ -76,8 +76,8 @@ class KnownWebhook:
     @property
     def metadata(self) -> dict[str, Any]:
         """Its metadata."""
-        found: dict[str, Any] = self.object["metadata"]
-        return found
+        metadata: dict[str, Any] = self.object["metadata"]
+        return metadata
 
 
 class Webhooks:

@@ -43,9 +43,9 @@ _CACHED_BYTES = 8 * 1024 * 1024
 
 
 _READ_ELSEWHERE: dict[str, Any] = {"steps": []}
-"""A definition that replaces another one."""
+"""Replaces an inline definition that is parsed elsewhere."""
 THREADS = 2
-"""Number of threads that compile. With more of them, each of them and the event loop get less of the interpreter."""
+"""Number of threads that compile. With more threads, each of them and the event loop get a smaller share of the interpreter."""
 
 
 class NotReadyError(Exception):
@@ -263,7 +263,7 @@ def compile_definition(given: dict[str, Any]) -> CompiledDefinition:
         spec = WorkflowSpec.parse(given)
         checked = check(spec)
     except pydantic.ValidationError as error:
-        wrong = tuple(Finding(_in_spec(path), told) for path, told in mistakes_by_path(error))
+        wrong = tuple(Finding(_in_spec(path), message) for path, message in mistakes_by_path(error))
         return CompiledDefinition(None, wrong, wrong)
     except Exception as error:  # noqa: BLE001 - whatever a definition does to the compiler, who wants it gets an answer
         wrong = (Finding("spec", f"cannot be checked: {type(error).__name__}: {error}; simplify it, and report this"),)
@@ -282,7 +282,7 @@ def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
     try:
         return WorkflowRunSpec.parse(given)
     except pydantic.ValidationError as error:
-        raise InvalidWorkflowError([Finding(_in_spec(path), told) for path, told in mistakes_by_path(error)]) from error
+        raise InvalidWorkflowError([Finding(_in_spec(path), text) for path, text in mistakes_by_path(error)]) from error
 
 
 def _in_spec(path: str) -> str:

@@ -30,7 +30,7 @@ from perdure.language.program import Finding, Severity
 
 ASK_AGAIN = timedelta(minutes=1)
 """Delay before a rejected pod is retried."""
-_MOST_TOLD = 10
+_MOST_SHOWN = 10
 """Maximum number of findings in the message."""
 _FREE_FORM = frozenset(
     {
@@ -153,8 +153,8 @@ class Readiness:
         except kube.TooLargeError as error:
             assert checked is not None
             note = f"the spec is too large to leave room for the status ({error.message}): shorten it"
-            said = f"{note}; {checked.reason}: {checked.message}" if checked.message else note
-            self._warn(checked.workflow, ConditionReason.PAYLOAD_TOO_LARGE, said)
+            message = f"{note}; {checked.reason}: {checked.message}" if checked.message else note
+            self._warn(checked.workflow, ConditionReason.PAYLOAD_TOO_LARGE, message)
             return None
         if workflow is None or checked is None:
             self.forget(namespace, name)
@@ -192,14 +192,14 @@ class Readiness:
         return "; ".join(
             f"{where.get(each, 'spec')}: there is no valid RetryPolicy `{each}` in namespace `{namespace}`; runs start "
             "once there is one"
-            for each in missing[:_MOST_TOLD]
+            for each in missing[:_MOST_SHOWN]
         )
 
     async def _refusals(self, workflow: kube.Object) -> list[str]:
-        """Why the API server would reject claims and pods of a definition; empty if they were accepted before."""
-        told = _condition(workflow.get("status") or {})
+        """Why the API server would reject claims and pods of a definition; empty if they were ready before."""
+        ready = _condition(workflow.get("status") or {})
         generation = workflow["metadata"].get("generation", 0)
-        if told is not None and told.observed_generation == generation and told.reason == ConditionReason.ACCEPTED:
+        if ready is not None and ready.observed_generation == generation and ready.reason == ConditionReason.ACCEPTED:
             return []
         refusals, namespace, spec = [], workflow["metadata"]["namespace"], _spec(workflow)
         for i, workspace in enumerate(spec.workspaces):
@@ -243,10 +243,10 @@ def named_policies(value: Any, path: str) -> Iterator[tuple[str, str]]:
 def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
     """Whether a definition is valid, the reason, and the message: the errors or, if there are none, the warnings."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    told = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
-    message = "; ".join(map(str, told[:_MOST_TOLD]))
-    if len(told) > _MOST_TOLD:
-        message += f"; and {len(told) - _MOST_TOLD} more: `perdure lint` shows all"
+    shown = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
+    message = "; ".join(map(str, shown[:_MOST_SHOWN]))
+    if len(shown) > _MOST_SHOWN:
+        message += f"; and {len(shown) - _MOST_SHOWN} more: `perdure lint` shows all"
     if errors:
         return False, ConditionReason.INVALID_SPEC, message
     return True, ConditionReason.ACCEPTED, f"valid, with warnings: {message}" if message else ""

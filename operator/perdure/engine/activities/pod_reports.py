@@ -62,4 +62,4 @@ class PodReports:
         waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck, queued=item.queued)
         self._ledger.state = self._ledger.state.with_activity(waiting)
         self._ledger.durable |= activity.queued and not any(self._ledger.state.queued())
-        self._ledger.durable |= item.worth_telling
+        self._ledger.durable |= item.commit_now

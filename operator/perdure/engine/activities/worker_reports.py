@@ -41,7 +41,7 @@ class WorkerReports:
             return _not_found("the attempt was handed out to another worker")
         match item:
             case inp.ActivityReturned():
-                return self._give_back(activity)
+                return self._requeue(activity)
             case inp.ActivityBeat():
                 return self._heartbeat(self._attempts.start(activity, self._ledger.now), item)
             case inp.ActivityReported():
@@ -67,7 +67,7 @@ class WorkerReports:
         self._ledger.durable |= once
         return OK
 
-    def _give_back(self, activity: PendingActivity) -> Answer:
+    def _requeue(self, activity: PendingActivity) -> Answer:
         returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
         self._ledger.state = self._ledger.state.with_activity(returned)
         self._ledger.durable = True  # a commit may have recorded that a worker has it

@@ -28,7 +28,7 @@ class AttemptWaiting:
     """Whether the user probably must act, so that the condition of the run must show it."""
     queued: bool = False
     """Whether it waits for its turn in a WorkflowLimit."""
-    worth_telling: bool = False
+    commit_now: bool = False
     """Whether to commit the reason immediately, because it may last and nothing else shows it."""
 
 

@@ -46,10 +46,10 @@ def apply(state: RunState | None, event: ev.AnyEvent) -> RunState:
         raise ValueError("a history begins with WorkflowExecutionStarted")
     if state.closed:
         raise ValueError(f"event {event.event_id} follows the closing event")
-    grown = msgspec.structs.replace(state, next_event_id=event.event_id + 1, history_size=state.history_size + size)
-    if not state.suggested_event_id and (event.event_id > SUGGEST_EVENTS or grown.history_size > SUGGEST_BYTES):
-        grown = msgspec.structs.replace(grown, suggested_event_id=event.event_id)
-    return _apply(grown, event)
+    advanced = msgspec.structs.replace(state, next_event_id=event.event_id + 1, history_size=state.history_size + size)
+    if not state.suggested_event_id and (event.event_id > SUGGEST_EVENTS or advanced.history_size > SUGGEST_BYTES):
+        advanced = msgspec.structs.replace(advanced, suggested_event_id=event.event_id)
+    return _apply(advanced, event)
 
 
 _encode = msgspec.json.Encoder().encode

@@ -187,7 +187,7 @@ def timeout_message(kind: TimeoutType, limit: timedelta | None, message: str | N
     Returns:
         For example, `activity StartToClose timeout after 10s`.
     """
-    said = message or f"activity {kind} timeout"
+    text = message or f"activity {kind} timeout"
     if limit is None:
-        return said
-    return f"{said} (the timeout is {show_duration(limit)})" if message else f"{said} after {show_duration(limit)}"
+        return text
+    return f"{text} (the timeout is {show_duration(limit)})" if message else f"{text} after {show_duration(limit)}"

@@ -71,4 +71,4 @@ class EventBuffer:
                 placed = msgspec.structs.replace(placed, started_event_id=started.get(placed.scheduled_event_id, 0))
             ledger.emit(placed, decide=not isinstance(placed, ev.ActivityTaskStarted))
         self._flushing = False
-        ledger.news = True
+        ledger.has_new_events = True

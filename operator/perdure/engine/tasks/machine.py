@@ -82,7 +82,7 @@ class WorkflowTaskMachine:
             case inp.TaskTaken():
                 return self._delivery.start(item)
             case inp.TaskReturned():
-                return self._delivery.give_back(item)
+                return self._delivery.requeue(item)
             case inp.TaskCompleted():
                 return self._completion.complete(item)
             case inp.TaskFailed():

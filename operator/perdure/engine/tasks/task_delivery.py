@@ -33,9 +33,9 @@ class TaskDelivery:
                 self._failures.force_fail("ForceCloseCommand")
             return
         self._buffer.flush()
-        if ledger.news and not record.code.wanted and record.task is None:
+        if ledger.has_new_events and not record.code.wanted and record.task is None:
             record.change(wanted=True)
-        ledger.news = False
+        ledger.has_new_events = False
         first = state.first_decision_time
         waits = state.paused is not None or (first is not None and first > ledger.now)
         if record.code.wanted and record.task is None and not waits:
@@ -82,7 +82,7 @@ class TaskDelivery:
         )
         return OK
 
-    def give_back(self, item: inp.TaskReturned) -> Answer:
+    def requeue(self, item: inp.TaskReturned) -> Answer:
         """Make a task available again because its worker did not receive it."""
         task = self._record.held_by(item.token)
         if task is None:

@@ -94,11 +94,11 @@ class FleetMembers:
     def _return(self, member: str, message: OfferTaken) -> None:
         """Return a task that a member may have handed out in vain."""
 
-        async def give_back() -> None:
+        async def return_offer() -> None:
             with suppress(PeerLostError, NotOwnerError, RpcError):  # a lost member has lost the task, too
                 await self._client.call(member, RETURN, message, encode=pack, decode=bytes, seconds=_SECONDS)
 
-        returning = asyncio.get_running_loop().create_task(give_back(), name="returned")
+        returning = asyncio.get_running_loop().create_task(return_offer(), name="returned")
         self._returning.add(returning)
         returning.add_done_callback(self._returning.discard)
 

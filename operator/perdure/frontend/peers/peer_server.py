@@ -107,7 +107,7 @@ class PeerServer:
         return (
             (OFFER, self._offer),
             (TAKE, self._take),
-            (RETURN, self._take_back),
+            (RETURN, self._reclaim),
             (RELOAD, self._reload),
             (RECHECK, self._recheck),
         )
@@ -120,7 +120,7 @@ class PeerServer:
                 # This rejects the member, not the user: without the trailer, it is not a response to the RPC.
                 await context.abort(error.code, error.message)
             try:
-                raw = await context.read()  # only now, so that nothing is read from a stranger
+                raw = await context.read()  # only now, so that nothing is read from unauthenticated callers
                 if not isinstance(raw, bytes):
                     raise invalid("the call has no message")  # noqa: TRY301 (answered like the others)
                 return await answer(raw, context)
@@ -180,11 +180,11 @@ class PeerServer:
         given = await self._core.matching.take(asked.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
 
-    async def _take_back(self, raw: bytes, context: Any) -> bytes:
+    async def _reclaim(self, raw: bytes, context: Any) -> bytes:
         """Take back a task that a worker at another member did not receive."""
         del context
         returned = unpack(raw, OfferTaken)
-        self._core.matching.take_back(returned.kind, replace(returned.offer, member=""), returned.poller)
+        self._core.matching.reclaim(returned.kind, replace(returned.offer, member=""), returned.poller)
         return b""
 
     async def _recheck(self, raw: bytes, context: Any) -> bytes:

@@ -21,7 +21,7 @@ from perdure.observe import metrics
 
 _PATIENCE_SECONDS: Final = 20.0
 """How long an RPC waits for an owner, which is longer than taking over the shards of a killed member."""
-_LOOK_SECONDS: Final = 0.2
+_RECHECK_INTERVAL: Final = 0.2
 """How long an RPC waits before it checks for an owner again, unless the fleet changes earlier."""
 _NEWS_SECONDS: Final = 2.0
 """How long a member waits for the others to read settings that it has changed."""
@@ -93,9 +93,9 @@ class Router:
                 return await self._forward(owner, rpc, request, now_left)
             except (NotOwnerError, PeerLostError) as error:
                 metrics.FLEET_OWNER_MISMATCHES.inc()
-                if monotonic() + _LOOK_SECONDS >= until:
+                if monotonic() + _RECHECK_INTERVAL >= until:
                     raise unavailable(f"no operator owns shard {shard} at the moment: {error}; retry later") from None
-            await self._look_again()
+            await self._wait_for_change()
 
     async def _forward(self, member: str, rpc: str, request: Any, call: CallContext) -> Any:
         response = response_of(rpc)
@@ -156,18 +156,18 @@ class Router:
     async def _announce(self, namespace: str) -> None:
         """Let all other members reload the settings of a namespace."""
 
-        async def tell(member: str) -> None:
+        async def reload(member: str) -> None:
             with suppress(NotOwnerError, PeerLostError, RpcError):  # it reloads them within a minute
                 await self._client.call(
                     member, RELOAD, namespace, encode=str.encode, decode=bytes, seconds=_NEWS_SECONDS
                 )
 
-        await asyncio.gather(*map(tell, list(self._shards.others)))
+        await asyncio.gather(*map(reload, list(self._shards.others)))
 
-    async def _look_again(self) -> None:
+    async def _wait_for_change(self) -> None:
         self._changed.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_RECHECK_INTERVAL):
                 await self._changed.wait()
 
     # Handling

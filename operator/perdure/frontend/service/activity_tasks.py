@@ -114,8 +114,8 @@ class ActivityTasks:
     ) -> RecordActivityTaskHeartbeatResponse:
         """Record a heartbeat of an attempt; the response says whether it should stop."""
         token = self._token(request)
-        said = await self._beat(self._entry(token), token, request, call)
-        return RecordActivityTaskHeartbeatResponse(**said)
+        response = await self._beat(self._entry(token), token, request, call)
+        return RecordActivityTaskHeartbeatResponse(**response)
 
     async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext) -> dict[str, bool]:
         try:
@@ -168,7 +168,9 @@ class ActivityTasks:
         await self._report(self._entry(token), token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledResponse()
 
-    async def _report(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext, **said: Any) -> None:
+    async def _report(
+        self, entry: Entry, token: ActivityToken, request: Any, call: CallContext, **result_fields: Any
+    ) -> None:
         await self._core.runs.demand(
             entry,
             inputs.ActivityReported(
@@ -178,7 +180,7 @@ class ActivityTasks:
                 fence=token.fence,
                 identity=request.identity,
                 principal=call.principal,
-                **said,
+                **result_fields,
             ),
         )
 
@@ -231,8 +233,8 @@ class ActivityTasks:
     ) -> RecordActivityTaskHeartbeatByIdResponse:
         """The same, by the activity's id."""
         entry, token = await self._named(request)
-        said = await self._beat(entry, token, request, call)
-        return RecordActivityTaskHeartbeatByIdResponse(**said)
+        response = await self._beat(entry, token, request, call)
+        return RecordActivityTaskHeartbeatByIdResponse(**response)
 
     async def respond_activity_task_completed_by_id(
         self, request: RespondActivityTaskCompletedByIdRequest, call: CallContext

@@ -261,18 +261,18 @@ def _reset(asked: BatchOperationReset) -> dict[str, Any]:
     reapply = asked.options.reset_reapply_type or asked.reset_reapply_type
     excluded = asked.options.reset_reapply_exclude_types
     none, signals = ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL
-    said: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
+    reset: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
     if reapply in {none, signals} or _NO_UPDATES in excluded:
-        said["reapplyUpdates"] = False
+        reset["reapplyUpdates"] = False
     if asked.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not supported")
     match target:
         case "first_workflow_task" | "FirstWorkflowTask":
-            return {**said, "to": "FirstWorkflowTask"}
+            return {**reset, "to": "FirstWorkflowTask"}
         case "last_workflow_task" | "LastWorkflowTask":
-            return {**said, "to": "LastWorkflowTask"}
+            return {**reset, "to": "LastWorkflowTask"}
         case "workflow_task_id" if 1 < asked.options.workflow_task_id <= MAX_EVENT:
-            return {**said, "eventId": asked.options.workflow_task_id - 1}
+            return {**reset, "eventId": asked.options.workflow_task_id - 1}
         case _:
             raise invalid(
                 "reset_operation.options: must be first_workflow_task, last_workflow_task or workflow_task_id"
@@ -292,8 +292,8 @@ def check_batch(found: kube.Object, batch: Batch) -> None:
 
 
 def _batch_of(obj: kube.Object) -> Batch:
-    told = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
-    return told or Batch(job_id="", type="", started=datetime(1970, 1, 1, tzinfo=UTC), total=0)
+    batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
+    return batch or Batch(job_id="", type="", started=datetime(1970, 1, 1, tzinfo=UTC), total=0)
 
 
 def _phase(obj: kube.Object) -> str:

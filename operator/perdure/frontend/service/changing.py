@@ -91,12 +91,14 @@ class Changing:
         entry = await self._core.runs.finder.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.unpause_all):
             name, request_id = activity.activity_id, uuid.uuid4().hex
-            going: inputs.Request = inputs.UnpauseRequested(
+            change: inputs.Request = inputs.UnpauseRequested(
                 request_id=request_id, activity_id=name, identity=request.identity
             )
             if request.reset_attempts:
-                going = inputs.ActivityReset(request_id=request_id, activity_id=name, heartbeat=request.reset_heartbeat)
-            await self._core.runs.demand(entry, going)
+                change = inputs.ActivityReset(
+                    request_id=request_id, activity_id=name, heartbeat=request.reset_heartbeat
+                )
+            await self._core.runs.demand(entry, change)
         return UnpauseActivityResponse()
 
     async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
@@ -132,8 +134,8 @@ class Changing:
                 request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
             )
             await self._core.runs.demand(entry, change)
-            told = options or activity.original or activity_changes.options_of(activity)
-            response.activity_options.CopyFrom(_message(told))
+            current = options or activity.original or activity_changes.options_of(activity)
+            response.activity_options.CopyFrom(_message(current))
         return response
 
     # One activity, of a workflow or standalone
@@ -231,8 +233,8 @@ class Changing:
         if state is None:
             raise unavailable("the activity has not started yet")
         activity = activity_named(state, request.activity_id)
-        stands = pending_state(activity) if activity is not None else status_named(state.status.value)
-        return _Found(entry, activity, stands, state.requests)
+        status = pending_state(activity) if activity is not None else status_named(state.status.value)
+        return _Found(entry, activity, status, state.requests)
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
         """Find the open activities that a request selects: one by ID, all of a type, or all."""

@@ -69,12 +69,12 @@ class WorkerDeployments:
             worker_deployment_version_info=messages.version(version, found, drained[version.build_id])
         )
         for kind, queue in messages.task_queues(found.versions[version.build_id]):
-            told = response.version_task_queues.add(name=queue, type=messages.TYPES[kind])
+            described = response.version_task_queues.add(name=queue, type=messages.TYPES[kind])
             if request.report_task_queue_stats:
                 stats = self._core.queues.statistics(QueueName(request.namespace, kind, queue, str(version)))
-                told.stats.approximate_backlog_count = stats.waiting
-                told.stats.approximate_backlog_age.FromTimedelta(stats.age)
-                told.stats.tasks_add_rate, told.stats.tasks_dispatch_rate = stats.added, stats.dispatched
+                described.stats.approximate_backlog_count = stats.waiting
+                described.stats.approximate_backlog_age.FromTimedelta(stats.age)
+                described.stats.tasks_add_rate, described.stats.tasks_dispatch_rate = stats.added, stats.dispatched
         return response
 
     async def set_worker_deployment_current_version(

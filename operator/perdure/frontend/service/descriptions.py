@@ -80,10 +80,10 @@ def describe_builds(
     for event in completed:
         first.setdefault((event.binary_checksum, str(event.worker_version)), event)
     for event in list(first.values())[-_MAX_RESET_POINTS:]:
-        told = historian.one(event).workflow_task_completed_event_attributes
+        attributes = historian.one(event).workflow_task_completed_event_attributes
         point = info.auto_reset_points.points.add(
-            build_id=told.worker_version.build_id,
-            binary_checksum=told.binary_checksum,
+            build_id=attributes.worker_version.build_id,
+            binary_checksum=attributes.binary_checksum,
             run_id=run_id,
             first_workflow_task_completed_id=event.event_id,
             resettable=True,
@@ -117,18 +117,18 @@ def describe_versioning(response: DescribeWorkflowExecutionResponse, versioning:
     if versioning == UNVERSIONED:
         return
     info = response.workflow_execution_info
-    told = info.versioning_info
-    told.behavior = to_enum(VersioningBehavior, versioning.behavior)
+    described = info.versioning_info
+    described.behavior = to_enum(VersioningBehavior, versioning.behavior)
     if versioning.version is not None:
-        told.deployment_version.CopyFrom(deployment_version(versioning.version))
-        told.version = f"{versioning.version.deployment_name}.{versioning.version.build_id}"
+        described.deployment_version.CopyFrom(deployment_version(versioning.version))
+        described.version = f"{versioning.version.deployment_name}.{versioning.version.build_id}"
         info.worker_deployment_name = versioning.version.deployment_name
     if versioning.override is not None:
-        told.versioning_override.CopyFrom(versioning_override(versioning.override))
-        told.versioning_override.behavior = to_enum(VersioningBehavior, versioning.effective_behavior)
+        described.versioning_override.CopyFrom(versioning_override(versioning.override))
+        described.versioning_override.behavior = to_enum(VersioningBehavior, versioning.effective_behavior)
         pinned = versioning.override.version
         if pinned is not None:
-            told.versioning_override.pinned_version = f"{pinned.deployment_name}.{pinned.build_id}"
+            described.versioning_override.pinned_version = f"{pinned.deployment_name}.{pinned.build_id}"
             info.worker_deployment_name = pinned.deployment_name
 
 
@@ -174,13 +174,13 @@ def describe_state(response: DescribeWorkflowExecutionResponse, state: RunState)
 
 def _pauses(state: RunState) -> list[str]:
     """The values of the search attribute ``TemporalPauseInfo`` (Temporal: buildTemporalPauseInfoEntries)."""
-    told = []
+    pauses = []
     if state.paused is not None:
-        told.append(f"Workflow:{state.workflow_id}")
+        pauses.append(f"Workflow:{state.workflow_id}")
         if state.paused.reason:
-            told.append(f"Reason:{state.paused.reason}")
+            pauses.append(f"Reason:{state.paused.reason}")
     types = {activity.activity_type for activity in state.open_activities() if activity.paused}
-    return told + sorted(f"property:activityType={kind}" for kind in types)
+    return pauses + sorted(f"property:activityType={kind}" for kind in types)
 
 
 def describe_activity(activity: PendingActivity) -> PendingActivityInfo:
@@ -235,12 +235,12 @@ def describe_operations(response: DescribeWorkflowExecutionResponse, state: RunS
     """Describe the Nexus operations that the workflow waits for, and the ones that wait for its end."""
     response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
-        told = response.callbacks.add()
-        callback_messages.describe(told, pending, due=state.is_due(pending))
+        callback = response.callbacks.add()
+        callback_messages.describe(callback, pending, due=state.is_due(pending))
         if pending.update_id:
-            told.trigger.update_workflow_execution_completed.update_id = pending.update_id
+            callback.trigger.update_workflow_execution_completed.update_id = pending.update_id
         else:
-            told.trigger.workflow_closed.SetInParent()
+            callback.trigger.workflow_closed.SetInParent()
 
 
 def _set_time(message: Message, field: str, time: Any) -> None:

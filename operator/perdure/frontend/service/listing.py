@@ -216,11 +216,11 @@ async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WO
         query = parse(text, converter(types, kind), lists_of(types))
         for name in sorted(query.names):
             _check(name, types)
-        found, untold = await core.visibility.find(namespace, query, kind)
-        if untold:
+        found, unread = await core.visibility.find(namespace, query, kind)
+        if unread:
             known = [(r.start_time, r.run_id) async for r in core.visibility.records(namespace, found, query.effort)]
-            for at in range(0, len(untold), _AT_ONCE):
-                read = await _records(core, namespace, untold[at : at + _AT_ONCE])
+            for at in range(0, len(unread), _AT_ONCE):
+                read = await _records(core, namespace, unread[at : at + _AT_ONCE])
                 for record in read:
                     if record.finds and query.test(record.field):
                         known.append((record.start_time, record.run_id))

@@ -203,14 +203,14 @@ def is_made_for(made: kube.Object, body: kube.Object) -> bool:
 
 
 def run_name(workflow_id: str, request_id: str, *, kind: str = "") -> str:
-    """The name of the WorkflowRun of a request. It is the same for a repeated request, which so finds the run.
+    """The name of the WorkflowRun of a request. It is the same for a repeated request, so that the request finds the run.
 
     Args:
         workflow_id: The workflow ID, the activity ID, or the operation ID.
         request_id: The request ID; if it is empty, the name is unique.
         kind: Distinguishes kinds of runs that may have the same ID.
     """
-    said = f"{workflow_id}\0{request_id or uuid.uuid4().hex}" + (f"\0{kind}" if kind else "")
-    ending = base64.b32encode(hashlib.sha256(said.encode()).digest()).decode().lower()[:12]
+    identity = f"{workflow_id}\0{request_id or uuid.uuid4().hex}" + (f"\0{kind}" if kind else "")
+    ending = base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:12]
     readable = _NOT_DNS.sub("-", workflow_id.lower())[:40].strip("-")
     return f"{readable or 'run'}-{ending}"

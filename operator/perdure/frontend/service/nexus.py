@@ -161,24 +161,24 @@ class NexusTasks:
         return found
 
     @staticmethod
-    def _answer(call: HandlerCall, said: StartOperationResponse) -> inputs.OperationReported:
+    def _answer(call: HandlerCall, response: StartOperationResponse) -> inputs.OperationReported:
         """The outcome of an attempt to start an operation."""
         answer: dict[str, Any] = {"outcome": OperationOutcome.FAILED}
-        match said.WhichOneof("variant"):
+        match response.WhichOneof("variant"):
             case "sync_success":
-                answer = _succeeded(said.sync_success)
+                answer = _succeeded(response.sync_success)
             case "async_success":
-                started = said.async_success
+                started = response.async_success
                 answer = {
                     "outcome": OperationOutcome.STARTED,
                     "operation_token": started.operation_token or started.operation_id,
                     "links": nexus_links.from_nexus(started.links),
                 }
             case "failure":
-                answer["failure"] = failure_messages.to_json(said.failure)
+                answer["failure"] = failure_messages.to_json(response.failure)
             case "operation_error":
-                answer["failure"] = failure_messages.to_json(as_temporal(said.operation_error.failure))
-                if said.operation_error.operation_state == "canceled":
+                answer["failure"] = failure_messages.to_json(as_temporal(response.operation_error.failure))
+                if response.operation_error.operation_state == "canceled":
                     answer["failure"] = _as_cancelled(answer["failure"])
             case _:
                 empty = Failure(kind=FailureKind.NEXUS_HANDLER, type="INTERNAL", message="empty outcome")
@@ -196,13 +196,13 @@ class NexusTasks:
         )
 
 
-def _succeeded(said: StartOperationResponse.Sync) -> dict[str, Any]:
+def _succeeded(success: StartOperationResponse.Sync) -> dict[str, Any]:
     try:
-        result = data.to_json([said.payload]) if said.HasField("payload") else None
+        result = data.to_json([success.payload]) if success.HasField("payload") else None
     except UnfitError as error:
         failure = Failure(kind=FailureKind.APPLICATION, type="CallError", message=str(error), non_retryable=True)
         return {"outcome": OperationOutcome.REFUSED, "failure": failure}
-    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": nexus_links.from_nexus(said.links)}
+    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": nexus_links.from_nexus(success.links)}
 
 
 # Failures from older SDKs

@@ -127,7 +127,7 @@ class Scheduling:
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         try:
-            future = await searched(schedule_messages.upcoming(obj, now(), Work(MAX_WORK)), schedule_messages.SHOWN)
+            future = await first_times(schedule_messages.upcoming(obj, now(), Work(MAX_WORK)), schedule_messages.SHOWN)
             return DescribeScheduleResponse(
                 schedule=schedule_messages.described(obj),
                 info=schedule_messages.info(self._with_runs(obj), future),
@@ -202,7 +202,7 @@ class Scheduling:
         response = ListScheduleMatchingTimesResponse()
         try:
             times = schedule_messages.between(obj, schedule_messages.spec_of(obj), after, Work(MAX_WORK))
-            for time in await searched(takewhile(lambda time: time <= end, times), MAX_TIMES):
+            for time in await first_times(takewhile(lambda time: time <= end, times), MAX_TIMES):
                 response.start_time.add().FromDatetime(time)
         except (ValueError, InvalidTimesError) as error:
             raise _refused(error) from error
@@ -220,7 +220,7 @@ class Scheduling:
         for obj in page:
             try:
                 times = schedule_messages.upcoming(obj, now(), work)
-                future = await searched(times, schedule_messages.SHOWN_IN_LISTS)
+                future = await first_times(times, schedule_messages.SHOWN_IN_LISTS)
                 response.schedules.append(schedule_messages.entry(self._with_runs(obj), future))
             except pydantic.ValidationError:  # its condition Ready says why
                 response.schedules.add(schedule_id=id_of(obj))
@@ -319,10 +319,10 @@ class Scheduling:
         raise invalid(answer.message)
 
 
-async def searched(times: Iterable[datetime], most: int) -> list[datetime]:
-    """Return the first times. Other tasks get their turn after each search."""
+async def first_times(times: Iterable[datetime], limit: int) -> list[datetime]:
+    """Return the first times, up to a limit. Yield to other tasks after each search."""
     found = []
-    for time in islice(times, most):
+    for time in islice(times, limit):
         found.append(time)
         await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -163,9 +163,9 @@ class StandaloneActivities:
             run_id=view.entry.uid, info=info, long_poll_token=token_of(info.run_id, info)
         )
         for pending in view.state.callbacks.values():
-            told = response.callbacks.add()
-            told.trigger.activity_closed.SetInParent()
-            describe(told.info, pending, due=view.state.is_due(pending))
+            callback = response.callbacks.add()
+            callback.trigger.activity_closed.SetInParent()
+            describe(callback.info, pending, due=view.state.is_due(pending))
         if not request.include_heartbeat_details:
             response.info.ClearField("heartbeat_details")
         if not request.include_last_failure:

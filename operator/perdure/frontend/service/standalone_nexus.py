@@ -141,7 +141,7 @@ class StandaloneNexusOperations:
             operation_token=operation.operation_token if operation is not None else "",
         )
         if view.state.closed:
-            await self._tell_outcome(response, view)
+            await self._add_outcome(response, view)
         return response
 
     async def describe_nexus_operation_execution(
@@ -169,14 +169,14 @@ class StandaloneNexusOperations:
         if request.include_input and given_input is not None:
             response.input.CopyFrom(data.one_payload(given_input))
         if request.include_outcome and view.state.closed:
-            await self._tell_outcome(response, view)
+            await self._add_outcome(response, view)
         return response
 
-    async def _tell_outcome(self, response: Any, view: View) -> None:
+    async def _add_outcome(self, response: Any, view: View) -> None:
         history = await self._core.runs.reader.history(view)
         outcome = await self._core.payloads.whole(view.entry.namespace, lambda: outcome_of(history))
-        told = response.result if isinstance(outcome, Payload) else response.failure
-        told.CopyFrom(outcome)
+        field = response.result if isinstance(outcome, Payload) else response.failure
+        field.CopyFrom(outcome)
 
     # Stopping
 

@@ -188,10 +188,10 @@ def request_id_of(request: Any) -> str:
     Raises:
         RpcError: The ID is too long.
     """
-    found = request.request_id or uuid.uuid4().hex
-    if len(found) > MAX_ID:
-        raise invalid(f"request ID exceeds length limit. Length={len(found)} Limit={MAX_ID}")
-    return str(found)
+    request_id = request.request_id or uuid.uuid4().hex
+    if len(request_id) > MAX_ID:
+        raise invalid(f"request ID exceeds length limit. Length={len(request_id)} Limit={MAX_ID}")
+    return str(request_id)
 
 
 def not_started(entry: Entry) -> RpcError:

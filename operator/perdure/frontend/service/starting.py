@@ -287,18 +287,18 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
         raise invalid("CronSchedule and WorkflowStartDelay may not be used together.")
     if mistake := cron_refused(request.cron_schedule, by_name=request.task_queue.name == WORKFLOWS_QUEUE):
         raise invalid(mistake)
-    said = from_enum(WorkflowIdConflictPolicy, request.workflow_id_conflict_policy)
+    requested = from_enum(WorkflowIdConflictPolicy, request.workflow_id_conflict_policy)
     reuse = from_enum(WorkflowIdReusePolicy, request.workflow_id_reuse_policy)
     if reuse == "TerminateIfRunning":
-        if said in _CONFLICT:
+        if requested in _CONFLICT:
             raise invalid(
                 "Invalid WorkflowIDReusePolicy: WORKFLOW_ID_REUSE_POLICY_TERMINATE_IF_RUNNING cannot be used together "
                 "with a WorkflowIDConflictPolicy"
             )
         return "AllowDuplicate", "TerminateExisting"
-    if reuse == "RejectDuplicate" and said == "TerminateExisting":
+    if reuse == "RejectDuplicate" and requested == "TerminateExisting":
         raise invalid(
             "Invalid WorkflowIDReusePolicy: WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE cannot be used together with "
             "WorkflowIdConflictPolicy WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING"
         )
-    return reuse if reuse in _REUSE else "AllowDuplicate", said if said in _CONFLICT else conflict
+    return reuse if reuse in _REUSE else "AllowDuplicate", requested if requested in _CONFLICT else conflict

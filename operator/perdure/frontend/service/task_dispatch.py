@@ -37,7 +37,7 @@ class TaskDispatch:
         self._core = core
         self._in_transit = TasksInTransit()
         core.matching.takes(Kind.WORKFLOW, self._take, self._return)
-        core.matching.lost = self._take_back
+        core.matching.lost = self._reclaim
 
     async def poll_workflow_task_queue(
         self, request: PollWorkflowTaskQueueRequest, call: CallContext
@@ -76,7 +76,7 @@ class TaskDispatch:
                 return None
             return await self._task(entry, sticky=poller.sticky, through=poller.through)
         except BaseException:
-            self._give_back(entry)
+            self._requeue(entry)
             raise
 
     def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
@@ -91,7 +91,7 @@ class TaskDispatch:
             target_version_changed=state is not None and self._core.versions.target_changed(entry.namespace, state),
         )
 
-    def _give_back(self, entry: Entry) -> None:
+    def _requeue(self, entry: Entry) -> None:
         """Return a task whose worker disconnected before receiving it, so that another worker gets it immediately."""
         token = self._held(entry)
         if token is not None:
@@ -109,7 +109,7 @@ class TaskDispatch:
             and code.task is not None
             and code.task.request_id == poller.request_id
         ):
-            self._give_back(entry)
+            self._requeue(entry)
 
     def _held(self, entry: Entry) -> WorkflowTaskToken | None:
         """The token of a run's task, if a worker has the task."""
@@ -118,11 +118,11 @@ class TaskDispatch:
         task = code.task if code is not None else None
         return token_of(entry, task) if task is not None and task.started_time is not None else None
 
-    def _take_back(self, member: str) -> None:
+    def _reclaim(self, member: str) -> None:
         """Return the tasks in transit to workers of a member that has left."""
         for entry, token in self._in_transit.lost(member):
             if self._held(entry) == token:
-                self._give_back(entry)
+                self._requeue(entry)
 
     async def _task(
         self, entry: Entry, *, sticky: bool, through: str, prolonged: bool = False
@@ -201,7 +201,7 @@ class TaskDispatch:
         try:
             return await self._task(entry, sticky=True, through=through, prolonged=prolonged)
         except BaseException:
-            self._give_back(entry)
+            self._requeue(entry)
             raise
 
 

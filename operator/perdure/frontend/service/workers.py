@@ -62,8 +62,8 @@ class TaskWorkers:
                 types[each].CopyFrom(self._described(request, QueueName(request.namespace, KINDS[each], name)))
             return response
         kind = KINDS.get(request.task_queue_type, Kind.WORKFLOW)
-        told = self._described(request, QueueName(request.namespace, kind, name))
-        response = DescribeTaskQueueResponse(pollers=told.pollers, stats=told.stats)
+        described = self._described(request, QueueName(request.namespace, kind, name))
+        response = DescribeTaskQueueResponse(pollers=described.pollers, stats=described.stats)
         known = await self._core.deployments.load(request.namespace)
         response.versioning_info.CopyFrom(_versioning(known, kind, name))
         settings = (await self._core.task_queues.load(request.namespace)).get(name, {}).get(kind)
@@ -77,7 +77,7 @@ class TaskWorkers:
     def _described(self, request: DescribeTaskQueueRequest, name: QueueName) -> TaskQueueTypeInfo:
         parts = {name, *self._core.queues.versions(name)}
         found = [self._core.queues.statistics(part) for part in parts]
-        told = TaskQueueTypeInfo(
+        described = TaskQueueTypeInfo(
             pollers=[
                 _poller(identity, time, part.version)
                 for part in parts
@@ -89,13 +89,13 @@ class TaskWorkers:
                 tasks_dispatch_rate=sum(each.dispatched for each in found),
             ),
         )
-        told.stats.approximate_backlog_age.FromTimedelta(max(each.age for each in found))
+        described.stats.approximate_backlog_age.FromTimedelta(max(each.age for each in found))
         if request.api_mode == DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED:
             if not request.report_stats:
-                told.ClearField("stats")
+                described.ClearField("stats")
             if not request.report_pollers:
-                told.ClearField("pollers")
-        return told
+                described.ClearField("pollers")
+        return described
 
     def _pollers(self, name: QueueName) -> Mapping[str, datetime]:
         """The recent pollers of a task queue. The queue of Workflows is always polled, because the operator decides them."""

@@ -98,7 +98,7 @@ class WorkflowTasks:
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
         following = None
-        if request.return_new_workflow_task and self._stays(entry, versioned.get("deployment_version")):
+        if request.return_new_workflow_task and self._keeps_worker(entry, versioned.get("deployment_version")):
             following = self._dispatch.taken(entry, f"after/{token.engine().text()}", request.identity)
         completed = inputs.TaskCompleted(
             request_id=uuid.uuid4().hex,
@@ -137,7 +137,7 @@ class WorkflowTasks:
                 response.workflow_task.CopyFrom(task)
         return response
 
-    def _stays(self, entry: Entry, version: DeploymentVersion | None) -> bool:
+    def _keeps_worker(self, entry: Entry, version: DeploymentVersion | None) -> bool:
         """Whether the version that decided a run also makes the next decision."""
         run = self._core.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
@@ -221,8 +221,8 @@ class WorkflowTasks:
                 update.end(await self._core.payloads.whole(entry.namespace, partial(outcome_of, event)))
                 self._core.updates.forget(entry.uid, update_id)
 
-    async def _fail(self, entry: Entry, token: WorkflowTaskToken, **said: Any) -> None:
-        failed = inputs.TaskFailed(request_id=uuid.uuid4().hex, token=token.engine(), **said)
+    async def _fail(self, entry: Entry, token: WorkflowTaskToken, **details: Any) -> None:
+        failed = inputs.TaskFailed(request_id=uuid.uuid4().hex, token=token.engine(), **details)
         await self._core.runs.demand(entry, failed)
 
     async def respond_workflow_task_failed(
@@ -302,8 +302,8 @@ def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailur
 
 
 def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
-    said = (command.schedule_activity_task_command_attributes for command in request.commands)
-    return tuple(each.activity_id for each in said if each.request_eager_execution)
+    scheduled = (command.schedule_activity_task_command_attributes for command in request.commands)
+    return tuple(each.activity_id for each in scheduled if each.request_eager_execution)
 
 
 def _digest(request: RespondWorkflowTaskCompletedRequest) -> str:

@@ -72,7 +72,7 @@ from perdure.runtime.chains import extras_of
 QUERY_SECONDS = 30.0
 """The longest wait of a query for a worker, as on Temporal's server (client/history/client.go: DefaultTimeout)."""
 _TERMINATED = "terminated by user via frontend"
-"""The reason of a termination if the client gives none, as on Temporal's server."""
+"""The reason of a termination if the client does not set one, as on Temporal's server."""
 _MAX_FAILED_ATTEMPTS = 3
 """Consecutive failures of the workflow's code after which queries fail immediately, because no worker could answer."""
 
@@ -102,8 +102,8 @@ class Workflows:
             client_request_id=request.request_id,
             links=links.to_json(request.links),
         )
-        told = await self._demand(request, call, signal)
-        return SignalWorkflowExecutionResponse(link=links.to_signal(told, request.request_id))
+        answer = await self._demand(request, call, signal)
+        return SignalWorkflowExecutionResponse(link=links.to_signal(answer, request.request_id))
 
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: CallContext
@@ -272,10 +272,10 @@ class Workflows:
             describe_search_attributes(response, history, view.state.code.versioning)
             describe_versioning(response, view.state.code.versioning)
         pending = list(view.state.left_activities.values() or view.state.open_activities())
-        told = await self._core.payloads.whole(
+        activities = await self._core.payloads.whole(
             entry.namespace, lambda: list(map(describe_activity, pending)), MAX_BYTES
         )
-        response.pending_activities.extend(told)
+        response.pending_activities.extend(activities)
         describe_operations(response, view.state)
         request_id = extras_of(view.object).request_id
         if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:

@@ -68,10 +68,10 @@ def map_key(key: Any) -> Any:
         return key
     if type(key) is float and key.is_integer():
         return int(key)
-    found = kind(key)
-    if found in {"string", "int"}:
+    type_name = kind(key)
+    if type_name in {"string", "int"}:
         return key
-    raise EvaluationError(f"{article(found)} cannot be the key of a map; use a string")
+    raise EvaluationError(f"{article(type_name)} cannot be the key of a map; use a string")
 
 
 def has_key(where: dict[Any, Any], key: Any) -> bool:

@@ -32,22 +32,22 @@ def no_field(where: dict[Any, Any], spelled: str, field: Any) -> EvaluationError
 
 def get_item(value: Any, key: Any, spelled: str) -> Any:
     """`value.key` or `value[key]`; a missing key or index raises EvaluationError; `MISSING` is never returned."""
-    found = kind(value)
-    if found == "map":
+    type_name = kind(value)
+    if type_name == "map":
         try:
             return value[map_key(key)]
         except KeyError:
             raise no_field(value, spelled, key) from None
-    if found == "list":
+    if type_name == "list":
         if isinstance(key, bool) or not isinstance(key, int | float) or key != int(key):
             raise EvaluationError(
-                f"{spelled or 'the value'} is a list, and its items go by number, not by {short(str(key))}"
+                f"{spelled or 'the value'} is a list, whose items have numbers, not {short(str(key))}"
             )
         index = int(key)
         if 0 <= index < len(value):
             return value[index]
         raise EvaluationError(f"{spelled or 'the list'} has {len(value)} items, so item {index} does not exist")
-    what = found if found == "null" else article(found)
+    what = type_name if type_name == "null" else article(type_name)
     raise EvaluationError(f"{spelled or 'the value'} is {what}, so it has no field {short(str(key))}")
 
 
@@ -55,22 +55,24 @@ def find_item(value: Any, key: Any) -> Optional:
     """`value.?key` or `value[?key]`: an optional; the value may be an optional, too."""
     if type(value) is Optional:
         return find_item(value.value, key) if value.present else NONE
-    found = kind(value)
-    if found == "map":
+    type_name = kind(value)
+    if type_name == "map":
         try:
             return Optional(present=True, value=value[map_key(key)])
         except (KeyError, EvaluationError):
             return NONE
-    if found == "list" and type(key) is int:
+    if type_name == "list" and type(key) is int:
         return Optional(present=True, value=value[key]) if 0 <= key < len(value) else NONE
-    raise EvaluationError(f"{article(found) if found != 'null' else found} has no fields to look for")
+    raise EvaluationError(f"{article(type_name) if type_name != 'null' else type_name} has no fields to look for")
 
 
 def loop_items(meter: Meter, value: Any) -> list[Any]:
     """The items of a loop: those of a list, or the keys of a map in order."""
-    found = kind(value)
-    if found == "list":
+    type_name = kind(value)
+    if type_name == "list":
         return value  # type: ignore[no-any-return]
-    if found == "map":
+    if type_name == "map":
         return sorted_keys(meter, value)
-    raise EvaluationError(f"{article(found) if found != 'null' else found} cannot be gone through; a list or a map can")
+    raise EvaluationError(
+        f"{article(type_name) if type_name != 'null' else type_name} cannot be iterated; use a list or a map"
+    )

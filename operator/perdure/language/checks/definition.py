@@ -315,9 +315,9 @@ class _Checks:
             reads = reads_of(source)
             for failing in failing_parts(source):
                 fails |= failing.certain
-                said = f"`{source}` always fails" if failing.certain else f"a part of `{source}` always fails"
+                message = f"`{source}` always fails" if failing.certain else f"a part of `{source}` always fails"
                 severity = Severity.ERROR if failing.certain else Severity.WARNING
-                self.found(where or path, f"{said}: {failing.message}", severity)
+                self.found(where or path, f"{message}: {failing.message}", severity)
             self.paths(where or path, reads, scope, guards)
             try:
                 kind = kind_given(source, reads, scope)

@@ -12,11 +12,11 @@ from perdure.language.program import Finding
 
 def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     """Check an activity's pod; `path` is the path of the activity."""
-    beside, prepared = activity.sidecar is not None, activity.artifacts is not None
+    has_sidecar, has_artifacts = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
-    volumes = {reserved.VOLUME, reserved.ORDER, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
-    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS, reserved.LOG} if prepared else set()
+    volumes = {reserved.VOLUME, reserved.ORDER, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if has_sidecar else ())}
+    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS, reserved.LOG} if has_artifacts else set()
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
         yield from _order(path, spec)
@@ -36,8 +36,8 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         return
     for where, container in containers:
         yield from _not_text(where, container)
-        names = {*((reserved.SIDECAR,) if beside else ())}
-        names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
+        names = {*((reserved.SIDECAR,) if has_sidecar else ())}
+        names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if has_artifacts else set()
         if container.get("name") in names:
             yield _taken(f"{where}.name", f"a container named `{container['name']}`")
     if containers:

@@ -136,8 +136,8 @@ def _unknown(path: Path, fields: Mapping[str, Any], *, certain: bool) -> Miss:
     near = get_close_matches(str(path[-1]), sorted(fields), 1)
     hint = f", did you mean `{near[0]}`" if near else ""
     there = ", ".join(sorted(fields)) or "none"
-    says = "there is no field" if certain else "the schema does not define field"
-    return Miss(path, f"{says} `{path[-1]}` in `{spelled(path[:-1])}`{hint}; the fields are: {there}", certain)
+    problem = "there is no field" if certain else "the schema does not define field"
+    return Miss(path, f"{problem} `{path[-1]}` in `{spelled(path[:-1])}`{hint}; the fields are: {there}", certain)
 
 
 def _optional(path: Path, why: str = "may be missing") -> Miss:

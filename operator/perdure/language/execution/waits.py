@@ -145,11 +145,11 @@ def _received(at: Location, action: WaitForSignal, given: Any, principal: str) -
     """Return the outcome of a step that has received its signal."""
     if not action.approval:
         return succeeded(given)
-    said = given if isinstance(given, dict) else {}
-    decision = {"approved": said.get("approved") is True, "comment": said.get("comment"), "by": principal}
+    answer = given if isinstance(given, dict) else {}
+    decision = {"approved": answer.get("approved") is True, "comment": answer.get("comment"), "by": principal}
     if decision["approved"]:
         return succeeded(decision)
-    why = f": {as_text(said['comment'])}" if said.get("comment") else ""
+    why = f": {as_text(answer['comment'])}" if answer.get("comment") else ""
     message = shorten(f"{at.where}: {principal or 'an unknown user'} rejected it{why}")
     return failed(
         Failure(kind=FailureKind.APPLICATION, type="Rejected", message=message, details=decision, non_retryable=True)

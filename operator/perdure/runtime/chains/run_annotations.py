@@ -40,7 +40,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     failure: Failure | None = None
     """Why the previous run failed, if this one retries it or follows it by a cron schedule."""
     signals: tuple[CarriedSignal, ...] = ()
-    heeded: tuple[str, ...] = ()
+    applied: tuple[str, ...] = msgspec.field(default=(), name="heeded")  # wordlist: the name in stored annotations
     """IDs of the last applied requests: a client that got no response may send one again to this run, without effect."""
 
 

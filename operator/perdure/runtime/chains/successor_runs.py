@@ -36,7 +36,7 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
         run_id=meta["uid"],
         first_run_id=first_run_id(run),
         expiration=state.expiration,
-        heeded=state.requests[-_CARRIED_REQUESTS:],
+        applied=state.requests[-_CARRIED_REQUESTS:],
     )
     spec = same_spec(run)
     extras = extras_of(run)

@@ -120,9 +120,9 @@ def upload_failure(ended: EndedContainer | None, definition: Activity) -> Failur
         ended: The end of the sidecar that uploads them; None if it is not known.
         definition: The activity's definition.
     """
-    told = error_document(ended, definition) if ended is not None else None
-    if told is not None:
-        return told
+    reported = error_document(ended, definition) if ended is not None else None
+    if reported is not None:
+        return reported
     how = "their upload was not reported" if ended is None else _how_it_ended(ended)
     return Failure(
         kind=FailureKind.APPLICATION,

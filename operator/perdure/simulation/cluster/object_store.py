@@ -297,11 +297,11 @@ def _kept(old: Object, new: Object) -> Object:
     """
     own = ("uid", "creationTimestamp", "namespace", "name", "resourceVersion", "generation")
     deletion = ("deletionTimestamp", "deletionGracePeriodSeconds")
-    said = {part: value for part, value in new.items() if part not in (*own, *deletion)}
+    written = {part: value for part, value in new.items() if part not in (*own, *deletion)}
     for part in ("labels", "annotations", "finalizers", "ownerReferences"):
-        if not said.get(part):
-            said.pop(part, None)
-    more = set(said.get("finalizers") or ()) - set(old.get("finalizers") or ())
+        if not written.get(part):
+            written.pop(part, None)
+    more = set(written.get("finalizers") or ()) - set(old.get("finalizers") or ())
     if "deletionTimestamp" in old and more:
         raise Refusal(422, "Invalid", "no new finalizers can be added if the object is being deleted")
-    return {**said, **{part: old[part] for part in (*own, *deletion) if part in old}}
+    return {**written, **{part: old[part] for part in (*own, *deletion) if part in old}}

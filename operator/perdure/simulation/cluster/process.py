@@ -95,7 +95,7 @@ class Operator:
             if self._trace is not None:
                 deleting = "terminating, " if "deletionTimestamp" in meta else ""
                 phase = (obj.get("status") or {}).get("phase", "")
-                line = f"hears {type_ or 'LISTED'} {route.plural} {meta['name']} {deleting}{phase} v{meta['resourceVersion']}"
+                line = f"watch {type_ or 'LISTED'} {route.plural} {meta['name']} {deleting}{phase} v{meta['resourceVersion']}"
                 self._trace(line, str(meta))
             self._context.run(route.take, obj, deleted=type_ == "DELETED")
 

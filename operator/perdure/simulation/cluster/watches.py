@@ -42,22 +42,22 @@ class Watch:
             self._queue(None, obj)
 
     def _observe(self, write: Write) -> None:
-        if self.hears():
+        if self.is_connected():
             self._queue(write.type, write.after)
 
     def _queue(self, type_: str | None, obj: dict[str, Any]) -> None:
         if self._label is None or self._label in (obj["metadata"].get("labels") or {}):
             self.schedule(type_, obj)
 
-    def hears(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether the connection is open."""
         return True
 
     def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
         """Schedule the delivery of an event."""
-        self.loop.call_soon(self.tell, type_, obj)
+        self.loop.call_soon(self.deliver, type_, obj)
 
-    def tell(self, type_: str | None, obj: dict[str, Any]) -> None:
+    def deliver(self, type_: str | None, obj: dict[str, Any]) -> None:
         """Deliver an event, unless the watch has been stopped."""
         if self.open:
             self._deliver(type_, copy(obj))

@@ -59,15 +59,15 @@ class _Block:
 class Blocked:
     """The attempts of one run whose pods could not be created."""
 
-    def __init__(self, run: RunRef, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, run: RunRef, notify: Callable[[str, str], None]) -> None:
         """Start without blocked attempts.
 
         Args:
             run: The run.
-            tell: Called once for each attempt with the reason why its pod cannot be created for now, and the pod's name.
+            notify: Called once for each attempt with the reason why its pod cannot be created for now, and the pod's name.
         """
         self._run = run
-        self._tell = tell
+        self._notify = notify
         self._blocks: dict[PodKey, _Block] = {}
         self._refused: list[AttemptFailed] = []
 
@@ -97,7 +97,7 @@ class Blocked:
         block.tries += 1
         if block.tries == 1:
             note = f"Step {activity.activity_id}: {error.lacks.format(activity.attempt)}: {error}"
-            self._tell(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
+            self._notify(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
 
     def by_circuit(self, key: PodKey, held: Held, now: datetime) -> None:
         """Note that a circuit breaker blocks an attempt."""
@@ -143,14 +143,14 @@ class Blocked:
         block = self._blocks.get(key)
         return block is not None and block.cause is _Cause.QUEUE
 
-    def ask_circuits_again(self) -> bool:
+    def recheck_circuits(self) -> bool:
         """Check the circuit breakers again, and return whether one blocks an attempt."""
         held = [block for block in self._blocks.values() if block.cause is _Cause.CIRCUIT]
         for block in held:
             block.until = wall_clock()
         return bool(held)
 
-    def untold(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
+    def unreported(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
         """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the state does not show this yet.
 
         If a pod exists, it has admitted another operator, and the pod shows the state of the attempt.

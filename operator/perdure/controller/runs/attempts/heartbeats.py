@@ -24,15 +24,15 @@ class LeaseHeartbeats:
 
     async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
         """Read the due Leases concurrently, and return heartbeats and missed ones."""
-        due = [activity for activity, look in self._looks(state, now) if now >= look]
+        due = [activity for activity, time in self._reads(state, now) if now >= time]
         beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
-        heard: dict[PodKey, HeartbeatRead] = {}
+        read: dict[PodKey, HeartbeatRead] = {}
         for activity, beat in zip(due, beats, strict=True):
             if isinstance(beat, BaseException):
                 raise beat
             if beat is not None:
-                heard[PodKey.of(activity)] = beat
-        return heard
+                read[PodKey.of(activity)] = beat
+        return read
 
     async def _listen_to(self, activity: PendingActivity, now: datetime) -> HeartbeatRead | None:
         key = PodKey.of(activity)
@@ -58,18 +58,18 @@ class LeaseHeartbeats:
         pulse, timeout = self._pulses.get(PodKey.of(activity)), activity.heartbeat_timeout
         return pulse is not None and timeout is not None and pulse.lost(timeout)
 
-    def next_looks(self, state: RunState, now: datetime) -> Iterator[datetime]:
+    def next_reads(self, state: RunState, now: datetime) -> Iterator[datetime]:
         """When to read Leases."""
-        return (look for _, look in self._looks(state, now))
+        return (time for _, time in self._reads(state, now))
 
     def forget(self, key: PodKey) -> None:
         """Forget an attempt whose end is recorded."""
         self._pulses.pop(key, None)
 
-    def _looks(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
+    def _reads(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
         for activity in state.open_activities():
             if activity.started_time is not None and activity.heartbeat_timeout is not None:
-                yield activity, self._pulse(activity, now).look_at(activity.heartbeat_timeout)
+                yield activity, self._pulse(activity, now).next_read(activity.heartbeat_timeout)
 
     def _pulse(self, activity: PendingActivity, now: datetime) -> Pulse:
         return self._pulses.setdefault(PodKey.of(activity), Pulse.begin(now, exact=not polling.get()))

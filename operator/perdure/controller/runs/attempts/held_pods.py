@@ -59,7 +59,7 @@ class HeldPods:
             self.pods[key] = pod
             self.unread.add(key)
 
-    def observe_gone(self, pod: kube.Object) -> None:
+    def observe_deletion(self, pod: kube.Object) -> None:
         """Note that a pod was deleted."""
         key, uid = key_of(pod), pod["metadata"]["uid"]
         self.leaving.pop(uid, None)
@@ -78,7 +78,7 @@ class HeldPods:
         if self.pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
             self.unread.add(key)  # another client created it: it may have ended already
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Mark all pods as unread."""
         self.unread |= set(self.pods)
 
@@ -89,7 +89,7 @@ class HeldPods:
         pod = self._drop(key)
         if pod is not None:
             succeeded = outcome is AttemptOutcome.COMPLETED
-            self._let_go(pod, retention_of(pod, succeeded=succeeded) if outcome in _LEAVE_POD else Retention.DELETE)
+            self._release(pod, retention_of(pod, succeeded=succeeded) if outcome in _LEAVE_POD else Retention.DELETE)
 
     def superfluous(self, state: RunState) -> list[PodKey]:
         """The pods that no attempt of this state needs: superseded ones, and all pods of a closed run.
@@ -111,13 +111,13 @@ class HeldPods:
                 continue
             pod = self._drop(key)
             if pod is not None and held:
-                self._let_go(pod, None)
+                self._release(pod, None)
 
-    def let_all_go(self) -> None:
+    def release_all(self) -> None:
         """Release all pods of a deleted run."""
         for pod in self.pods.values():
             if pod is not None:
-                self._let_go(pod, Retention.DELETE)
+                self._release(pod, Retention.DELETE)
         self.pods.clear()
         self.unread.clear()
 
@@ -132,7 +132,7 @@ class HeldPods:
         self._dropped(key, pod)
         return pod
 
-    def _let_go(self, pod: kube.Object, keep: Retention | None) -> None:
+    def _release(self, pod: kube.Object, keep: Retention | None) -> None:
         self.leaving[pod["metadata"]["uid"]] = (pod, keep)
 
 

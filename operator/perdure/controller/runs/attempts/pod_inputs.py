@@ -38,7 +38,7 @@ class Reading:
         self._logs = LogsOfRun(context.api.logs, wake)
         self._heartbeats = LeaseHeartbeats(context)
         self._hindered: dict[PodKey, datetime] = {}  # when each attempt became blocked
-        self._told_of: PodKey | None = None  # the reported attempt, which represents all blocked ones
+        self._reported: PodKey | None = None  # the reported attempt, which represents all blocked ones
 
     async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
         """The inputs for the current attempts, after checking due deadlines."""
@@ -76,20 +76,20 @@ class Reading:
         """
         definitions = self._context.definitions
         attempt, definition = definitions.attempt(activity), definitions.of(activity)
-        told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
+        result = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
         log = None
-        if isinstance(told, inputs.AttemptFailed) and pod is not None:
+        if isinstance(result, inputs.AttemptFailed) and pod is not None:
             container = failed_container(definition, pod)
             known, log = self._logs.tail(pod, container, now) if container is not None else (True, None)
             if not known and not due:
                 self._held.unread.add(PodKey.of(activity))
                 return []
-        if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
-            return [_with_log(told, log)] if told is not None else []
+        if result is None or isinstance(result, inputs.AttemptStarted) or not attempt.needs_lease:
+            return [_with_log(result, log)] if result is not None else []
         # It has ended. The Lease has the details of the last heartbeat for the next attempt, or a large result.
         lease, beat = await self._heartbeats.last(activity, now)
-        told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now, due=due))
-        return [beat, *([_with_log(told, log)] if told is not None else [])]
+        result = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now, due=due))
+        return [beat, *([_with_log(result, log)] if result is not None else [])]
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
         """Read the pod from the API server before a deadline ends an attempt, because a watch may lag."""
@@ -121,20 +121,20 @@ class Reading:
         if not reason:
             return []
         stuck = hindered and now - self._hindered.setdefault(key, now) >= _PATIENCE
-        if stuck and pod and not any(state.stuck()) and self._told_of not in self._hindered:
-            self._told_of = key
+        if stuck and pod and not any(state.stuck()) and self._reported not in self._hindered:
+            self._reported = key
             note = f"Step {activity.activity_id}: attempt {activity.attempt} does not start: {reason}"
             self._tell_hindered(note, pod["metadata"]["name"])
         if reason == activity.waiting_reason and (activity.stuck or not stuck):
             return []
-        telling = blocked.is_shared(key) and reason != activity.waiting_reason
+        commit_now = blocked.is_shared(key) and reason != activity.waiting_reason
         waiting = inputs.AttemptWaiting(
             scheduled_event_id=key.scheduled_event_id,
             attempt=key.attempt,
             reason=reason,
             stuck=stuck,
             queued=queued,
-            worth_telling=telling,
+            commit_now=commit_now,
         )
         return [waiting]
 
@@ -144,13 +144,13 @@ class Reading:
         """Whether a pod or a Lease must be read now."""
         return any(until <= now for until in self._reads(now))
 
-    def next_looks(self, state: RunState, now: datetime) -> list[datetime]:
+    def next_reads(self, state: RunState, now: datetime) -> list[datetime]:
         """When to read pods or Leases without an event."""
         self._hindered = {key: since for key, since in self._hindered.items() if key.due(state)}
         return [
             *self._reads(now),
             *(since + _PATIENCE for since in self._hindered.values()),
-            *self._heartbeats.next_looks(state, now),
+            *self._heartbeats.next_reads(state, now),
             *filter(None, (recheck_time(pod) for pod in self._held.pods.values() if pod is not None)),
         ]
 
@@ -159,33 +159,33 @@ class Reading:
         return [self._logs.waits_until(self._held.pods.get(key)) or now for key in self._held.unread]
 
 
-def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput:
+def _with_log(observed: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput:
     """Add the end of the log to the failure of an attempt."""
-    if not log or not isinstance(told, inputs.AttemptFailed):
-        return told
-    return replace(told, failure=msgspec.structs.replace(told.failure, log=log))
+    if not log or not isinstance(observed, inputs.AttemptFailed):
+        return observed
+    return replace(observed, failure=msgspec.structs.replace(observed.failure, log=log))
 
 
 def _as_started(activity: PendingActivity, observed: Sequence[inputs.AttemptInput]) -> PendingActivity:
     """The activity with the start of its attempt that a watch has just shown: by that start, a deadline may already be due."""
-    for told in observed:
-        if isinstance(told, inputs.AttemptStarted) and told.scheduled_event_id == activity.scheduled_event_id:
-            return msgspec.structs.replace(activity, started_time=activity.started_time or told.time)
+    for each in observed:
+        if isinstance(each, inputs.AttemptStarted) and each.scheduled_event_id == activity.scheduled_event_id:
+            return msgspec.structs.replace(activity, started_time=activity.started_time or each.time)
     return activity
 
 
 def _as_asked(
-    activity: PendingActivity, pod: kube.Object | None, told: inputs.AttemptInput | None
+    activity: PendingActivity, pod: kube.Object | None, result: inputs.AttemptInput | None
 ) -> inputs.AttemptInput | None:
     """The state of an attempt that was requested to stop. If its pod confirms this or was deleted, it counts as canceled."""
-    if not activity.cancel_requested or not isinstance(told, inputs.AttemptFailed | inputs.AttemptLost):
-        return told
+    if not activity.cancel_requested or not isinstance(result, inputs.AttemptFailed | inputs.AttemptLost):
+        return result
     deleted = activity.heartbeat_timeout is None and (pod is None or "deletionTimestamp" in pod["metadata"])
-    if told.failure.kind is not FailureKind.CANCELLED and not deleted:
-        return told
+    if result.failure.kind is not FailureKind.CANCELLED and not deleted:
+        return result
     return inputs.AttemptCancelled(
-        scheduled_event_id=told.scheduled_event_id,
-        attempt=told.attempt,
-        details=told.failure.details,
-        started_time=told.started_time,
+        scheduled_event_id=result.scheduled_event_id,
+        attempt=result.attempt,
+        details=result.failure.details,
+        started_time=result.started_time,
     )

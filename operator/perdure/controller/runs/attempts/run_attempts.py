@@ -99,17 +99,17 @@ class RunAttempts:
         """Process a watch event of one of the run's pods."""
         self._held.observe(pod)
 
-    def observe_gone(self, pod: kube.Object) -> None:
+    def observe_deletion(self, pod: kube.Object) -> None:
         """Process the deletion of one of the run's pods."""
-        self._held.observe_gone(pod)
+        self._held.observe_deletion(pod)
 
-    def ask_circuits_again(self) -> bool:
+    def recheck_circuits(self) -> bool:
         """Check the circuit breakers again, and return whether one blocks an attempt."""
-        return self._blocked.ask_circuits_again()
+        return self._blocked.recheck_circuits()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Read everything again, because earlier results may have been discarded."""
-        self._held.look_again()
+        self._held.recheck()
 
     async def recover(self, state: RunState) -> None:
         """Read the pods of an earlier process, and create Leases that it has not created.
@@ -157,13 +157,13 @@ class RunAttempts:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
-        self._held.let_all_go()
+        self._held.release_all()
         self._cached.forget()
         await self._effects.release()
 
-    def untold(self, state: RunState) -> bool:
+    def unreported(self, state: RunState) -> bool:
         """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the run does not show this yet."""
-        return self._blocked.untold(state, self._held.pods)
+        return self._blocked.unreported(state, self._held.pods)
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
         """When to read or retry something without an event."""
@@ -173,7 +173,7 @@ class RunAttempts:
         times = (
             *self._blocked.next_tries(state),
             *self._cached.next_tries(),
-            *self._reading.next_looks(state, now),
+            *self._reading.next_reads(state, now),
         )
         return min((time for time in times if time > now), default=None)
 

@@ -11,7 +11,7 @@ from perdure.engine import history, inputs
 from perdure.engine.effects import WriteDeadLetter
 from perdure.kube import client as kube
 from perdure.observe import metrics
-from perdure.runtime.deadletters import dead_letter, is_same_letter
+from perdure.runtime.deadletters import dead_letter, is_same_dead_letter
 
 _NAMES_TRIED = 10
 _log = structlog.get_logger("perdure.effects.letters")
@@ -48,7 +48,7 @@ async def _create(context: EffectContext, body: kube.Object) -> bool:
         metrics.DEAD_LETTERS.inc()
     except kube.AlreadyExistsError:
         letter = await context.client.get(f"{url}/{body['metadata']['name']}")
-        if not is_same_letter(letter, body):
+        if not is_same_dead_letter(letter, body):
             return False
     await hold_for(context.client, HolderKind.DEAD_LETTER, letter)
     return True

@@ -40,13 +40,13 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
         )
 
     def answered(answer: Answer) -> None:
-        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.current.continues(target)
+        over = answer.reason in OVER and _targets_chain(external) and context.peers.directory.current.continues(target)
         if over or answer.reason == inputs.CLOSING:
             context.retry_soon(effect)
             return
         failure = None if answer.ok or closed else application_failure(NOT_FOUND, answer.message)
-        told = inputs.ExternalDone(initiated_event_id=number, failure=failure)
-        context.pending.enqueue(told, lambda: context.peers.answered(target, request_id))
+        outcome = inputs.ExternalDone(initiated_event_id=number, failure=failure)
+        context.pending.enqueue(outcome, lambda: context.peers.answered(target, request_id))
 
     context.peers.ask(target, request, answered)
     return True
@@ -57,10 +57,10 @@ def _miss(context: EffectContext, external: PendingExternal, state: RunState) ->
     namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
         return False  # a child that is being created gets the request once it exists
-    if _means_chain(external) and directory.current.gap(namespace, workflow_id):
+    if _targets_chain(external) and directory.current.gap(namespace, workflow_id):
         context.retry_soon(AskExternal(external.initiated_event_id))
         return True
-    message = f"no run of workflow id `{workflow_id}` is open in namespace `{namespace}`"
+    message = f"no run with workflow ID `{workflow_id}` is open in namespace `{namespace}`"
     # A cancellation is also fulfilled if the run has ended.
     ended = external.signal_id is None and directory.runs_of(namespace, workflow_id)
     failure = None if state.closed or ended else application_failure(NOT_FOUND, message)
@@ -76,11 +76,11 @@ def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
         return next((entry for entry in children if entry.standing is not Standing.CLOSED), None)
     if external.run_id:
         named, meant = directory.get(external.run_id), (namespace, external.workflow_id)
-        is_meant = named is not None and not named.kind.standalone and (named.namespace, named.workflow_id) == meant
-        return named if is_meant else None
+        matches = named is not None and not named.kind.standalone and (named.namespace, named.workflow_id) == meant
+        return named if matches else None
     return directory.current.open_run(namespace, external.workflow_id)
 
 
-def _means_chain(external: PendingExternal) -> bool:
+def _targets_chain(external: PendingExternal) -> bool:
     """Whether the target is the open run of a chain: the ID of a child is that of its first run, which may have continued."""
     return external.child_workflow_only or not external.run_id

@@ -78,7 +78,7 @@ class Effects:
         """Whether this process has applied an effect since it last read the run."""
         return effect in self._applied
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Apply all effects again, because the known state may be stale."""
         self._applied.clear()
 

@@ -16,7 +16,7 @@ _CLAUSE = re.compile(r"%(?:\.(\d{1,3}))?([sdfeoxXb%])|%", re.ASCII)
 _MAX_PRECISION: Final = 100
 
 
-def spoken(meter: Meter, value: Any, depth: int = 0) -> str:
+def formatted(meter: Meter, value: Any, depth: int = 0) -> str:
     """Format a value as for `%s`."""
     meter.charge(8)
     match kind(value):
@@ -28,11 +28,12 @@ def spoken(meter: Meter, value: Any, depth: int = 0) -> str:
         case "list" | "map" if depth >= MAX_DEPTH:
             raise LimitError(f"it formats values nested more than {MAX_DEPTH} deep")
         case "list":
-            parts = [spoken(meter, item, depth + 1) for item in value]
+            parts = [formatted(meter, item, depth + 1) for item in value]
             return f"[{_joined(meter, parts)}]"
         case "map":
             parts = [
-                f"{spoken(meter, key)}: {spoken(meter, value[key], depth + 1)}" for key in sorted_keys(meter, value)
+                f"{formatted(meter, key)}: {formatted(meter, value[key], depth + 1)}"
+                for key in sorted_keys(meter, value)
             ]
             return f"{{{_joined(meter, parts)}}}"
         case "type":
@@ -51,25 +52,25 @@ def _joined(meter: Meter, parts: Sequence[str]) -> str:
 def _clause(meter: Meter, letter: str, precision: str | None, value: Any) -> str:
     """Format one `%` clause of `format`."""
     meter.charge(20)
-    found = kind(value)
+    type_name = kind(value)
     if letter == "s":
-        return spoken(meter, value)
-    if letter in "fe" and found in {"int", "double"}:
+        return formatted(meter, value)
+    if letter in "fe" and type_name in {"int", "double"}:
         digits = 6 if precision is None else int(precision)
         if digits > _MAX_PRECISION:
             raise EvaluationError(f"a precision of {digits} is more than {_MAX_PRECISION}")
         return f"{float(value):.{digits}{letter}}" if math.isfinite(value) else format_double(value)
-    if letter in "doxXb" and found == "int":
+    if letter in "doxXb" and type_name == "int":
         return f"{value:{letter}}"
-    if letter == "d" and found == "double":
+    if letter == "d" and type_name == "double":
         return format_double(value)
-    if letter == "b" and found == "bool":
+    if letter == "b" and type_name == "bool":
         return "1" if value else "0"
-    if letter in "xX" and found in {"string", "bytes"}:
+    if letter in "xX" and type_name in {"string", "bytes"}:
         meter.text(len(value) * 8)
-        text: str = (value.encode("utf-8", "surrogatepass") if found == "string" else value).hex()
+        text: str = (value.encode("utf-8", "surrogatepass") if type_name == "string" else value).hex()
         return text.upper() if letter == "X" else text
-    raise EvaluationError(f"`format` cannot write {article(found)} as %{letter}; use %s")
+    raise EvaluationError(f"`format` cannot write {article(type_name)} as %{letter}; use %s")
 
 
 @declare_member("format", "string list", "string")

@@ -265,8 +265,8 @@ BUGS = (
         changes=(
             Change(
                 file="controller/runs/attempts/held_pods.py",
-                good="                self._let_go(pod, None)\n",
-                bad="                self._let_go(pod, retention_of(pod, succeeded=api_pods.has_succeeded(pod)))\n",
+                good="                self._release(pod, None)\n",
+                bad="                self._release(pod, retention_of(pod, succeeded=api_pods.has_succeeded(pod)))\n",
             ),
         ),
         scenario="limits",

@@ -73,7 +73,8 @@ class ContainerGroup:
         """Return how the activity ended: the end of a container that failed, or that of the main container if all have succeeded.
 
         A container whose shell reports the failure of another one is not the one that failed. But one can fail while it waits,
-        for example because its image has no shell.
+        for example because its image has no shell. Of those that ended in the same second, the API server does not tell which
+        was first; one that did not wait was.
 
         Args:
             status: The status of the pod.
@@ -83,15 +84,17 @@ class ContainerGroup:
         """
         ends = {name: status.ended(name) for name in self.needs}
         succeeded = {name for name, end in ends.items() if end is not None and end.exit_code == 0}
+        waited = {name for name, others in self.needs.items() if not succeeded.issuperset(others)}
         failed = [
-            end
+            (end.finished is None, end.finished, name in waited, end)
             for name, end in ends.items()
             if end is not None
             and end.exit_code != 0
-            and (end.exit_code not in {_NOT_NEEDED, _STOPPED} or succeeded.issuperset(self.needs[name]))
+            and (end.exit_code not in {_NOT_NEEDED, _STOPPED} or name not in waited)
         ]
         if failed:
-            return min(failed, key=lambda end: (end.finished is None, end.finished))
+            *_, first = min(failed, key=lambda each: each[:3])
+            return first
         return ends[self.main] if len(succeeded) == len(ends) else None
 
     def all_ended(self, status: PodStatus) -> bool:

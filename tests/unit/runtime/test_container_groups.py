@@ -182,6 +182,11 @@ def test_the_first_of_several_failures_is_reported(make: Any) -> None:
     assert failure_of(group_outcome(make, **states, left=ended(4, 40), right=ended(5, 35))).type == "ExitCode5"
 
 
+def test_of_failures_in_the_same_second_that_of_a_container_that_did_not_wait_is_reported(make: Any) -> None:
+    states = {"report": ended(4), "left": ended(5), "right": ended(6)}
+    assert failure_of(group_outcome(make, "Failed", **states, fetch=ended(7))).type == "ExitCode7"
+
+
 # Shell behavior
 
 

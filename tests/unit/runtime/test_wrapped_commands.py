@@ -75,6 +75,18 @@ class Shell:
             each.communicate()
 
 
+@pytest.fixture(autouse=True)
+def default_signals() -> Iterator[None]:
+    """Start processes with the signals of a container: what a shell starts in the background ignores SIGINT and SIGQUIT."""
+    passed_on = [signal.Signals[f"SIG{name}"] for name in SIGNALS.split()]
+    ignored = [number for number in passed_on if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @pytest.fixture(params=_SHELLS)
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
     made = Shell(request.param, tmp_path)

@@ -117,6 +117,11 @@ def findings_of(steps: str) -> list[str]:
             "steps.make.output.total",
             "Warning `steps.make.output.total` is missing in the reference to a large result; write `steps.make.output.?tot",
         ),
+        (
+            "activity: {name: large}",
+            "steps.make.output.size",
+            "Warning `steps.make.output.size` is missing in a small result, which is not a reference; write",
+        ),
         ("activity: {name: large}", "steps.make.artifacts[?'result.json'].key.orValue('')", None),
         ("activity: {name: large}", "steps.make.artifacts['result.json'].key", "Warning `steps.make.artifacts"),
         ("activity: {name: make}", "steps.make.output.total", None),

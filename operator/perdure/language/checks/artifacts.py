@@ -8,14 +8,13 @@ from perdure.api import reserved
 from perdure.api.artifact import Artifacts
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.language.checks import flow as flows
-from perdure.language.checks.shapes import ANY, NUMBER, TEXT, Shape, known_object
+from perdure.language.checks.shapes import ANY, REFERENCE, TEXT, Shape, known_object
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import compile_template
 from perdure.language.program import CompiledStep, Finding, Program
 
-_FIELDS: Final = {"store": TEXT, "key": TEXT, "size": NUMBER, "sha256": TEXT, "archive": TEXT}
-_ARTIFACT: Final = known_object(_FIELDS)
-_COPIED: Final = known_object({**_FIELDS, "copy": TEXT})
+_ARTIFACT: Final = known_object(REFERENCE)
+_COPIED: Final = known_object({**REFERENCE, "copy": TEXT})
 _OWN_FOLDERS: Final = (reserved.MOUNT_PATH, reserved.FILES_PATH, reserved.LOG_PATH, reserved.RESULT_PATH)
 _NONE: Final = known_object({})
 

@@ -15,6 +15,8 @@ ANY: Final[Shape] = {}
 TEXT: Final[Shape] = {"type": "string"}
 NUMBER: Final[Shape] = {"type": "integer"}
 MOMENT: Final[Shape] = {"type": "timestamp"}
+REFERENCE: Final = {"store": TEXT, "key": TEXT, "size": NUMBER, "sha256": TEXT, "archive": TEXT}
+"""The fields of a reference to an artifact or a large result."""
 _LARGE: Final = "$large"
 LARGE: Final[Shape] = {_LARGE: True}
 """A result of any kind, or a reference to it if it is large."""
@@ -109,7 +111,8 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
         if shape.get("type", "object") != "object" or any(word in shape for word in _COMBINING):
             return ANY, misses
         if _LARGE in shape:
-            misses.append(_optional(path[:depth], "is missing in the reference to a large result"))
+            lacks = "a small result, which is not a reference" if key in REFERENCE else "the reference to a large result"
+            misses.append(_optional(path[:depth], f"is missing in {lacks}"))
             return ANY, misses
         if not isinstance(fields, dict):
             return resolved(shape.get("additionalProperties"), whole), misses

@@ -319,8 +319,8 @@ def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
     """Why attempts do not start: one is stuck, or waits for its turn in a WorkflowLimit."""
     stuck = next(state.stuck(), None)
     if stuck is not None:
-        what = "it does not begin" if stuck.takes_limits else f"attempt {stuck.attempt} does not start"
-        message = f"step `{_step_of(stuck)}`: {what}: {stuck.waiting_reason}"
+        attempt = "" if stuck.takes_limits else f": attempt {stuck.attempt}"
+        message = f"step `{_step_of(stuck)}`{attempt} does not start: {stuck.waiting_reason}"
         return ConditionReason.ATTEMPT_NOT_STARTING, message
     queued = list(state.queued())
     if not queued:

@@ -6,6 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from perdure.api.lenient import Json
 from perdure.api.names import claim_name
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
@@ -141,18 +142,22 @@ def test_log_commands_are_suggested_only_for_existing_pods() -> None:
         assert ("pods order-42-5-1, order-42-5-2 (deleted)\n" in shown) == (2 not in left)
 
 
-def test_the_log_command_of_a_failed_init_container_names_it() -> None:
-    failure = Failure(
-        kind=FailureKind.APPLICATION,
-        type="InitContainerFailed",
-        message="init container fetch failed",
-        details={"container": "fetch", "exitCode": 7},
-    )
+@pytest.mark.parametrize(
+    ("kind", "details", "options"),
+    [
+        ("InitContainerFailed", {"container": "fetch", "exitCode": 7}, " -c fetch"),
+        ("ExitCode3", {"container": "convert", "exitCode": 3}, " -c convert"),
+        ("ExitCode3", {"container": "activity", "exitCode": 3}, ""),
+        ("Broken", {"container": "a field of an error document"}, ""),
+    ],
+)
+def test_the_log_command_names_the_container_that_failed(kind: str, details: Json, options: str) -> None:
+    failure = Failure(kind=FailureKind.APPLICATION, type=kind, message="failed", details=details)
     for final in (False, True):
         flow = Flow().started(1).failed(2, msgspec.structs.replace(failure, non_retryable=final))
         run = flow.run()
         assert next(iter(run.every_step())).state == ("Failed" if final else "BackingOff")
-        assert "kubectl -n shop logs order-42-2-1 -c fetch" in dict(map(reversed, hints(run, flow.page())))
+        assert f"kubectl -n shop logs order-42-2-1{options}" in dict(map(reversed, hints(run, flow.page())))
 
 
 def test_an_attempt_in_backoff_shows_when_the_next_one_starts() -> None:
@@ -222,6 +227,33 @@ def test_an_attempt_that_waits_for_a_limit_shows_it() -> None:
     shown = plain(describe(flow.run(6), flow.page(6)))
     assert f"attempt 1: {reason}\n" in shown
     assert "kubectl -n shop get workflowlimits.perdure.dev licenses -o yaml" in shown
+
+
+def test_an_attempt_that_waits_for_a_missing_limit_suggests_listing_the_limits() -> None:
+    reason = "there is no valid WorkflowLimit `licenses` in namespace `shop`"
+    flow = Flow().at(1, AttemptWaiting(scheduled_event_id=2, attempt=1, reason=reason, commit_now=True))
+    assert hints(flow.run(6), flow.page(6))[0] == (
+        "list the WorkflowLimits; `reserve` starts once `licenses` exists and is valid",
+        "kubectl -n shop get workflowlimits.perdure.dev",
+    )
+
+
+def test_a_command_is_suggested_once_although_two_steps_wait_for_the_same_limit() -> None:
+    flow = Flow(
+        "steps:\n"
+        "- {name: a, needs: [], limits: [{name: licenses}], sleep: {duration: 1s}}\n"
+        "- {name: b, needs: [], limits: [{name: licenses}], sleep: {duration: 1s}}\n",
+        input={},
+    )
+    reason = "WorkflowLimit `licenses` has room for 1 holder"
+    waiting = [
+        AttemptWaiting(scheduled_event_id=event, attempt=1, reason=reason, queued=True, commit_now=True)
+        for event in (2, 3)
+    ]
+    flow.at(1, *waiting)
+    assert [activity.waits_for for activity in flow.run(6).activities] == [reason, reason]
+    found = [command for _, command in hints(flow.run(6), flow.page(6))]
+    assert len(found) == len(set(found)) == 3
 
 
 def test_an_expired_backoff_in_the_status_is_not_shown() -> None:
@@ -330,6 +362,7 @@ def test_a_status_of_another_version_is_shown_as_far_as_possible(status: dict[st
         ("InvalidWorkflow", "kubectl -n shop get workflow.perdure.dev order-flow -o yaml"),
         ("RetryPolicyNotFound", "kubectl -n shop get retrypolicies.perdure.dev"),
         ("LimitReached", "kubectl -n shop get workflowlimits.perdure.dev order-41 -o yaml"),
+        ("LimitNotFound", "kubectl -n shop get workflowlimits.perdure.dev"),
         ("WorkflowIdInUse", "perdure describe -n shop order-41"),
         ("StartDelayed", "perdure wait -n shop order-42"),
     ],

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from rich.text import Text
 
 from perdure.api.lenient import Json, mapping
+from perdure.api.reserved import DEFAULT_CONTAINER
 from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
@@ -21,6 +22,7 @@ _MAX_SIGNALS = 3
 _NAMED = re.compile(r"`([a-z0-9.-]+)`")
 """Matches the first name of a run in a message."""
 _LIMIT = re.compile(r"WorkflowLimit `([a-z0-9.-]+)`")
+_NO_LIMIT = "there is no valid WorkflowLimit"
 
 
 def hints(run: ShownRun, page: Page) -> list[Hint]:
@@ -33,8 +35,10 @@ def hints(run: ShownRun, page: Page) -> list[Hint]:
     Returns:
         The purpose and the command of each hint; the most useful one is first.
     """
-    found = _BY_PHASE.get(run.phase, _of_closed)
-    return list(found(run, page))
+    first: dict[str, str] = {}  # each command once: several steps can wait for the same limit
+    for purpose, command in _BY_PHASE.get(run.phase, _of_closed)(run, page):
+        first.setdefault(command, purpose)
+    return [(purpose, command) for command, purpose in first.items()]
 
 
 def show(found: list[Hint]) -> Iterator[Text]:
@@ -72,9 +76,10 @@ def _of_pending(run: ShownRun, page: Page) -> Iterator[Hint]:
             "list the RetryPolicies; the run starts once its RetryPolicy exists and is valid",
             page.kubectl(run.namespace, "get", "retrypolicies.perdure.dev"),
         )
-    elif run.reason in {"LimitReached", "LimitNotFound"} and (limit := _NAMED.search(run.message)):
-        purpose = "show who holds the limit, and who waits for it" if run.reason == "LimitReached" else "show the limit"
-        yield purpose, _limit(limit[1], run, page)
+    elif run.reason == "LimitNotFound":
+        yield "list the WorkflowLimits; the run starts once its limit exists and is valid", _limits(run, page)
+    elif run.reason == "LimitReached" and (limit := _NAMED.search(run.message)):
+        yield "show who holds the limit, and who waits for it", _limits(run, page, limit[1], "-o", "yaml")
     elif run.reason == "WorkflowIdInUse" and (other := _NAMED.search(run.message)):
         yield "show the open run with its workflow ID", page.perdure(run.namespace, "describe", other[1])
     else:
@@ -141,13 +146,18 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
     elif activity.state == "Running" and pod and _exists(pod, run):
         yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
     elif activity.waits_for and (limit := _LIMIT.search(activity.waits_for)):
-        yield f"show who holds the limit that `{activity.step}` waits for", _limit(limit[1], run, page)
+        if activity.waits_for.startswith(_NO_LIMIT):
+            purpose = f"list the WorkflowLimits; `{activity.step}` starts once `{limit[1]}` exists and is valid"
+            yield purpose, _limits(run, page)
+        else:
+            purpose = f"show who holds the limit that `{activity.step}` waits for"
+            yield purpose, _limits(run, page, limit[1], "-o", "yaml")
     elif activity.waits_for and pod and _exists(pod, run):
         yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
 
 
-def _limit(name: str, run: ShownRun, page: Page) -> str:
-    return page.kubectl(run.namespace, "get", "workflowlimits.perdure.dev", name, "-o", "yaml")
+def _limits(run: ShownRun, page: Page, *arguments: str) -> str:
+    return page.kubectl(run.namespace, "get", "workflowlimits.perdure.dev", *arguments)
 
 
 def _of_prints(run: ShownRun, page: Page) -> Iterator[Hint]:
@@ -221,18 +231,15 @@ def _printed_only(step: ShownStep, run: ShownRun) -> bool:
 
 def _logs(pod: str, failure: Json | None, run: ShownRun, page: Page) -> str:
     """Return the command that shows why an attempt in a pod failed."""
-    container = _failed_init_container(failure)
+    container = _failed_container(failure)
     return page.kubectl(run.namespace, "logs", pod, *(("-c", container) if container else ()))
 
 
-def _failed_init_container(failure: Json | None) -> str:
-    """Return the failed init container; by default, `kubectl logs` shows the main container, which never started."""
-    failed = mapping(failure)
-    return (
-        str(mapping(failed.get("details")).get("container") or "")
-        if failed.get("type") == "InitContainerFailed"
-        else ""
-    )
+def _failed_container(failure: Json | None) -> str:
+    """Return the container that failed, unless its pod has the usual one: `kubectl logs` shows the first by default."""
+    details = mapping(mapping(failure).get("details"))
+    container = str(details.get("container") or "") if "exitCode" in details else ""
+    return "" if container == DEFAULT_CONTAINER else container
 
 
 def _exists(pod: str, run: ShownRun) -> bool:

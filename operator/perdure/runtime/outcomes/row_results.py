@@ -26,7 +26,7 @@ from perdure.runtime.pod_waiting import remedy, waiting_reason, waiting_word, wa
 _REPLACEMENT: Final = "\ufffd"
 """What Kubernetes puts in place of each byte that is not UTF-8; it takes three."""
 _CUT: Final = 3
-"""Maximum number of bytes of a character whose beginning was cut off."""
+"""Maximum number of bytes that can be left of a character whose beginning is missing."""
 Outcome: TypeAlias = AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | None
 """The input for the engine; None if there is none yet."""
 

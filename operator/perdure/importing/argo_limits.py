@@ -39,9 +39,9 @@ def limits(spec: Fields, library: Library, resolve: Resolve) -> tuple[list[Objec
 
 
 def _take(taken: dict[str, Object], use: Object, lock: Fields) -> None:
-    """Add the use of a limit, unless another lock has become the same limit: it can be taken for one key."""
-    if taken.setdefault(use["name"], use) != use:
-        lock.gap("", f"the WorkflowLimit `{use['name']}` is already taken with another key; rename one of the locks")
+    """Add the use of a limit, unless another lock has become the same limit, which can be taken once."""
+    if taken.setdefault(use["name"], use) is not use:
+        lock.gap("", f"the WorkflowLimit `{use['name']}` is already taken for another lock; rename one of them")
 
 
 def _use(lock: Fields, name: str, resolve: Resolve) -> Object:

@@ -322,7 +322,10 @@ arguments: {parameters: [{name: a, value: one}, {name: b, value: two}]}
     main = "- {name: main, container: {image: busybox}}"
     made = argo(tmp_path, workflow(main, f"{start}synchronization: {{{locks}}}"))
     assert not made.complete
-    assert "synchronization.mutexes[1]: the WorkflowLimit `db` is already taken with another key" in str(made.sentences)
+    assert "synchronization.mutexes[1]: the WorkflowLimit `db` is already taken for another lock" in str(made.sentences)
+    sizes = ", ".join(f"{{configMapKeyRef: {{name: {name}, key: size}}}}" for name in ("settings", "others"))
+    made = argo(tmp_path, workflow(main, f"{start}synchronization: {{semaphores: [{sizes}]}}"), CONFIG)
+    assert "synchronization.semaphores[1]: the WorkflowLimit `size` is already taken for another" in str(made.sentences)
     locked = "- {name: main, container: {image: busybox}, synchronization: {mutex: {name: size}}}"
     semaphore = "synchronization: {semaphore: {configMapKeyRef: {name: settings, key: size}}}"
     made = argo(tmp_path, workflow(locked, f"{start}{semaphore}"), CONFIG)

@@ -332,8 +332,11 @@ class _Conversion:
 
     def _add(self, kind: str, metadata: Object, spec: Object) -> None:
         made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-        if made not in self.done.manifests:  # several templates can share a lock
-            self.done.manifests.append(made)
+        if made in self.done.manifests:  # several templates can share a lock
+            return
+        if any(each["kind"] == kind and each["metadata"] == metadata for each in self.done.manifests):
+            self._report.gap("spec", f"several objects become the {kind} `{metadata['name']}`; rename one of them")
+        self.done.manifests.append(made)
 
 
 def _nothing(path: tuple[str, ...]) -> str:

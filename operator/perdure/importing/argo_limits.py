@@ -26,16 +26,22 @@ def limits(spec: Fields, library: Library, resolve: Resolve) -> tuple[list[Objec
     made: list[tuple[str, Object]] = []
     for each in mutexes:
         use = _use(each, each.text("name") or "mutex", resolve)
-        taken[use["name"]] = use
+        _take(taken, use, each)
         made.append((use["name"], {"capacity": 1}))
         _scope(each)
     for each in semaphores:
         reference = each.take("configMapKeyRef") or each.take("database") or {}
         use = _use(each, str(reference.get("key") or reference.get("name")), resolve)
-        taken[use["name"]] = use
+        _take(taken, use, each)
         made.append((use["name"], {"capacity": _capacity(each, reference, library)}))
         _scope(each)
     return list(taken.values()), made
+
+
+def _take(taken: dict[str, Object], use: Object, lock: Fields) -> None:
+    """Add the use of a limit, unless another lock has become the same limit, which can be taken once."""
+    if taken.setdefault(use["name"], use) is not use:
+        lock.gap("", f"the WorkflowLimit `{use['name']}` is already taken for another lock; rename one of them")
 
 
 def _use(lock: Fields, name: str, resolve: Resolve) -> Object:
@@ -60,7 +66,7 @@ def _scope(lock: Fields) -> None:
 
 def _capacity(semaphore: Fields, reference: Any, library: Library) -> int:
     found = str(library.entry(reference) or "")
-    if found.isdigit():
+    if found.isdecimal():
         return int(found)
     semaphore.note("", "the size of the semaphore is in none of the files: set `capacity` of the WorkflowLimit")
     return 1

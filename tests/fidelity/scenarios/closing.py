@@ -69,8 +69,9 @@ def continued_as_new(s: Session) -> None:
     )
     s.history(note="the first run", run_id=first.run_id)
     s.describe(note="the first run", run_id=first.run_id)
+    second = s.task(note="the second run")
     s.describe(note="the second run")
-    second = s.decide(command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION"), note="the second run")
+    s.complete(second, command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION"), note="the second run")
     s.history(note="the second run", run_id=second.workflow_execution.run_id)
     s.decide(COMPLETE, note="the third run")
     s.history(note="the third run")
@@ -79,7 +80,6 @@ def continued_as_new(s: Session) -> None:
 @scenario
 def cron(s: Session) -> None:
     first = s.start(cron_schedule="@every 1s", input=payloads("input"), memo={"fields": {"note": payload("first")}})
-    s.describe(note="the first run, before it is due")
     s.decide(command("COMPLETE_WORKFLOW_EXECUTION", result=payloads("done")), note="the first run")
     s.history(note="the first run", run_id=first.run_id)
     s.describe(note="the first run", run_id=first.run_id)
@@ -88,6 +88,14 @@ def cron(s: Session) -> None:
     third = s.decide(command("CANCEL_WORKFLOW_EXECUTION"), note="the third run")
     s.history(note="the third run", run_id=third.workflow_execution.run_id)
     s.describe(note="the third run")
+
+
+@scenario
+def cron_before_it_is_due(s: Session) -> None:
+    s.start(cron_schedule="@every 1000h")
+    s.describe()
+    s.history()
+    s.close()
 
 
 @scenario

@@ -313,6 +313,15 @@ def test_a_pod_is_released_as_it_ended_when_a_watch_lags_behind_the_read_that_sh
     assert list(held.leaving.values()) == [(ended, Retention.EXPIRE)]
 
 
+def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_attempt() -> None:
+    earlier, current = waiting_pod(2, "ContainerCreating"), waiting_pod(2, "ContainerCreating")
+    earlier["metadata"]["uid"] = "earlier"
+    held, _ = holding(current)
+    held.observe(earlier)
+    held.observe_deletion(earlier)
+    assert held.pods == {PodKey(2, 1): current}
+
+
 async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
     """Its activity may have completed since a watch has shown that it runs: another operator has recorded this."""
     seen, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)

@@ -314,6 +314,33 @@ def test_more_locks_than_a_step_can_take_are_reported(tmp_path: Path) -> None:
     assert "spec.templates[0].synchronization: a step can take 3 limits" in str(made.sentences)
 
 
+def test_locks_that_become_one_limit_are_reported(tmp_path: Path) -> None:
+    start = """entrypoint: main
+arguments: {parameters: [{name: a, value: one}, {name: b, value: two}]}
+"""
+    locks = 'mutexes: [{name: "db-{{workflow.parameters.a}}"}, {name: "db-{{workflow.parameters.b}}"}]'
+    main = "- {name: main, container: {image: busybox}}"
+    made = argo(tmp_path, workflow(main, f"{start}synchronization: {{{locks}}}"))
+    assert not made.complete
+    assert "synchronization.mutexes[1]: the WorkflowLimit `db` is already taken for another lock" in str(made.sentences)
+    sizes = ", ".join(f"{{configMapKeyRef: {{name: {name}, key: size}}}}" for name in ("settings", "others"))
+    made = argo(tmp_path, workflow(main, f"{start}synchronization: {{semaphores: [{sizes}]}}"), CONFIG)
+    assert "synchronization.semaphores[1]: the WorkflowLimit `size` is already taken for another" in str(made.sentences)
+    locked = "- {name: main, container: {image: busybox}, synchronization: {mutex: {name: size}}}"
+    semaphore = "synchronization: {semaphore: {configMapKeyRef: {name: settings, key: size}}}"
+    made = argo(tmp_path, workflow(locked, f"{start}{semaphore}"), CONFIG)
+    assert not made.complete
+    assert "several objects become the WorkflowLimit `size`; rename one of them" in str(made.sentences)
+
+
+def test_a_semaphore_without_a_valid_size_gets_a_note(tmp_path: Path) -> None:
+    main = """- name: main
+  container: {image: busybox}
+  synchronization: {semaphore: {configMapKeyRef: {name: settings, key: size}}}"""
+    made = argo(tmp_path, workflow(main, "entrypoint: main"), CONFIG.replace('"3"', '"\u00b2"'))
+    assert "set `capacity` of the WorkflowLimit" in str(made.sentences)
+
+
 def test_locks_of_steps_with_retries_become_limits_of_a_child(tmp_path: Path) -> None:
     made = argo(
         tmp_path,

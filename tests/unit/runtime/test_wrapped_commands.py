@@ -31,6 +31,14 @@ for number in range(4):
 os._exit(int(sys.argv[1]))
 """
 
+_INTERRUPTED = """
+import os, signal, sys
+signal.signal(int(sys.argv[1]), lambda *_: os._exit(4))
+os.write(1, b"waits\\n")
+while True:
+    signal.pause()
+"""
+
 
 class Shell:
     """A folder with a shell whose name is `sh`, and with the files of a pod."""
@@ -196,6 +204,17 @@ def test_a_signal_before_the_command_starts_stops_it(
     gate.write_text("\n")
     assert done.communicate(timeout=_SECONDS)[0] == ""
     assert done.returncode == 143
+
+
+@pytest.mark.parametrize("single", [logged, needed])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_a_command_gets_the_interrupts_that_it_handles(
+    shell: Shell, single: Callable[..., dict[str, Any]], number: signal.Signals
+) -> None:
+    done = shell.start(single("python3", "-c", _INTERRUPTED, str(number.value)))
+    assert line(done.stdout) == "waits\n"
+    done.send_signal(number)
+    assert done.wait(timeout=_SECONDS) == 4
 
 
 def test_a_signal_after_the_end_of_the_command_keeps_the_end_of_the_log(shell: Shell, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from perdure.runtime.pod_waiting import remedy, waiting_reason, waiting_word, wa
 
 _REPLACEMENT: Final = "\ufffd"
 """What Kubernetes puts in place of each byte that is not UTF-8; it takes three."""
+_CUT: Final = 3
+"""Maximum number of bytes that can be left of a character whose beginning is missing."""
 Outcome: TypeAlias = AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | None
 """The input for the engine; None if there is none yet."""
 
@@ -80,7 +82,7 @@ def _with_message(facts: PodFacts, container: str, message: str) -> AttemptCompl
     # The kubelet keeps the end of a longer message. The tail of a document does not parse, but the tail of a long number
     # or of a string with quotes might: if a message has exactly the limit, only an object or a list is accepted.
     if payloads.size(message) >= limit and not (is_json and isinstance(value, dict | list)):
-        binary = "is not UTF-8 text, and " if _REPLACEMENT in message else ""
+        binary = "is not UTF-8 text, and " if _REPLACEMENT in message[_CUT:] else ""
         too_large = f"its result {binary}does not fit into a termination message ({limit} bytes here)"
         advice = _way_for_large_results(facts)
         return _failed(facts, payload_too_large(f"container {container} succeeded, but {too_large}. {advice}"))

@@ -49,13 +49,14 @@ class HeldPods:
     def observe(self, pod: kube.Object) -> None:
         """Process a pod from a watch or from the API server.
 
-        A watch may lag behind a read: an earlier version is ignored, because a pod that still ran in it would be stopped.
+        A watch may lag behind a read: an earlier version is ignored, because a pod that still ran in it would be stopped, and
+        so is an earlier pod of the attempt, because its deletion would count as that of the current one.
         """
         key, uid = key_of(pod), pod["metadata"]["uid"]
         if key is None or not api_pods.is_of(pod, self._run) or uid in self.leaving or uid in self._left:
             return
         known = self.pods.get(key)
-        if known is None or known["metadata"]["uid"] != uid or not _is_older(pod, known):
+        if known is None or not _is_older(pod, known):
             self.pods[key] = pod
             self.unread.add(key)
 

@@ -111,8 +111,8 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
         if shape.get("type", "object") != "object" or any(word in shape for word in _COMBINING):
             return ANY, misses
         if _LARGE in shape:
-            lacks = "a small result, which is not a reference" if key in REFERENCE else "the reference to a large result"
-            misses.append(_optional(path[:depth], f"is missing in {lacks}"))
+            small, large = "a small result, which is not a reference", "the reference to a large result"
+            misses.append(_optional(path[:depth], f"is missing in {small if key in REFERENCE else large}"))
             return ANY, misses
         if not isinstance(fields, dict):
             return resolved(shape.get("additionalProperties"), whole), misses

@@ -45,7 +45,7 @@ def test_activities_wait_in_order_of_priority_and_age_and_their_runs_show_it() -
         assert set(phases(world).values()) == {"Running"}
         assert _entries(world, "holders") == [("first", "work")]
         assert _entries(world, "waiters") == [(name, "work") for name in ("urgent", "second", "third", "last")]
-        waits = "WorkflowLimit `mutex` has room for 1 holder"
+        waits = "WorkflowLimit `mutex` is full: it allows 1 holder"
         condition = succeeded(world, "second")
         assert (condition["status"], condition["reason"]) == ("Unknown", "LimitReached")
         assert condition["message"] == f"step `work` waits: {waits}"
@@ -223,7 +223,7 @@ def test_a_rate_delays_the_start_of_activities() -> None:
         world.create("WorkflowRun", "calls", {"inline": {"activities": [work], "steps": loop}})
         await asyncio.sleep(10)
         reported = (
-            "step `work[2]` (and 2 more) waits: WorkflowLimit `api` has room for 500 holders and 2 starts per 30s"
+            "step `work[2]` (and 2 more) waits: WorkflowLimit `api` is full: it allows 500 holders and 2 starts per 30s"
         )
         assert succeeded(world, "calls")["message"] == reported
         await world.rest()

@@ -35,7 +35,7 @@ def test_runs_wait_in_order_of_priority_and_age() -> None:
             await asyncio.sleep(1.5)
         assert _waits(world, "second") == (
             "LimitReached",
-            "WorkflowLimit `mutex` has room for 1 run; the run starts when its turn comes",
+            "WorkflowLimit `mutex` is full: it allows 1 run; the run starts when its turn comes",
         )
         assert world.run("second")["status"]["phase"] == "Pending"
         await world.rest()

@@ -47,7 +47,7 @@ def test_blocks_run_one_after_the_other_in_order_of_priority_and_age() -> None:
         assert _entries(world, "waiters") == [("urgent", "pay", True), ("second", "pay", True)]
         condition = succeeded(world, "second")
         assert (condition["status"], condition["reason"]) == ("Unknown", "LimitReached")
-        assert condition["message"] == "step `pay` waits: WorkflowLimit `mutex` has room for 1 holder"
+        assert condition["message"] == "step `pay` waits: WorkflowLimit `mutex` is full: it allows 1 holder"
         (pending,) = world.run("second")["status"]["pendingActivities"]
         assert "pod" not in pending
         await world.rest()

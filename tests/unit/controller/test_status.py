@@ -125,12 +125,19 @@ def test_a_run_shows_what_blocks_its_attempts() -> None:
 
 def test_a_run_shows_the_limits_that_its_attempts_wait_for() -> None:
     drive = Drive.by(Reacting((activity("book"), activity("pay"))))
-    waits = {"attempt": 1, "reason": "WorkflowLimit `db` has room for 1 holder", "queued": True, "commit_now": True}
+    waits = {
+        "attempt": 1,
+        "reason": "WorkflowLimit `db` is full: it allows 1 holder",
+        "queued": True,
+        "commit_now": True,
+    }
     for number in (2, 3):
         assert drive.at(1, AttemptWaiting(scheduled_event_id=number, **waits)).durable
     status = composed(drive)
     assert (status["phase"], succeeded(status)["reason"]) == ("Running", "LimitReached")
-    assert succeeded(status)["message"] == "step `book` (and 1 more) waits: WorkflowLimit `db` has room for 1 holder"
+    assert (
+        succeeded(status)["message"] == "step `book` (and 1 more) waits: WorkflowLimit `db` is full: it allows 1 holder"
+    )
     assert "pod" not in status["pendingActivities"][0]
     assert not drive.at(8, AttemptStarted(scheduled_event_id=2, attempt=1, time=drive.now)).durable
     assert drive.at(9, AttemptWaiting(scheduled_event_id=3, attempt=1, reason="ContainerCreating")).durable

@@ -75,9 +75,20 @@ class Full:
     """The run that must be cancelled to make room."""
 
     def reason(self, name: str, key: str, noun: str) -> str:
-        """Say what room the limit with a name has for a key; `noun` is what takes it."""
+        """Say why a claim waits for the limit with a name; `noun` is what takes it.
+
+        The text names no holder: it stays in the status of the waiting run when the holders change.
+        """
+        for_key = f" for the key `{key}`" if key else ""
+        return f"WorkflowLimit `{name}` is full{for_key}: it allows {self._room(noun)}"
+
+    def failure(self, name: str, key: str, noun: str) -> str:
+        """The beginning of the message of a failed claim. Histories contain it, so it is the same in all versions."""
         of_key = f" with the key `{key}`" if key else ""
-        return f"WorkflowLimit `{name}` has room for {room(self.spec.capacity, self.spec.rate, noun)}{of_key}"
+        return f"WorkflowLimit `{name}` has room for {self._room(noun)}{of_key}"
+
+    def _room(self, noun: str) -> str:
+        return room(self.spec.capacity, self.spec.rate, noun)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,13 +107,13 @@ class RunLimits:
                 message = f"{message}; the run starts once there is one"
                 raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
             case Full():
-                message = answer.reason(use.name, entry.key, "run")
+                failure = answer.failure(use.name, entry.key, "run")
                 if policy is OverflowPolicy.FAIL:
-                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, and it is full")
-                _check_time(due, now, message)
+                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{failure}, and it is full")
+                _check_time(due, now, failure)
                 if answer.to_cancel is not None:
                     await self._cancel(answer.to_cancel, use)
-                message = f"{message}; the run starts when its turn comes"
+                message = f"{answer.reason(use.name, entry.key, 'run')}; the run starts when its turn comes"
                 raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
             case _:
                 return

@@ -89,15 +89,15 @@ class AttemptAdmission:
         if isinstance(answer, Granted):
             return True
         if isinstance(answer, Full):
-            message = answer.reason(use.name, key, "holder")
+            reason, failure = answer.reason(use.name, key, "holder"), answer.failure(use.name, key, "holder")
             if not queues:
-                raise StepError(application(_LIMIT_REACHED, f"{message}, and it is full"))
+                raise StepError(application(_LIMIT_REACHED, f"{failure}, and it is full"))
         else:
-            message = answer.reason(use.name, namespace)
+            reason = failure = answer.reason(use.name, namespace)
         if due is not None and due <= now:
             taker = "step" if activity.takes_limits else "activity"
-            raise StepError(application(_LIMIT_REACHED, f"{message}; the `waitTimeout` of the {taker} has expired"))
-        self._blocked.by_limit(PodKey.of(activity), message, due, queued=isinstance(answer, Full))
+            raise StepError(application(_LIMIT_REACHED, f"{failure}; the `waitTimeout` of the {taker} has expired"))
+        self._blocked.by_limit(PodKey.of(activity), reason, due, queued=isinstance(answer, Full))
         return False
 
     async def _passes_circuit(self, activity: PendingActivity, now: datetime) -> bool:

@@ -121,6 +121,7 @@ def _sight(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | No
     ended = group.ended(status)
     return Sight(
         started=group.running_since(status) or (ended.started if ended else None),
+        containers=group.at_work(status) if len((pod.get("spec") or {}).get("containers") or ()) > 1 else (),
         ended=ended is not None or status.phase in {"Succeeded", "Failed"},
         waits_for=waiting_reason(pod, definition),
         heartbeat=beat,

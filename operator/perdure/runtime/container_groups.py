@@ -105,6 +105,20 @@ class ContainerGroup:
         """
         return all(status.ended(name) is not None for name in self.needs)
 
+    def at_work(self, status: PodStatus) -> tuple[str, ...]:
+        """Return its containers that run, and do not wait for others any more.
+
+        Args:
+            status: The status of the pod.
+        """
+        return tuple(
+            name
+            for name, others in self.needs.items()
+            if status.started(name) is not None
+            and status.ended(name) is None
+            and all(status.ended(other) is not None for other in others)
+        )
+
     def running_since(self, status: PodStatus) -> datetime | None:
         """Return when the activity started, if it is running: when the last of its containers started.
 

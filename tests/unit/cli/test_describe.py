@@ -16,8 +16,23 @@ from perdure.cli.view.hints import hints
 from perdure.cli.view.openings import Seen, Sight
 from perdure.cli.view.tree import tree
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.inputs import AttemptWaiting, SignalRequested
+from perdure.engine.inputs import (
+    AttemptCancelled,
+    AttemptWaiting,
+    CancelRequested,
+    RunInput,
+    SignalRequested,
+    TerminateRequested,
+)
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
+
+_TWO_CHARGES = """
+activities:
+- {name: charge, startToCloseTimeout: 30s, container: {image: shop}}
+steps:
+- {name: a, needs: [], activity: {name: charge}}
+- {name: b, needs: [], activity: {name: charge}}
+"""
 
 
 def test_a_completed_step_shows_its_attempts_and_its_last_failure() -> None:
@@ -211,6 +226,37 @@ def test_pod_and_lease_override_the_status() -> None:
     assert '    heartbeat 1s ago: {"picked":3}' in plain(tree(run, flow.page(6)))
 
 
+@pytest.mark.parametrize("containers", [(), ("fetch", "convert")])
+def test_the_log_command_of_a_running_attempt_names_the_containers_at_work(containers: tuple[str, ...]) -> None:
+    sight = Sight(started=at(1), containers=containers)
+    run = Flow().run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": sight}))
+    assert [hint for hint in hints(run, Flow().page(6)) if " logs " in hint[1]] == [
+        (f"what container `{name}` of `reserve` is doing", f"kubectl -n shop logs -f order-42-2-1 -c {name}")
+        for name in containers
+    ] or [("what `reserve` is doing", "kubectl -n shop logs -f order-42-2-1")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "failed", "offered"),
+    [
+        (CancelRequested(request_id="c"), False, False),
+        (TerminateRequested(request_id="t"), False, False),
+        (TerminateRequested(request_id="t"), True, True),
+        (None, True, True),
+    ],
+)
+def test_a_retry_is_offered_if_a_step_failed(asked: RunInput | None, *, failed: bool, offered: bool) -> None:
+    flow = Flow(_TWO_CHARGES, input={}).started(1, "a").started(2, "b")
+    if failed:
+        flow.failed(3, declined(non_retryable=True), "a")
+    if asked is not None:
+        flow.at(4, asked)
+    for open_ in list(flow.state.activities.values()):
+        flow.at(5, AttemptCancelled(scheduled_event_id=open_.scheduled_event_id, attempt=open_.attempt))
+    assert flow.run().closed
+    assert ("perdure retry -n shop order-42" in dict(map(reversed, hints(flow.run(), flow.page())))) == offered
+
+
 def test_a_pod_that_does_not_start_shows_the_reason() -> None:
     flow = Flow()
     waits_for = "container activity: ImagePullBackOff: Back-off pulling image"
@@ -221,7 +267,7 @@ def test_a_pod_that_does_not_start_shows_the_reason() -> None:
 
 
 def test_an_attempt_that_waits_for_a_limit_shows_it() -> None:
-    reason = "WorkflowLimit `licenses` has room for 5 holders"
+    reason = "WorkflowLimit `licenses` is full: it allows 5 holders"
     waiting = AttemptWaiting(scheduled_event_id=2, attempt=1, reason=reason, queued=True, commit_now=True)
     flow = Flow().at(1, waiting)
     shown = plain(describe(flow.run(6), flow.page(6)))
@@ -245,7 +291,7 @@ def test_a_command_is_suggested_once_although_two_steps_wait_for_the_same_limit(
         "- {name: b, needs: [], limits: [{name: licenses}], sleep: {duration: 1s}}\n",
         input={},
     )
-    reason = "WorkflowLimit `licenses` has room for 1 holder"
+    reason = "WorkflowLimit `licenses` is full: it allows 1 holder"
     waiting = [
         AttemptWaiting(scheduled_event_id=event, attempt=1, reason=reason, queued=True, commit_now=True)
         for event in (2, 3)

@@ -25,6 +25,16 @@ def test_start_and_heartbeat_are_read_from_pod_and_lease() -> None:
     assert seen.sights == {NAME: Sight(started=at(2), heartbeat=at(5), details={"picked": 3})}
 
 
+def test_the_containers_at_work_are_named_if_the_pod_has_several() -> None:
+    running = {"name": "activity", "state": {"running": {"startedAt": "2026-01-01T12:00:02Z"}}}
+    for others, at_work in (([], ()), ([{"name": "proxy"}], ("activity",))):
+        found = {
+            **pod({"phase": "Running", "containerStatuses": [running]}),
+            "spec": {"containers": [{"name": "activity"}, *others]},
+        }
+        assert see(Flow().object, [found], []).sights[NAME].containers == at_work
+
+
 def test_a_waiting_pod_has_the_reason() -> None:
     waiting = {"name": "activity", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     seen = see(Flow().object, [pod({"phase": "Pending", "containerStatuses": [waiting]})], [])

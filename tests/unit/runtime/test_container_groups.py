@@ -13,7 +13,9 @@ import pytest
 from perdure.api import labels
 from perdure.engine.inputs import AttemptCompleted, AttemptStarted
 from perdure.runtime import InvalidDefinitionError, PodSettings, build_pod, waiting_reason
+from perdure.runtime.container_groups import ContainerGroup
 from perdure.runtime.outcomes import failed_container
+from perdure.runtime.statuses import PodStatus
 from unit.runtime.outcomes import failure_of, outcome_of
 
 CONTAINERS: list[dict[str, Any]] = [
@@ -133,6 +135,13 @@ def test_an_attempt_has_started_when_all_its_containers_have_started(make: Any) 
     assert group_outcome(make, "Pending", **states, fetch=WAITING) is None
     waiting = pod_with(make, "Pending", **states, fetch=WAITING)
     assert waiting_reason(waiting, group(make)) == "container fetch: ImagePullBackOff: no such image"
+
+
+def test_containers_that_wait_for_others_are_not_at_work(make: Any) -> None:
+    states = {"report": RUNNING, "left": RUNNING, "right": RUNNING, "proxy": RUNNING}
+    for fetch, at_work in ((WAITING, ()), (RUNNING, ("fetch",)), (ended(0), ("left", "right"))):
+        pod = pod_with(make, **states, fetch=fetch)
+        assert sorted(ContainerGroup.of(pod, "report").at_work(PodStatus.of(pod))) == sorted(at_work)
 
 
 def test_an_attempt_succeeds_when_all_its_containers_have_succeeded(make: Any) -> None:

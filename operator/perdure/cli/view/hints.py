@@ -18,10 +18,12 @@ Hint: TypeAlias = tuple[str, str]
 """The purpose, and the command."""
 
 _MAX_ACTIVITIES = 3
+_MAX_CONTAINERS = 3
 _MAX_SIGNALS = 3
 _NAMED = re.compile(r"`([a-z0-9.-]+)`")
 """Matches the first name of a run in a message."""
 _LIMIT = re.compile(r"WorkflowLimit `([a-z0-9.-]+)`")
+_ENDED_BY_REQUEST = frozenset({"Cancelled", "Terminated"})
 _NO_LIMIT = "there is no valid WorkflowLimit"
 
 
@@ -144,7 +146,7 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
         if failed:
             yield f"why `{activity.step}` failed", _logs(failed[-1], activity.last_failure, run, page)
     elif activity.state == "Running" and pod and _exists(pod, run):
-        yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
+        yield from _of_running(activity, pod, run, page)
     elif activity.waits_for and (limit := _LIMIT.search(activity.waits_for)):
         if activity.waits_for.startswith(_NO_LIMIT):
             purpose = f"list the WorkflowLimits; `{activity.step}` starts once `{limit[1]}` exists and is valid"
@@ -154,6 +156,16 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
             yield purpose, _limits(run, page, limit[1], "-o", "yaml")
     elif activity.waits_for and pod and _exists(pod, run):
         yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
+
+
+def _of_running(activity: OpenActivity, pod: str, run: ShownRun, page: Page) -> Iterator[Hint]:
+    sight = run.seen.sights.get(pod) if run.seen is not None else None
+    if sight is None or not sight.containers:
+        yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
+        return
+    for container in sight.containers[:_MAX_CONTAINERS]:
+        purpose = f"what container `{container}` of `{activity.step}` is doing"
+        yield purpose, page.kubectl(run.namespace, "logs", "-f", pod, "-c", container)
 
 
 def _limits(run: ShownRun, page: Page, *arguments: str) -> str:
@@ -195,6 +207,7 @@ def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
         and run.activity is None
         and run.operation is None
         and (run.steps or run.code is not None)
+        and (run.phase not in _ENDED_BY_REQUEST or any(step.state == "Failed" for step in run.every_step()))
     ):
         yield (
             "after you fix the cause: run the failed steps again in a new run, and keep the other results",

@@ -22,6 +22,8 @@ class Sight:
 
     started: datetime | None = None
     ended: bool = False
+    containers: tuple[str, ...] = ()
+    """The containers that do the work now; empty if the pod has only one container."""
     waits_for: str | None = None
     """The reason why the pod has not started the activity."""
     heartbeat: datetime | None = None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import typer
 
@@ -10,8 +10,9 @@ from perdure.cli.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.cli.cluster import LOG_STREAMS, Cluster, GoneError, Object, UnreachableError
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.view.facts import ShownRun, read_run
-from perdure.cli.view.logs import Choice, Lines, LogOf, gone, is_part_of, logs_of
+from perdure.cli.view.logs import Choice, Lines, LogOf, earlier, gone, is_part_of, logs_of
 from perdure.kube import clock
+from perdure.runtime.chains import reset_of
 
 _PAUSE = 1.0
 """Seconds between two reads of the run and its pods."""
@@ -31,6 +32,8 @@ class _Look:
     runs: list[ShownRun]
     logs: list[LogOf]
     gone: list[LogOf]
+    earlier: list[LogOf]
+    """The logs of steps whose results were kept from earlier runs."""
 
 
 @dataclass(kw_only=True)
@@ -82,9 +85,12 @@ class LogReader:
         """Show the existing lines."""
         look = await self._look(past=True)
         archived = await self._show_archived(look)
-        wanted = [log for log in look.logs if self.choice.takes(log)]
+        wanted = [log for log in (*look.earlier, *look.logs) if self.choice.takes(log)]
         for log in wanted:
-            if log.readable:
+            if not log.pod:
+                command = f"{self.cluster.runs.program} logs -n {self.run['metadata']['namespace']} {log.run}"
+                _report(f"{log.step}: ran in the earlier run `{log.run}`, and its pod was deleted; see `{command}`")
+            elif log.readable:
                 await self._show(log)
             elif log.waits:
                 _report(f"{self._title(log)}: pod {log.pod} has not started yet")
@@ -119,7 +125,7 @@ class LogReader:
         seen = {pod for pod, _ in tasks}
         missed = [log for log in last.gone if log.pod not in seen]
         if required or missed:
-            last = _Look(runs=last.runs, logs=last.logs, gone=missed)
+            last = replace(last, gone=missed)
             archived = await self._show_archived(last)
             self._end(last, archived, shown=bool(tasks) or bool(archived) or not required)
 
@@ -139,6 +145,7 @@ class LogReader:
     async def _look(self, *, past: bool) -> _Look:
         """Read the run and its children; `past`: also find missing pods, which needs the whole history."""
         runs, logs, missing, todo, known = [], list[LogOf](), list[LogOf](), [self.run], set[str]()
+        kept = list[LogOf]()
         while todo:
             found = todo.pop(0)
             known.add(found["metadata"]["uid"])
@@ -148,11 +155,21 @@ class LogReader:
             logs += logs_of(run, pods)
             if past:
                 missing += gone(run, pods)
+                kept += await self._kept(found, run)
             if self.children:
                 todo += [
                     child for child in await self.cluster.runs.children(found) if child["metadata"]["uid"] not in known
                 ]
-        return _Look(runs=runs, logs=sorted(logs, key=lambda log: log.order), gone=missing)
+        return _Look(runs=runs, logs=sorted(logs, key=lambda log: log.order), gone=missing, earlier=kept)
+
+    async def _kept(self, found: Object, run: ShownRun) -> list[LogOf]:
+        """Read the pods of the steps that ran in earlier runs."""
+        reset, logs = reset_of(dict(found)), list[LogOf]()
+        for ancestor in reset.lineage if reset is not None else ():
+            if any(step.earlier_run == ancestor.name for step in run.every_step()):
+                metadata = {"uid": ancestor.run_id, "namespace": run.namespace}
+                logs += earlier(run, ancestor.name, await self.cluster.runs.pods({"metadata": metadata}))
+        return logs
 
     async def _show(self, log: LogOf, *, follow: bool = False) -> None:
         """Show a log. Following it continues until its container ends, and resumes after a lost connection."""
@@ -235,7 +252,7 @@ class LogReader:
         if not missing:
             if all(run.code is not None for run in look.runs):
                 _report(f"workers run the steps of `{self._name}`; look for their logs there")
-            elif look.logs:
+            elif look.logs or look.earlier:
                 _report("no matching attempt has a log")
             else:
                 _report(f"no step of `{self._name}` has started a pod")

@@ -93,6 +93,11 @@ class Flow:
         self.status = run_status.compose(self.status, facts, self.state, transition.events, self.now)
         return self
 
+    def continued(self, offset: float, transition: RunTransition) -> "Flow":
+        """Continue with a transition that another run begins with."""
+        self.now = at(offset)
+        return self._commit(transition)
+
     def at(self, offset: float, *inputs: RunInput) -> "Flow":
         self.now = at(offset)
         return self._commit(step(self.state, inputs, self.now, self.decider))

@@ -29,6 +29,11 @@ class ClusterRuns:
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
+    @property
+    def program(self) -> str:
+        """The name of the command, for messages."""
+        return self._requests.program
+
     # Finding runs
 
     async def named(self, name: str) -> Object:

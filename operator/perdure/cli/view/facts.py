@@ -138,7 +138,8 @@ def read_run(
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
     state, listed = mapping(status.get("state")), read_listed(obj)
     events = mappings(mapping(status.get("history")).get("events"))
-    history = read_history(events)
+    reset = reset_of({"metadata": metadata})
+    history = read_history(events, reset)
     open_ = read_openings(listed.name, status, state, now, seen)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
@@ -155,6 +156,7 @@ def read_run(
         history=history,
         openings=open_,
         seen=seen,
+        base_run=reset.base.name if reset is not None else "",
         trace=trace,
     )
     return ShownRun(

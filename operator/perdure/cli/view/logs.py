@@ -98,6 +98,28 @@ def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
             yield LogOf(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
 
 
+def earlier(run: ShownRun, name: str, pods: Iterable[Json]) -> Iterator[LogOf]:
+    """Find the logs of the steps that ran in an earlier run.
+
+    Args:
+        run: The run that has kept their results.
+        name: Name of the earlier run.
+        pods: The pods of the earlier run.
+
+    Yields:
+        The logs; for a step that has no pod any more, one without a pod.
+    """
+    steps = [step for step in run.every_step() if step.earlier_run == name and step.kind == "activity"]
+    found: dict[str, list[LogOf]] = {step.path: [] for step in steps if not step.steps and not step.task_queue}
+    for log in sorted((log for pod in pods for log in _logs_in(name, pod)), key=lambda log: log.order):
+        if log.step in found:
+            found[log.step].append(log)
+    for step in steps:
+        if step.path in found:
+            gone = LogOf(run=name, step=step.path, attempt=step.attempt or 1, pod="", failed=step.state == "Failed")
+            yield from found[step.path] or [gone]
+
+
 def _logs_in(run: str, pod: Json) -> Iterator[LogOf]:
     """Find the logs of an attempt: of the containers of the activity, or of an init container that failed before them."""
     metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))

@@ -33,6 +33,8 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
             note = f"keeps running after the run ended {run.phase}"
         case _:
             note = _pending(step, page)
+    if step.earlier_run and step.kind in {"activity", "childWorkflow", "child"} and not step.steps:
+        note = text.join((f"ran in the earlier run {step.earlier_run}", note))
     if step.limit is not None and not run.closed:
         note = text.join((note, f"times out {page.near(step.limit.fires)}"))
     return text.one_line(note)

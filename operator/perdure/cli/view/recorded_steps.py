@@ -1,6 +1,6 @@
 """Reads the state of steps from a history: the newest event of each activity, timer, child, Nexus operation, and signal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +9,9 @@ from perdure.api.lenient import Json, convert, integer, mapping
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.cli.view.text import duration, read_time
 from perdure.engine.state import PODS_QUEUE, TAKE_LIMITS
+from perdure.runtime.chains import ResetOrigin
 
+_RESET = "ResetWorkflow"
 _IDS = ("activityId", "childId", "signalId", "timerId")
 _BEGUN = ("scheduledEventId", "initiatedEventId", "startedEventId")
 _ENDED = {
@@ -62,12 +64,16 @@ class HistoryEntry:
     end: datetime | None = None
     closed_by: str = ""
     """The event that ended it."""
+    closing_id: int = 0
+    """ID of that event; 0 if it has not ended."""
     ended: str | None = None
     failure: Json | None = None
     retry_state: str | None = None
     last_failure: Json | None = None
     cached: str = ""
     """The CachedResult that had the result of an activity; empty if its last attempt ran."""
+    earlier_run: str = ""
+    """Name of the earlier run in which it ran, if a reset or a retry has kept its result."""
 
 
 @dataclass(slots=True)
@@ -85,15 +91,23 @@ class ShownHistory:
     last: Json = field(default_factory=dict)
     cancel: Json = field(default_factory=dict)
     """The request to cancel the run."""
+    resets: dict[datetime, str] = field(default_factory=dict)
+    """The resets and retries that the run goes back to, by time in order, with the IDs of the runs that they repeated."""
     task_failed: Json = field(default_factory=dict)
     """The last failure of a workflow task that no worker has completed since; empty if there is none."""
 
+    @property
+    def reset_time(self) -> datetime | None:
+        """When the run itself began, after the events of earlier ones; None if there are none."""
+        return max(self.resets, default=None)
 
-def read_history(events: Iterable[Json]) -> ShownHistory:
+
+def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> ShownHistory:
     """Read the state of steps from events.
 
     Args:
         events: The events, in order.
+        reset: The earlier runs that recorded the first events; None if there are none.
 
     Returns:
         The state.
@@ -107,6 +121,9 @@ def read_history(events: Iterable[Json]) -> ShownHistory:
             shown.first = event
         if kind == "WorkflowExecutionCancelRequested":
             shown.cancel = event
+        if kind == "WorkflowTaskFailed" and event.get("cause") == _RESET:
+            time = read_time(event.get("eventTime"))
+            shown.resets |= {time: str(event.get("baseRunId"))} if time is not None else {}
         shown.task_failed = _task_failed(shown.task_failed, kind, event)
         new = _begun(kind, event)
         path = next((str(event[key]) for key in _IDS if event.get(key)), "")
@@ -117,13 +134,30 @@ def read_history(events: Iterable[Json]) -> ShownHistory:
         known = next((begun[event[key]] for key in _BEGUN if event.get(key) in begun), None)
         if known is not None:
             _follow(known, kind, event)
+    if reset is not None and shown.reset_time is not None:
+        for entry in begun.values():
+            _divide(entry, reset, shown.resets, shown.reset_time)
     return shown
+
+
+def _divide(entry: HistoryEntry, reset: ResetOrigin, resets: Mapping[datetime, str], last: datetime) -> None:
+    """Note the earlier run in which an entry ended; otherwise, count its time from the reset."""
+    recorder = reset.recorder(entry.closing_id) if entry.closing_id else None
+    # The first step of a retry completes the activities whose later results it keeps; no other ends so early.
+    base = resets.get(entry.end) if entry.end and entry.closed_by == "ActivityTaskCompleted" else None
+    if kept := next((each for each in reset.lineage if each.run_id == base), None):
+        entry.earlier_run = kept.name
+        entry.start = entry.end = entry.attempt = None
+    elif recorder is not None:
+        entry.earlier_run = recorder.name
+    elif entry.start is not None:
+        entry.start = max(entry.start, last)
 
 
 def _task_failed(before: Json, kind: str, event: Json) -> Json:
     """Return the failure of the workflow task after an event. A lost sticky worker is not a failure."""
     match kind:
-        case "WorkflowTaskFailed" if event.get("cause") != "ResetWorkflow":
+        case "WorkflowTaskFailed" if event.get("cause") != _RESET:
             return event
         case "WorkflowTaskTimedOut" if event.get("timeoutType") == "StartToClose":
             return event
@@ -199,6 +233,7 @@ def _follow(known: HistoryEntry, kind: str, event: Json) -> None:
         known.has_started = known.abandoned = True
     elif kind in _ENDED:
         known.end, known.closed_by, known.ended = time, kind, _ENDED[kind]
+        known.closing_id = integer(event.get("eventId")) or 0
         known.attempt = integer(event.get("attempt")) or known.attempt
         known.losses = integer(event.get("losses")) or 0
         known.cached = str(event.get("cached") or "")

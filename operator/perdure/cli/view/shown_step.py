@@ -41,6 +41,8 @@ class ShownStep:
     """Its permanent failure, even if a `catch` handled the failure."""
     cached: str = ""
     """The CachedResult that had its result; empty if its last attempt ran."""
+    earlier_run: str = ""
+    """Name of the earlier run in which it ran, if a reset or a retry has kept its result."""
     remark: str = ""
     """A warning about a doubtful result."""
     retry_state: str | None = None

@@ -33,6 +33,8 @@ class Source:
     history: ShownHistory
     openings: Openings
     seen: Seen | None
+    base_run: str = ""
+    """Name of the run whose events this run continues, after a reset or a retry."""
     trace: Mapping[str, Traced] | None = None
     """The starts and ends of steps by path; None if unknown."""
 

@@ -202,6 +202,11 @@ class _StepReader:
             end = max((s.end for s in below if s.end), default=None)
         if state == "Stopped":
             end = self.source.end
+        earlier = self.earlier_run(spans, below, end)
+        if entry is not None and earlier:
+            start, end = entry.start, entry.end
+        elif start is not None and not earlier and self.known.history.reset_time is not None:
+            start = max(start, self.known.history.reset_time)
         attempt = activity.attempt if activity else entry.attempt if entry else None
         attempt = None if kind == "limits" else attempt
         return ShownStep(
@@ -218,6 +223,7 @@ class _StepReader:
             last_start=activity.started if activity else entry.last_start if entry else None,
             failure=self.states.failure(path, state, record, entry, below),
             cached=entry.cached if entry else "",
+            earlier_run=earlier,
             remark=traced.remark if traced else "",
             retry_state=entry.retry_state if entry else None,
             last_failure=activity.last_failure if activity else entry.last_failure if entry else None,
@@ -234,6 +240,15 @@ class _StepReader:
             steps=below,
         )
 
+    def earlier_run(self, spans: Sequence[HistoryEntry], below: Sequence[ShownStep], end: datetime | None) -> str:
+        """Return the earlier run in which a step ran that a reset or a retry has kept; empty if it runs in this one."""
+        if spans:
+            return spans[0].earlier_run
+        time = self.known.history.reset_time
+        if time is None or end is None or end >= time:
+            return ""
+        return next((step.earlier_run for step in below if step.earlier_run), self.source.base_run)
+
 
 def pods_of(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
     """Name the pods of an activity.
@@ -244,9 +259,9 @@ def pods_of(source: Source, entry: HistoryEntry | None, attempt: int | None) -> 
         attempt: Number of the last attempt with a pod, if known.
 
     Returns:
-        The pods of its attempts in order; empty if workers execute the activity.
+        The pods of its attempts in order; empty if workers execute the activity, or if an earlier run did.
     """
-    if entry is None or entry.kind != "activity" or entry.task_queue or entry.event_id is None:
+    if entry is None or entry.kind != "activity" or entry.task_queue or entry.event_id is None or entry.earlier_run:
         return ()
     run, number = source.run, entry.event_id
     if attempt is not None:

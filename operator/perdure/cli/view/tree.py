@@ -150,6 +150,8 @@ def tries(attempt: int, maximum: int, losses: int) -> str:
 
 def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
     start = "" if step.start is None else page.since(step.start, run.start)
+    if step.earlier_run and not page.iso:
+        start = "earlier"
     length = elapsed(step.start, step.end, page.now)
     return (
         text.one_line(step.name),

@@ -81,14 +81,19 @@ class ResetOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         """The run that recorded the start: a reset does not change `run.name` and `run.runId`."""
         return self.lineage[0]
 
-    def origin(self, event_id: int) -> str | None:
-        """UID of the run that recorded an event; None if this run did."""
+    def recorder(self, event_id: int) -> Ancestor | None:
+        """The earlier run that recorded an event; None if this run did."""
         found = None
         for ancestor in reversed(self.lineage):
             if event_id > ancestor.event_id:
                 break
-            found = ancestor.run_id
+            found = ancestor
         return found
+
+    def origin(self, event_id: int) -> str | None:
+        """UID of the run that recorded an event; None if this run did."""
+        found = self.recorder(event_id)
+        return found.run_id if found is not None else None
 
 
 def parent_of(run: KubeObject) -> Parent | None:

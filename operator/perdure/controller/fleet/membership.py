@@ -62,6 +62,8 @@ class Membership:
         """The owner of each shard."""
         self._held: frozenset[int] = frozenset()
         self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
+        self._lapses = 0
+        """Those of the view that are noted."""
         self._leaving = False
         self._subscribers: list[Callable[[], None]] = []
         self._assigned = asyncio.Event()
@@ -245,7 +247,12 @@ class Membership:
         """Log and publish what has changed."""
         view, before = self._view, self._noted
         after = self.active, view.joins, view.members
-        if after == before or self._leaving:
+        resumed, self._lapses = view.lapses != self._lapses, view.lapses
+        if self._leaving:
+            return
+        if after == before:
+            if resumed and after[0]:
+                self._hold(self._held)  # what came due in between was refused
             return
         self._noted, lapsed = after, view.has_lapsed(_time())
         self._owners = owners(view.members - {self._settings.name} if lapsed else view.members)

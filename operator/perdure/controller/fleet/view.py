@@ -46,6 +46,8 @@ class FleetView:
         """
         self.joins = 0
         """How often this member has joined. Others may have done the work that it knew before the last time."""
+        self.lapses = 0
+        """How many renewals and lists came so late that this member could not decide for a while."""
         self._me = me
         self._seconds = seconds
         self._joined = math.inf
@@ -66,6 +68,7 @@ class FleetView:
             now: The current time.
             created: Whether the request created the Lease.
         """
+        self.lapses += self.has_lapsed(now)
         if self._joined > now or now - self._renewed >= self._seconds:
             self._is_new = created and not self.joins
             self.joins += 1
@@ -78,6 +81,7 @@ class FleetView:
 
     def listed(self, leases: Iterable[MemberLease], sent: float, now: float) -> list[MemberLease]:
         """Record a list of all Leases of the fleet, requested at `sent`; return the Leases that have expired."""
+        self.lapses += self.has_lapsed(now)
         found: dict[str, _Other] = {}
         expired = []
         for lease in leases:

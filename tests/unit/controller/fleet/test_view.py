@@ -172,3 +172,16 @@ def test_no_lease_lasts_longer_than_the_chart_allows(duration: int | None, secon
         "spec": {"leaseDurationSeconds": duration},
     }
     assert read(obj, 10).seconds == seconds
+
+
+def test_a_renewal_or_list_that_comes_too_late_is_counted() -> None:
+    view = joined()
+    view.renewed(2, 2)
+    view.listed([lease("a", 2)], 2, 2)
+    assert view.lapses == 0
+    view.renewed(5, 5)
+    assert not view.is_active(7.5)
+    view.listed([lease("a", 3)], 7.5, 7.5)
+    assert view.is_active(7.5)
+    assert view.lapses == 1
+    assert view.joins == 1

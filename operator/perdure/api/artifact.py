@@ -185,7 +185,7 @@ class Artifacts(SpecModel):
 
     @property
     def may_upload_data(self) -> bool:
-        """Whether the activity says if it uploads data, perhaps that it does not."""
+        """Whether the activity has a setting about uploads of data, even if that turns them off."""
         return bool(self.outputs) or self.large_results is not None
 
     @property

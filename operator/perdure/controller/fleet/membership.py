@@ -63,7 +63,7 @@ class Membership:
         self._held: frozenset[int] = frozenset()
         self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
         self._lapses = 0
-        """Those of the view that are noted."""
+        """How many lapses of the view have been processed."""
         self._leaving = False
         self._subscribers: list[Callable[[], None]] = []
         self._assigned = asyncio.Event()
@@ -252,7 +252,7 @@ class Membership:
             return
         if after == before:
             if resumed and after[0]:
-                self._hold(self._held)  # what came due in between was refused
+                self._hold(self._held)  # keys that came due during the lapse were refused
             return
         self._noted, lapsed = after, view.has_lapsed(_time())
         self._owners = owners(view.members - {self._settings.name} if lapsed else view.members)

@@ -21,7 +21,7 @@ from perdure.kube.clock import now
 from perdure.observe import metrics
 
 _GUEST_STAYS: Final = timedelta(seconds=1)
-"""How long a guest keep after its last request, so that the answer is recorded and the run can drop the request."""
+"""How long a guest stays after its last request, so that the answer is recorded and the run can drop the request."""
 
 
 class FleetRuns:
@@ -136,7 +136,7 @@ class FleetRuns:
         metrics.FLEET_GUESTS.set(len(self._guests))
 
     def _leave(self, run: Run) -> None:
-        """Drop a run that another member owns. A run with pending requests here keep as a guest."""
+        """Drop a run that another member owns. A run with pending requests here stays as a guest."""
         self._workers.left(run)
         if run.has_requests and self._shards.active:
             self._invite(run)

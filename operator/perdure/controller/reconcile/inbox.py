@@ -60,7 +60,7 @@ class Inbox(Generic[Request]):
         return withdrawn
 
     def drop(self, asked: Asked[Request]) -> None:
-        """Remove a request owner caller does not wait for an answer."""
+        """Remove a request whose caller does not wait for an answer."""
         if asked in self._asked:
             self._asked.remove(asked)
 

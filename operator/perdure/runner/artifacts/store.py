@@ -31,11 +31,11 @@ _SILENCE: Final = timedelta(seconds=60)
 """How long the store may be silent."""
 _WHOLE_REQUEST: Final = timedelta(days=1)
 _CODE: Final = re.compile("<Code>([^<]*)</Code>")
-"""What a server returns next to the status code: 404 can also mean that the bucket does not exist."""
+"""The error code in the response of a server. Status 404 alone can also mean that the bucket does not exist."""
 _ANSWER: Final = re.compile(
     r"(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>([^<]*)</Code>(?:.*?<Message>([^<]*)</Message>)?.*", re.DOTALL
 )
-"""The whole of it, whose other elements help nobody, and repeat the signature of the request."""
+"""A whole error response. Only its code and message are shown: other elements repeat the signature of the request."""
 _SETTINGS: Final = {
     "endpoint": "ENDPOINT",
     "region": "REGION",

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from kube import Cluster
+from ports import free_port
 
 LONGER = int(os.environ.get("PERDURE_LONGER", "1"))
 """So many times longer are the trials in which operators are killed; `make test-all` sets it."""
@@ -22,13 +22,6 @@ PATIENCE = 300
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["perdure.handlers.main", "perdure.frontend.server"])
 """A new operator has its modules already: importing them takes longer than everything else at its start."""
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @dataclass

@@ -48,13 +48,6 @@ def program() -> Path:
     return ensure_tools(cache, ("versitygw",)) / "versitygw"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 @contextmanager
 def serving(folder: Path, port: int) -> Iterator[Gateway]:
     """Run a server over a folder until the end of the block."""

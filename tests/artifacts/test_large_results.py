@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from artifacts.gateway import Gateway, free_port, serving
+from artifacts.gateway import Gateway, serving
 from artifacts.stopping import stopped
 from perdure.api.workflow import Activity
 from perdure.language import containers
 from perdure.runtime import PodSettings, RunRef, build_pod
 from perdure.runtime.artifacts import references, with_artifacts
 from perdure.runtime.attempts import Attempt
+from ports import free_port
 
 _SECONDS = 60
 _RUN = RunRef(namespace="shop", name="order", uid="uid-1", workflow_id="order")

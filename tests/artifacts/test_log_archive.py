@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from artifacts.gateway import Gateway, free_port, serving
+from artifacts.gateway import Gateway, serving
 from perdure.cli.archived_logs import objects_in
 from perdure.runner.artifacts.errors import ArtifactError
 from perdure.runner.artifacts.log_copy import LogCopy
@@ -23,6 +23,7 @@ from perdure.runner.artifacts.output_artifacts import archived
 from perdure.runner.artifacts.sending_logs import lines
 from perdure.runner.artifacts.store import ArtifactStore
 from perdure.runtime.log_copies import WRAPPER
+from ports import free_port
 
 _SECONDS = 60
 _KEY = "shop/uid-1/5-{}/log.gz"

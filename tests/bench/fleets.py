@@ -21,7 +21,7 @@ from bench.results import Result
 from bench.test_schedules import QUICK, create_all
 from kube import Cluster, Json, run_manifest, temporary_namespace
 from perdure.controller.fleet.rendezvous import SHARDS
-from process import free_port
+from ports import free_port
 from temporal.server import Operator
 
 FLEETS = (1, 3)

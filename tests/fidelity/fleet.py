@@ -25,7 +25,7 @@ from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
-from process import free_port
+from ports import free_port
 from simulated.faults import Faults
 from simulated.operators import FaultyOperator
 from threads import join

@@ -2,7 +2,6 @@
 
 import io
 import json
-import socket
 from typing import Any
 
 import aiohttp
@@ -19,10 +18,3 @@ class Http:
         data = None if body is None else io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
         async with self.session.request(method, f"{self.base}{path}", data=data, **more) as response:
             return response.status, json.loads(await response.read())
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

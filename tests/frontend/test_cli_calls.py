@@ -21,8 +21,8 @@ from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
 from fidelity.perdure import OPEN, in_memory
-from frontend.http_calls import free_port
 from perdure.cli.app import build
+from ports import free_port
 from threads import join
 from unit.cli.apiserver import ApiServer, serving
 

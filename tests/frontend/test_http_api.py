@@ -13,7 +13,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
-from frontend.http_calls import Http, free_port
+from frontend.http_calls import Http
+from ports import free_port
 
 
 @workflow.defn(name="Greeting", sandboxed=False)

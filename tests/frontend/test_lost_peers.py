@@ -28,7 +28,7 @@ from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLos
 from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext
-from process import free_port
+from ports import free_port
 
 _TASK_TIMEOUT = timedelta(minutes=5)
 """Longer than the test: no task starts again because of it."""

@@ -29,7 +29,7 @@ from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
 from perdure.controller.fleet.shards import AllShards
-from process import free_port
+from ports import free_port
 
 QUEUE = "bills"
 

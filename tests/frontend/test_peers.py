@@ -43,7 +43,7 @@ from perdure.frontend.service.call import CallContext
 from perdure.frontend.task_tokens import NexusToken, WorkflowTaskToken, pack
 from perdure.frontend.tls import Material, Served
 from perdure.kube.clock import now
-from process import free_port
+from ports import free_port
 
 AUDIENCE = Settings().peer_audience
 OPERATOR = "system:serviceaccount:orders:shop"

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -27,6 +26,7 @@ from fidelity.perdure import in_memory
 from perdure.api import labels
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.storage import Object
+from ports import free_port
 from threads import join
 from webui.flows import QUEUE, Approval, Order, Parent, call_bank, charge
 
@@ -69,9 +69,7 @@ def stand(folder: Path) -> Iterator[Stand]:
     with locked(cache.locks / "build"):
         program = gobuild.build(cache, gobuild.UI) / "server"
     with in_memory(objects=_objects(), pods=_pod) as server, _working(server.address):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         settings = {
             "temporalGrpcAddress": server.address,
             "host": "127.0.0.1",

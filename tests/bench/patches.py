@@ -1,6 +1,6 @@
-"""What a status write costs the API server as a JSON patch, a merge patch, and a PUT, each by HTTP/1.1 and by HTTP/2.
+"""What a status write costs the API server as a PUT, a JSON patch, and a merge patch, each by HTTP/1.1 and by HTTP/2.
 
-The operator sends JSON patches by HTTP/1.1. All variants write the same statuses, in turns, so a busy machine affects all.
+The operator sends PUTs by HTTP/1.1. All variants write the same statuses, in turns, so a busy machine affects all.
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from bench.writes import growing
 from kube import Json, run_manifest, temporary_namespace
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
-from perdure.kube.patch import json_patch
 from perdure.kube.paths import ONLY_METADATA
 from temporal.server import Operator
 
@@ -26,8 +25,10 @@ WRITES = 8
 """Of each object, after the first one, which is not measured."""
 ROUNDS = 7
 AT_ONCE = 8
+PAST_EVENTS = 400
+"""Events before those of a long history, about as many as a run keeps in its status."""
 STEPS: Json = {"steps": [{"name": f"nap-{number}", "sleep": {"duration": "1s"}} for number in range(4)]}
-JSON_PATCH, MERGE_PATCH, PUT = "JSON patch", "merge patch", "PUT"
+PUT, JSON_PATCH, MERGE_PATCH = "PUT", "JSON patch", "merge patch"
 HTTP_1, HTTP_2 = "HTTP/1.1", "HTTP/2"
 
 Send = Callable[[str, str, str, Any], Awaitable[Json]]
@@ -35,10 +36,24 @@ Send = Callable[[str, str, str, Any], Awaitable[Json]]
 
 
 async def measure_patches(operator: Operator) -> list[Result]:
-    """Write the statuses of a run with several steps into runs that no operator watches."""
+    """Write the statuses of a run with several steps into runs that no operator watches; also after a long history."""
     operator.cluster.start("steps", {"inline": STEPS})
-    statuses = growing(operator.cluster.closed("steps"), WRITES + 1)
-    variants = [(form, protocol) for protocol in (HTTP_1, HTTP_2) for form in (JSON_PATCH, MERGE_PATCH, PUT)]
+    short = growing(operator.cluster.closed("steps"), WRITES + 1)
+    long = [_after_many_events(status) for status in short]
+    found = await _compare(operator, short, "a status write", (HTTP_1, HTTP_2))
+    size = f"a write of {len(orjson.dumps(long[0])) / 1024:.0f} KiB of status"
+    return found + await _compare(operator, long, size, (HTTP_1,))
+
+
+def _after_many_events(status: Json) -> Json:
+    history = status["history"]
+    events = [history["events"][number % len(history["events"])] for number in range(PAST_EVENTS)]
+    return {**status, "history": {**history, "events": events + history["events"]}}
+
+
+async def _compare(operator: Operator, statuses: Sequence[Json], write: str, protocols: Sequence[str]) -> list[Result]:
+    """Write the same statuses in all forms, by each of the protocols; `write` says what is written."""
+    variants = [(form, protocol) for protocol in protocols for form in (PUT, JSON_PATCH, MERGE_PATCH)]
     costs: dict[tuple[str, str], list[float]] = {variant: [] for variant in variants}
     with temporary_namespace(operator.cluster, own=True) as unserved:
         url = kube.path(kube.PERDURE, unserved.namespace, "workflowruns")
@@ -57,10 +72,10 @@ async def measure_patches(operator: Operator) -> list[Result]:
     base = median(costs[variants[0]])
     return [
         Result(
-            f"CPU of the API server for a status write, {form} by {protocol}",
+            f"CPU of the API server for {write}, {form} by {protocol}",
             "ms",
             median(costs[form, protocol]),
-            f"{JSON_PATCH} by {HTTP_1}",
+            f"{PUT} by {HTTP_1}",
             base,
         )
         for form, protocol in variants
@@ -80,7 +95,7 @@ async def _each(objects: Sequence[Json], do: Callable[[Json], Awaitable[Json]]) 
 async def _create(send: Send, url: str, run: Json, status: Json) -> Json:
     """Create a run with a first status, and return it as it is stored, without its managed fields."""
     made = await send("POST", url, "application/json", run)
-    return await _write_one(send, url, {**run, "metadata": made["metadata"]}, JSON_PATCH, status)
+    return await _write_one(send, url, {**run, "metadata": made["metadata"]}, PUT, status)
 
 
 async def _write(send: Send, url: str, run: Json, form: str, statuses: Sequence[Json]) -> Json:
@@ -91,21 +106,42 @@ async def _write(send: Send, url: str, run: Json, form: str, statuses: Sequence[
 
 async def _write_one(send: Send, url: str, run: Json, form: str, status: Json) -> Json:
     """Write one status if the run has not changed, and return the run as it is stored."""
-    before, version = run.get("status"), run["metadata"]["resourceVersion"]
+    before, version = run.get("status", {}), run["metadata"]["resourceVersion"]
     url = f"{url}/{run['metadata']['name']}/status"
     match form:
         case "JSON patch":
-            whole = [{"op": "add", "path": "/status", "value": status}]
-            change = whole if before is None else json_patch(before, status, "/status")
             same = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
-            answer = await send("PATCH", url, "application/json-patch+json", [same, *change])
+            answer = await send("PATCH", url, "application/json-patch+json", [same, *json_patch(before, status)])
         case "merge patch":
-            body = {"metadata": {"resourceVersion": version}, "status": merge_patch(before or {}, status)}
+            body = {"metadata": {"resourceVersion": version}, "status": merge_patch(before, status)}
             answer = await send("PATCH", url, "application/merge-patch+json", body)
         case _:
-            answer = await send("PUT", url, "application/json", {**run, "status": status})
+            kind = {key: run[key] for key in ("apiVersion", "kind")}
+            meta = {key: run["metadata"][key] for key in ("namespace", "name", "resourceVersion")}
+            answer = await send("PUT", url, "application/json", {**kind, "metadata": meta, "status": status})
     metadata = {key: value for key, value in answer["metadata"].items() if key != "managedFields"}
     return {**run, "metadata": metadata, "status": status}
+
+
+def json_patch(before: Json, after: Json) -> list[Json]:
+    """The JSON patch (RFC 6902) from one status to the next: it appends the new events."""
+    old, new = before["history"], after["history"]
+    return [
+        *(
+            {"op": "add", "path": "/status/history/events/-", "value": event}
+            for event in new["events"][len(old["events"]) :]
+        ),
+        *(
+            {"op": "replace", "path": f"/status/history/{field}", "value": value}
+            for field, value in new.items()
+            if field != "events" and value != old[field]
+        ),
+        *(
+            {"op": "replace", "path": f"/status/{field}", "value": value}
+            for field, value in after.items()
+            if field != "history" and value != before[field]
+        ),
+    ]
 
 
 def merge_patch(before: Json, after: Json) -> Json:

@@ -16,7 +16,6 @@ from bench.test_schedules import QUICK
 from kube import Cluster, Json, run_manifest, temporary_namespace
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
-from perdure.kube.patch import json_patch
 from perdure.runtime import status_texts
 from temporal.server import Operator
 
@@ -101,13 +100,9 @@ def growing(status: Json, commits: int) -> list[Json]:
 
 async def _write(client: kube.Client, url: str, obj: Json, statuses: Sequence[Json]) -> None:
     """Write statuses one after the other, as the operator does."""
-    version, before = obj["metadata"]["resourceVersion"], None
     for status in statuses:
-        whole = [{"op": "add", "path": "/status", "value": status}]
-        change = whole if before is None else json_patch(before, status, "/status")
-        same = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
-        answer = await client.patch(f"{url}/{obj['metadata']['name']}/status", [same, *change])
-        version, before = answer["metadata"]["resourceVersion"], status
+        answer = await client.set_status(f"{url}/{obj['metadata']['name']}", obj, status)
+        obj = {**obj, "metadata": answer["metadata"]}
 
 
 @asynccontextmanager

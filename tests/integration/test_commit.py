@@ -1,5 +1,6 @@
 """Commits with a real API server: only one of two writers succeeds, and the other gets a conflict."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -44,12 +45,28 @@ async def test_the_slower_of_two_writers_gets_a_conflict_and_reads_again(waiting
     assert waiting("get", "wfr", "waits", "-o", "jsonpath={.status.progress}") == "2/2"
 
 
-async def test_a_patch_that_no_longer_applies_is_a_conflict(waiting: Cluster) -> None:
-    async with record_of(waiting) as (record, client, status):
-        await record.write({**record.status, "state": {"memory": {"steps": {}}}})
-        await client.merge(status, {"status": {"state": {"memory": None}}})
-        with pytest.raises(ConflictError):
-            await record.write({**record.status, "state": {"memory": {"steps": {"a": 1}}}})
+async def test_a_commit_keeps_everything_but_the_status(waiting: Cluster) -> None:
+    applied = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkflowRun",
+        "metadata": {"name": "waits", "labels": {"team": "a"}, "annotations": {"note": "x"}, "finalizers": ["a.b/c"]},
+        "spec": {"workflow": {"name": "not-there"}},
+    }
+    apply = "apply", "--server-side", "--force-conflicts", "--field-manager=gitops", "-f", "-"
+    waiting(*apply, stdin=json.dumps(applied))
+    try:
+        async with record_of(waiting) as (record, client, status):
+            before = await client.get(status)
+            await record.write({**record.status, "progress": "1/2"})
+            after = await client.get(status)
+        assert after["status"]["progress"] == "1/2"
+        assert after["spec"] == before["spec"]
+        for field in ("labels", "annotations", "finalizers", "generation", "uid", "creationTimestamp"):
+            assert after["metadata"][field] == before["metadata"][field]
+        (owner,) = (each for each in after["metadata"]["managedFields"] if each["manager"] == "gitops")
+        assert owner in before["metadata"]["managedFields"], "whoever applied the run still owns what it applied"
+    finally:
+        waiting("patch", "wfr", "waits", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
 
 
 NUMBERS: list[Any] = [

@@ -161,8 +161,8 @@ BUGS = (
         changes=(
             Change(
                 file="controller/reconcile/record.py",
-                good="        operations = [self._unchanged]\n        if self.status",
-                bad="        operations = []\n        if self.status",
+                good="set_status(self._url, self.latest(), stored)",
+                bad="set_status(self._url, await self._client.get(self._url), stored)",
             ),
         ),
         scenario="flows",

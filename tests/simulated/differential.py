@@ -205,8 +205,15 @@ def draw(random: Random, namespace: str, memory: Memory) -> Asked:
         case "delete":
             asked = asked._replace(method="DELETE", body=_options(random, kind, key, seen))
         case "put":
-            meta = {**_metadata(random, name), **({"resourceVersion": _version(random, seen)} if seen else {})}
-            asked = asked._replace(method="PUT", body=kind.whole(random, meta))
+            version = {"resourceVersion": _version(random, seen)} if seen else {}
+            body = kind.whole(random, {**_metadata(random, name), **version})
+            asked = asked._replace(method="PUT", body=body)
+            if kind.status is not None and "status" not in body and random.random() < 0.5:
+                parts = {part: body[part] for part in ("apiVersion", "kind")}
+                meta = {"namespace": namespace, "name": name, **version}
+                brief = {"Accept": _BRIEF}
+                put = {**parts, "metadata": meta, "status": kind.status(random)}
+                asked = asked._replace(path=f"{asked.path}/status", headers=brief, body=put)
         case "json":
             where, operations = _json_patch(random, kind, seen)
             asked = Asked("PATCH", f"{asked.path}{where}", {}, {"Content-Type": JSON_PATCH}, operations)

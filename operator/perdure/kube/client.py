@@ -24,7 +24,6 @@ from perdure.kube.errors import (
     UnreadableError,
 )
 from perdure.kube.object_lists import ObjectLists, namespace_of
-from perdure.kube.patch import Operation
 from perdure.kube.paths import (
     COORDINATION,
     CORE,
@@ -49,12 +48,16 @@ __all__ = [
     "InvalidError",
     "NotFoundError",
     "Object",
+    "Operation",
     "TooLargeError",
     "UnreadableError",
     "namespace_of",
     "older",
     "path",
 ]
+
+Operation = dict[str, Any]
+"""An operation of a JSON patch (RFC 6902)."""
 
 _LONGEST_LINE: Final = 1 << 20
 """The most bytes of a line that are held in memory."""
@@ -235,6 +238,9 @@ class Client:
     async def set_status(self, url: str, obj: Object, status: Object) -> Object:
         """Replace the whole status of an object if it has not changed since it was read, and return only its metadata.
 
+        The request has no spec, and of the metadata only what identifies the version: a PUT of `/status` keeps all other
+        fields as they are stored, and their managers.
+
         Args:
             url: URL of the object.
             obj: The object as it was read.
@@ -244,8 +250,6 @@ class Client:
             ConflictError: Another client has changed the object.
             NotFoundError: The object was deleted.
         """
-        operations = [
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": obj["metadata"]["resourceVersion"]},
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        return await self.patch(f"{url}/status", operations)
+        meta = {key: obj["metadata"][key] for key in ("namespace", "name", "resourceVersion")}
+        body = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": meta, "status": status}
+        return await self.connection.request("PUT", f"{url}/status", body=body, headers={"Accept": ONLY_METADATA})

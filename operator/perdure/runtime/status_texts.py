@@ -8,8 +8,7 @@ The API server parses, validates, and compares each value of an object with ever
 in a line of its own. A text is one value to both. The operator and the command line decode a run when they receive it, and the
 operator encodes its status when it writes it, so everything else works with the values.
 
-Earlier versions stored the values themselves. Both forms can be read, even in one status: a write stores the texts of what it
-changes, and the rest keeps its form.
+Earlier versions stored the values themselves. Both forms can be read, even in one status; a write stores texts.
 """
 
 from collections.abc import Callable, Mapping

@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from perdure.api import labels
+
 Json = dict[str, Any]
 
 
@@ -24,7 +26,12 @@ class Store:
     def put(self, plural: str, name: str, **content: Any) -> Json:
         self._version += 1
         meta = {"name": name, "namespace": "shop", "uid": f"{plural}-{name}", "generation": 1}
-        obj = {"metadata": {**meta, "resourceVersion": str(self._version)}, **content}
+        obj = {
+            "apiVersion": labels.API_VERSION,
+            "kind": plural,
+            "metadata": {**meta, "resourceVersion": str(self._version)},
+            **content,
+        }
         self.objects[f"{plural}/{name}"] = obj
         return copy.deepcopy(obj)
 
@@ -33,15 +40,15 @@ class Store:
         obj = self.objects.get(key)
         if obj is None:
             return web.json_response({"reason": "NotFound", "message": "gone"}, status=404)
-        if request.method == "PATCH":
-            version, status = orjson.loads(await request.read())
-            if version["value"] != obj["metadata"]["resourceVersion"]:
+        if request.method == "PUT":
+            body = orjson.loads(await request.read())
+            if body["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
                 self.conflicts += 1
                 return web.json_response({"reason": "Conflict", "message": "changed"}, status=409)
             self.writes += 1
             self._version += 1
             obj["metadata"]["resourceVersion"] = str(self._version)
-            obj["status"] = status["value"]
+            obj["status"] = body["status"]
             return web.json_response({"metadata": obj["metadata"]})
         return web.json_response(obj)
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from perdure.api.fields import format_time
-from perdure.api.labels import ACCEPT_STATE_ANNOTATION, DEAD_LETTER_ANNOTATION, DEAD_LETTER_LABEL
+from perdure.api.labels import ACCEPT_STATE_ANNOTATION, API_VERSION, DEAD_LETTER_ANNOTATION, DEAD_LETTER_LABEL
 from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
@@ -70,7 +70,7 @@ class Store:
     def put(self, plural: str, obj: Json) -> Json:
         self._count += 1
         obj["metadata"]["resourceVersion"] = str(self._count)
-        obj["kind"] = KINDS.get(plural, "")
+        obj |= {"apiVersion": API_VERSION, "kind": KINDS.get(plural, "")}
         self.objects[f"{plural}/{obj['metadata']['name']}"] = obj
         self.watch(plural, copy.deepcopy(obj), False)
         return copy.deepcopy(obj)
@@ -105,8 +105,12 @@ class Store:
         if request.method == "DELETE":
             self.deleted.append(key)
             self.watch(plural, self.objects.pop(key), True)
+        elif request.method == "PUT":
+            return self._changed(
+                plural, obj, {**obj, "metadata": obj["metadata"] | body["metadata"], "status": body["status"]}
+            )
         elif request.method == "PATCH":
-            return self._patched(plural, obj, body)
+            return self._changed(plural, obj, json_patch(obj, body))
         return web.json_response(obj)
 
     def _collection(self, request: web.BaseRequest, plural: str, body: Json) -> web.StreamResponse:
@@ -125,8 +129,7 @@ class Store:
         items = [obj for key, obj in self.objects.items() if key.startswith(f"{plural}/") and selected(obj)]
         return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._count)}})
 
-    def _patched(self, plural: str, obj: Json, operations: list[Json]) -> web.StreamResponse:
-        changed = json_patch(obj, operations)
+    def _changed(self, plural: str, obj: Json, changed: Json) -> web.StreamResponse:
         if changed["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             return web.json_response({"reason": "Conflict", "message": "changed"}, status=409)
         return web.json_response({"metadata": self.put(plural, changed)["metadata"]})

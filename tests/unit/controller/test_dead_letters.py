@@ -12,6 +12,7 @@ from aiohttp import web
 import histories
 from engine.coded import Coded, activity
 from perdure.api.deadletter import DeadLetter
+from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.errors import RefusedError
@@ -71,8 +72,8 @@ class Store:
         obj = self.objects.get(key)
         if obj is None:
             return web.json_response({"reason": "NotFound", "message": "gone"}, status=404)
-        if request.method == "PATCH":
-            obj["status"] = orjson.loads(await request.read())[-1]["value"]
+        if request.method == "PUT":
+            obj["status"] = orjson.loads(await request.read())["status"]
         return web.json_response(obj)
 
     def runs(self) -> list[str]:
@@ -101,7 +102,8 @@ def stored() -> Store:
     store = Store()
     meta = {"name": "pay", "namespace": "shop", "uid": "uid-of-letter", "resourceVersion": "1", "generation": 1}
     definition = {"name": "charge", "startToCloseTimeout": "1m", "container": {"image": "i"}}
-    store.objects["deadletters/pay"] = {"metadata": meta, "spec": {"activity": "charge", "definition": definition}}
+    spec = {"activity": "charge", "definition": definition}
+    store.objects["deadletters/pay"] = {"apiVersion": API_VERSION, "kind": "DeadLetter", "metadata": meta, "spec": spec}
     return store
 
 

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import Activity
 from perdure.controller.errors import NotYetError
@@ -94,6 +95,8 @@ async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted
     }
     meta = {"namespace": "shop", "name": "order", "uid": "w", "generation": 1, "resourceVersion": "1"}
     policy = {
+        "apiVersion": API_VERSION,
+        "kind": "RetryPolicy",
         "metadata": {"namespace": "shop", "name": "standard", "uid": "p", "resourceVersion": "2"},
         "spec": {"exponential": {"maximumAttempts": 3}},
     }
@@ -107,7 +110,7 @@ async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted
         if "retrypolicies" in request.path:
             return web.json_response(known[0] if known else {"reason": "NotFound"}, status=200 if known else 404)
         if "/workflows/" in request.path:
-            return web.json_response({"metadata": meta, "spec": spec})
+            return web.json_response({"apiVersion": API_VERSION, "kind": "Workflow", "metadata": meta, "spec": spec})
         return web.json_response({})
 
     runner = web.ServerRunner(web.Server(answer))

@@ -139,6 +139,16 @@ async def test_patches_have_their_content_type_and_request_only_metadata(server:
     assert server.bodies == [operations, {"metadata": {"finalizers": None}}]
 
 
+async def test_a_status_replaces_the_version_that_was_read(server: Server, client: Client) -> None:
+    identity = {"namespace": "shop", "name": "web", "resourceVersion": "7"}
+    obj = {"apiVersion": "v1", "kind": "Pod", "metadata": {**identity, "labels": {"a": "b"}}, "spec": {}, "status": {}}
+    await client.set_status(WEB, obj, {"phase": "Running"})
+    (request,) = server.asked
+    assert (request.method, request.path) == ("PUT", f"{WEB}/status")
+    assert request.headers["Accept"] == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    assert server.bodies == [{"apiVersion": "v1", "kind": "Pod", "metadata": identity, "status": {"phase": "Running"}}]
+
+
 async def test_a_log_with_invalid_utf_8_is_read_as_text(server: Server, client: Client) -> None:
     server.answer = lambda _: web.Response(body=b"one\n\xfftwo")
     assert await client.text(f"{WEB}/log", container="main", tailLines="2") == "one\n\ufffdtwo"

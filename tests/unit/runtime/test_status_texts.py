@@ -14,7 +14,6 @@ from msgspec import inspect
 
 from perdure.engine.code import Code
 from perdure.engine.state import RunState
-from perdure.kube.patch import json_patch
 from perdure.language.memory import Memory
 from perdure.runtime import status_texts
 from perdure.runtime.commits import OF_RUNS, committed, edited
@@ -125,16 +124,6 @@ def test_a_text_that_is_not_an_object_counts_as_an_edit(text: str) -> None:
     assert edited(read(stored), OF_RUNS) == ""
     stored["history"]["events"][0] = text
     assert edited(read(stored), OF_RUNS).startswith("The status was edited")
-
-
-def test_a_patch_contains_only_the_changed_texts() -> None:
-    after = copy.deepcopy(OPEN)
-    after["history"]["events"].append({"eventId": 3})
-    after["state"]["activities"]["5"]["attempt"] = 3
-    assert json_patch(status_texts.encode(OPEN), status_texts.encode(after), "/status") == [
-        {"op": "add", "path": "/status/history/events/-", "value": '{"eventId":3}'},
-        {"op": "replace", "path": "/status/state/activities/5", "value": '{"activityId":"ship","attempt":3}'},
-    ]
 
 
 FOLDED = (inspect.DictType, inspect.StructType, inspect.VarTupleType, inspect.ListType)

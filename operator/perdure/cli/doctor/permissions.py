@@ -55,9 +55,19 @@ _OF_OPERATOR = (
         )
     ),
     *(
-        _Right("patch", f"{kind}/status")
-        for kind in ("workflows", "workflowruns", "schedules", "workflowlimits", "webhooks", "operations")
+        _Right("update", f"{kind}/status")
+        for kind in (
+            "workflows",
+            "workflowruns",
+            "schedules",
+            "retrypolicies",
+            "workflowlimits",
+            "webhooks",
+            "operations",
+            "deadletters",
+        )
     ),
+    *(_Right("patch", f"{kind}/status") for kind in ("workflowruns", "schedules", "operations")),
     *(_Right(verb, "workflowruns") for verb in ("create", "patch", "delete")),
     _Right("create", "historysegments"),
     _Right("create", "payloads"),

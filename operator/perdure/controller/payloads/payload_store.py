@@ -24,7 +24,6 @@ from perdure.controller.reconcile.record import Status, encoded
 from perdure.engine.opaque import referred_to
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
-from perdure.kube.patch import Operation
 from perdure.observe import metrics
 from perdure.runtime import blobs
 from perdure.runtime.attempts import RunRef
@@ -308,14 +307,14 @@ async def give_all(client: kube.Client, run: kube.Object) -> None:
         await give(client, run["metadata"]["namespace"], name, blobs.owner_of(run))
 
 
-def _taken_over(meta: Mapping[str, Any], owned_by: Mapping[str, Any]) -> list[Operation]:
+def _taken_over(meta: Mapping[str, Any], owned_by: Mapping[str, Any]) -> list[kube.Operation]:
     """Build the patch that adds an owner; empty if the run is already an owner."""
     owners = meta.get("ownerReferences") or []
     labels = meta.get("labels") or {}
     if any(each.get("uid") == owned_by["uid"] for each in owners) and UNCLAIMED_LABEL not in labels:
         return []
     others = [each for each in owners if each.get("uid") != owned_by["uid"]]
-    operations: list[Operation] = [
+    operations: list[kube.Operation] = [
         {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
         {"op": "add", "path": "/metadata/ownerReferences", "value": [*others, dict(owned_by)]},
     ]

@@ -1,8 +1,11 @@
 """The commit: the last known state of an object, and its compare-and-swap write.
 
-A write is a JSON patch of the status that also replaces `resourceVersion` with itself. If another client has written since the
-object was read, the API server returns 409 and changes nothing: the reconciliation reads the object and decides again. So two
-operators cannot corrupt a run, and after a lost response, the next write finds that the last one succeeded.
+A write replaces the status of one `resourceVersion`. If another client has written since the object was read, the API server
+returns 409 and changes nothing: the reconciliation reads the object and decides again. So two operators cannot corrupt a run, and
+after a lost response, the next write finds that the last one succeeded.
+
+The whole status is sent, because the API server then does the least work: for a patch, it encodes the stored object, patches it,
+and decodes the result.
 """
 
 import asyncio
@@ -13,15 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from perdure.kube import client as kube
-from perdure.kube.patch import Operation, json_patch
 from perdure.observe import metrics
 from perdure.runtime import status_texts
 
 Status = dict[str, Any]
 """The `status` of an object, as JSON; of a run, with values in place of texts."""
 
-_DEFAULTED: Final = frozenset({"phase"})
-"""Fields of a status that the API server fills in until the first write."""
 _FRESH_SECONDS: Final = 0.5
 """How long an object counts as current after its request was sent. Effects are sent within that time, even by a process that
 was suspended in between."""
@@ -75,23 +75,13 @@ class Record:
             ConflictError: Another client has written or deleted the object.
             TooLargeError: The object would be larger than the API server accepts.
         """
-        encode = (texts or status_texts.Texts()).encode if self._has_texts else _unencoded
-        operations = [self._unchanged]
-        if self.status.keys() - _DEFAULTED:
-            operations += json_patch(encode(self.status), encode(status), "/status")
-        else:
-            operations.append({"op": "add", "path": "/status", "value": encode(status)})
+        stored = (texts or status_texts.Texts()).encode(status) if self._has_texts else status
         sent = _time()
         try:
-            answer = await self._client.patch(f"{self._url}/status", operations)
+            answer = await self._client.set_status(self._url, self.latest(), stored)
         except kube.NotFoundError as error:
             # A deletion counts as a change by another client.
             raise kube.ConflictError(error.status, error.reason, error.message) from error
-        except kube.InvalidError as error:
-            # A patch may not apply to a changed object, which the API server reports before it compares the versions.
-            if await self._has_changed():
-                raise kube.ConflictError(error.status, error.reason, error.message) from error
-            raise
         metrics.COMMITS.inc()
         self._version = answer["metadata"]["resourceVersion"]
         self.status = status
@@ -159,20 +149,9 @@ class Record:
         before, self.status = self.status, fresh.get("status") or {}
         return bool(self.status != before)
 
-    async def _has_changed(self) -> bool:
-        try:
-            fresh = await self._client.get(self._url)
-        except kube.NotFoundError:
-            return True
-        return bool(fresh["metadata"]["resourceVersion"] != self._version)
-
     @property
-    def _unchanged(self) -> Operation:
+    def _unchanged(self) -> kube.Operation:
         return {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
-
-
-def _unencoded(status: Status) -> Status:
-    return status
 
 
 def _time() -> float:

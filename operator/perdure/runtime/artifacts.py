@@ -19,6 +19,7 @@ from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, O
 from perdure.api.workflow import Activity, PodTemplate
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, PayloadTooLargeError
 from perdure.runtime.log_copies import copy_log
+from perdure.runtime.payloads import decode
 from perdure.runtime.sidecars import BLOCKING_SIGTERM
 from perdure.runtime.workspaces import list_in, template_of
 
@@ -77,12 +78,13 @@ def copies(pod: KubeObject) -> dict[str, str]:
     """Return the keys of the copies that the sidecar of a pod makes, by output artifact.
 
     Args:
-        pod: A Pod.
+        pod: A Pod. Outputs that an admission webhook has made unreadable have no copies.
     """
     sidecars = [each for each in (pod.get("spec") or {}).get("initContainers") or () if each.get("name") == OUTPUTS]
     variables = {each["name"]: each.get("value", "") for sidecar in sidecars for each in sidecar.get("env") or ()}
-    wanted = json.loads(variables.get(_OUTPUTS_VARIABLE, "[]").replace("$$", "$"))
-    return {each["name"]: each["key"] for each in wanted if "key" in each}
+    outputs, _ = decode(str(variables.get(_OUTPUTS_VARIABLE, "[]")).replace("$$", "$"))
+    wanted = [each for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else []
+    return {str(each["name"]): str(each["key"]) for each in wanted if each.keys() >= {"name", "key"}}
 
 
 def stop_seconds(pod: KubeObject) -> int | None:

@@ -10,7 +10,7 @@ from perdure.api.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.language.containers import resolve
 from perdure.runtime import InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod, outcome
-from perdure.runtime.artifacts import references, stop_seconds, with_artifacts
+from perdure.runtime.artifacts import copies, references, stop_seconds, with_artifacts
 
 _RAW = {"name": "config", "path": "/etc/app.yaml", "raw": {"data": "a: $(B) $"}}
 _HTTP = {
@@ -180,8 +180,12 @@ def test_an_output_can_have_a_copy_with_a_key(make: Any) -> None:
     definition = resolve(make.activity(artifacts={"outputs": [output]}), input={"day": "$5"}, run={}, attempt=1)
     spec = build_pod(make.run, make.attempt, with_artifacts(definition, "perdure:test"), PodSettings())["spec"]
     (sidecar,) = spec["initContainers"]
-    (wanted,) = [each["value"] for each in sidecar["env"] if each["name"] == "PERDURE_OUTPUTS"]
-    assert json.loads(wanted) == [{"name": "report", "path": "/out/report", "key": "$$5/report"}]
+    (wanted,) = [each for each in sidecar["env"] if each["name"] == "PERDURE_OUTPUTS"]
+    assert json.loads(wanted["value"]) == [{"name": "report", "path": "/out/report", "key": "$$5/report"}]
+    assert copies({"spec": spec}) == {"report": "$5/report"}
+    for changed in ("", "[", "{}", "[1]", '[{"name": "report"}]'):
+        wanted["value"] = changed
+        assert copies({"spec": spec}) == {}
 
 
 def test_outputs_in_a_volume_of_the_container_are_read_from_it(make: Any) -> None:

@@ -44,7 +44,7 @@ _STATUS: Final[_Shape] = {"definition": _TEXT, "history": {"events": _EACH}, "st
 
 
 class Texts:
-    """Encodes statuses that share values, such as those before and after a commit. The text of each value is made once."""
+    """Encodes statuses that share values. The text of each value is made once."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Any, str]] = {}

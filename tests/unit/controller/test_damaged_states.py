@@ -35,7 +35,6 @@ from perdure.observe.metrics import REGISTRY
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.commits import RESTORED_LABEL
-from perdure.simulation.cluster.patching import json_patch
 from perdure.simulation.cluster.selecting import by_labels
 
 Json = dict[str, Any]
@@ -106,11 +105,7 @@ class Store:
             self.deleted.append(key)
             self.watch(plural, self.objects.pop(key), True)
         elif request.method == "PUT":
-            return self._changed(
-                plural, obj, {**obj, "metadata": obj["metadata"] | body["metadata"], "status": body["status"]}
-            )
-        elif request.method == "PATCH":
-            return self._changed(plural, obj, json_patch(obj, body))
+            return self._with_status(plural, obj, body)
         return web.json_response(obj)
 
     def _collection(self, request: web.BaseRequest, plural: str, body: Json) -> web.StreamResponse:
@@ -129,10 +124,10 @@ class Store:
         items = [obj for key, obj in self.objects.items() if key.startswith(f"{plural}/") and selected(obj)]
         return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._count)}})
 
-    def _changed(self, plural: str, obj: Json, changed: Json) -> web.StreamResponse:
-        if changed["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+    def _with_status(self, plural: str, obj: Json, body: Json) -> web.StreamResponse:
+        if body["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             return web.json_response({"reason": "Conflict", "message": "changed"}, status=409)
-        return web.json_response({"metadata": self.put(plural, changed)["metadata"]})
+        return web.json_response({"metadata": self.put(plural, {**obj, "status": body["status"]})["metadata"]})
 
 
 @pytest.fixture

@@ -67,7 +67,6 @@ _OF_OPERATOR = (
             "deadletters",
         )
     ),
-    *(_Right("patch", f"{kind}/status") for kind in ("workflowruns", "schedules", "operations")),
     *(_Right(verb, "workflowruns") for verb in ("create", "patch", "delete")),
     _Right("create", "historysegments"),
     _Right("create", "payloads"),

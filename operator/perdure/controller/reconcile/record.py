@@ -2,7 +2,8 @@
 
 A write replaces the status of one `resourceVersion`. If another client has written since the object was read, the API server
 returns 409 and changes nothing: the reconciliation reads the object and decides again. So two operators cannot corrupt a run, and
-after a lost response, the next write finds that the last one succeeded.
+after a lost response, the next write finds that the last one succeeded. aiohttp repeats a PUT itself if the connection breaks, so
+that the same write finds it, too: a conflict may be with one's own write.
 
 The whole status is sent, because the API server then does the least work: for a patch, it encodes the stored object, patches it,
 and decodes the result.
@@ -102,7 +103,8 @@ class Record:
         if not changed:
             return
         operations = [{"op": "add", "path": f"/metadata/{field}", "value": value} for field, value in changed.items()]
-        answer = await self._client.patch(self._url, [self._unchanged, *operations])
+        unchanged = {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
+        answer = await self._client.patch(self._url, [unchanged, *operations])
         self._version = answer["metadata"]["resourceVersion"]
         self.object = {**self.object, "metadata": {**meta, **changed}}
 
@@ -126,9 +128,12 @@ class Record:
         while _time() - self._confirmed >= _FRESH_SECONDS:
             sent = _time()
             try:
-                await self._client.patch(f"{self._url}/status", [self._unchanged])
+                current = await self._client.stored(self._url)
             except kube.NotFoundError as error:
                 raise kube.ConflictError(error.status, error.reason, error.message) from error
+            if current.version != self._version:
+                message = f"version {self._version} is not the current one, {current.version}"
+                raise kube.ConflictError(409, "Conflict", message)
             self._confirmed = sent
 
     async def read_again(self) -> bool:
@@ -148,10 +153,6 @@ class Record:
         self._version = self._newest = meta["resourceVersion"]
         before, self.status = self.status, fresh.get("status") or {}
         return bool(self.status != before)
-
-    @property
-    def _unchanged(self) -> kube.Operation:
-        return {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
 
 
 def _time() -> float:

@@ -15,6 +15,10 @@ from unit.controller.test_pods import api_server
 RUN = RunRef(namespace="shop", name="order", uid="uid-1", workflow_id="order")
 
 
+async def current() -> None:
+    """The run has not changed."""
+
+
 async def avoided(attempt: int, stored: dict[str, Any], **fields: Any) -> tuple[list[str], list[str]]:
     """The nodes that the pod of an attempt avoids, and the names of the pods that were read."""
     read: list[str] = []
@@ -33,7 +37,7 @@ async def avoided(attempt: int, stored: dict[str, Any], **fields: Any) -> tuple[
     given = Attempt(scheduled_event_id=5, attempt=attempt, activity_id="a", activity_type="a")
     async with api_server(answer) as client:
         await Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()).ensure(
-            RUN, given, definition, {}
+            RUN, given, definition, {}, current
         )
     terms = created[0]["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = terms.get("preferredDuringSchedulingIgnoredDuringExecution", [])

@@ -18,7 +18,7 @@ from perdure.controller.pods.attempt_pods import Pods, has_ended, has_succeeded
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.pods.workspace_volumes import claim_refusal
 from perdure.kube.access import Access
-from perdure.kube.client import Client
+from perdure.kube.client import Client, ConflictError
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 
 RUNS: dict[str, Any] = {"state": {"running": {"startedAt": "2026-01-31T12:00:00Z"}}}
@@ -70,6 +70,7 @@ def test_a_stopped_sidecar_does_not_fail_a_successful_pod() -> None:
     assert has_succeeded({"metadata": {"name": "one"}, "status": {"phase": "Succeeded"}})
 
 
+BEAT = timedelta(seconds=5)
 DEADLINE = [
     {"op": "test", "path": "/metadata/uid", "value": "u"},
     {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
@@ -197,6 +198,32 @@ async def test_the_claim_of_a_workspace_is_validated_before_the_first_run(
     assert "ownerReferences" not in meta
 
 
+async def current() -> None:
+    """The run has not changed."""
+
+
+async def test_a_state_is_confirmed_when_everything_but_the_pod_exists() -> None:
+    done = list[str]()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        made = orjson.loads(await request.read())
+        done.append(request.path.rsplit("/", 1)[-1])
+        return web.json_response({**made, "metadata": {**made["metadata"], "uid": "p"}}, status=201)
+
+    async def changed() -> None:
+        done.append("confirm")
+        raise ConflictError(409, "Conflict", "changed")
+
+    definition = Activity.parse({**WORK, "container": {"image": "i"}})
+    run = RunRef(namespace="shop", name="order", uid="u", workflow_id="w")
+    async with api_server(answer) as client:
+        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+        tried = Attempt(scheduled_event_id=2, attempt=1, activity_id="a", activity_type="work", heartbeat_timeout=BEAT)
+        with pytest.raises(ConflictError):
+            await pods.ensure(run, tried, definition, {}, changed)
+    assert done == ["serviceaccounts", "rolebindings", "confirm"]
+
+
 async def test_an_attempt_with_a_failing_expression_gets_no_pod() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         made = orjson.loads(await request.read())
@@ -207,10 +234,10 @@ async def test_an_attempt_with_a_failing_expression_gets_no_pod() -> None:
     async with api_server(answer) as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
         tried = Attempt(scheduled_event_id=2, attempt=3, activity_id="a", activity_type="work", input={"x": "$(A)"})
-        made = await pods.ensure(run, tried, definition, {})
+        made = await pods.ensure(run, tried, definition, {}, current)
         assert made["spec"]["containers"][0]["args"] == ["$$(A)", "order-3"]
         with pytest.raises(AttemptImpossibleError) as caught:
-            await pods.ensure(run, replace(tried, input={}), definition, {})
+            await pods.ensure(run, replace(tried, input={}), definition, {}, current)
     assert caught.value.failure.type == "ExpressionError"
 
 
@@ -324,5 +351,5 @@ async def test_kept_pods_are_deleted_when_a_quota_is_exhausted() -> None:
     async with api_server(cluster.answer) as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
         with pytest.raises(AttemptBlockedError, match="exceeded quota"):
-            await pods.ensure(run, tried, Activity.parse({**WORK, "container": {"image": "i"}}), {})
+            await pods.ensure(run, tried, Activity.parse({**WORK, "container": {"image": "i"}}), {}, current)
     assert cluster.names == []

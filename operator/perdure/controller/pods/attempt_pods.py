@@ -1,7 +1,7 @@
 """Create, read, and release the pods of attempts. Each call can be repeated after a crash."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
@@ -95,11 +95,22 @@ class Pods:
         self.leases = AttemptLeases(client)
 
     async def ensure(
-        self, run: RunRef, attempt: Attempt, definition: Activity, volumes: Mapping[str, Volume]
+        self,
+        run: RunRef,
+        attempt: Attempt,
+        definition: Activity,
+        volumes: Mapping[str, Volume],
+        confirm: Callable[[], Awaitable[None]],
     ) -> kube.Object:
         """Create the pod of an attempt and, if it needs one, its Lease, or adopt existing ones from an earlier try.
 
-        `volumes` has the volume of each workspace that the activity mounts.
+        Args:
+            run: The run.
+            attempt: The attempt.
+            definition: The definition of its activity.
+            volumes: The volume of each workspace that the activity mounts.
+            confirm: Called before the pod is created: raises an error if the run no longer needs it. What is read and created
+                for the pod before that may take long.
 
         Raises:
             AttemptRefusedError, AttemptImpossibleError: The pod can never be created.
@@ -113,6 +124,8 @@ class Pods:
         body = build_pod(run, attempt, self._with_files(resolved, volumes), self.settings)
         if definition.retry_on_another_node and attempt.attempt > 1:
             body = avoiding(body, await earlier_nodes(self._client, run, attempt))
+        await self._ensure_identity(run, body)
+        await confirm()
         pod = await self._ensure_pod(run, attempt, body)
         if attempt.needs_lease:
             await self.leases.ensure(run, attempt, pod)
@@ -128,7 +141,6 @@ class Pods:
             raise AttemptBlockedError(message) from error
 
     async def _ensure_pod(self, run: RunRef, attempt: Attempt, body: kube.Object) -> kube.Object:
-        await self._ensure_identity(run, body)
         url = kube.path(kube.CORE, run.namespace, "pods")
         try:
             # Strict: a typo in a field of `container` is an error here, as it is with kubectl.

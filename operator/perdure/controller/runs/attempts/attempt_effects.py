@@ -133,7 +133,7 @@ class AttemptEffects:
             definition = self._context.definitions.of(activity)
             await self._context.artifacts.expect(definition, pods.settings.sidecar_image)
             volumes = await self._context.workspaces.of(definition)
-            pod = await pods.ensure(run, attempt, definition, volumes)
+            pod = await pods.ensure(run, attempt, definition, volumes, self._record.confirm)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
             await pods.leases.ensure(run, attempt, pod)
         self._held.adopt(key, pod)

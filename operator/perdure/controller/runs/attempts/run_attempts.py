@@ -168,7 +168,8 @@ class RunAttempts:
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
         """When to read or retry something without an event."""
         new = self._blocked.any_refused or self._cached.any_found or self._granted.any_new
-        if new or self._reading.is_due(now):
+        # A closed run has no more inputs: another operator has closed it after these were found.
+        if (new and not state.closed) or self._reading.is_due(now):
             return now
         times = (
             *self._blocked.next_tries(state),

@@ -13,6 +13,8 @@ from perdure.simulation.cluster.object_store import Write
 from simulated.world import World
 
 _CAPACITY = {"pool": 3, "mutex": 1}
+_ATTEMPTS = 5
+"""The last attempt of each activity succeeds."""
 _RATE = {"count": 4, "period": "10s"}
 _SKEW = timedelta(seconds=1)
 """The clocks of two operators differ by at most this much."""
@@ -178,7 +180,7 @@ class ActivityWatch:
 
 def limited(name: str, *limits: dict[str, Any], **more: Any) -> dict[str, Any]:
     """An activity that takes limits."""
-    retry = {"exponential": {"initialInterval": "2s", "maximumAttempts": 5}}
+    retry = {"exponential": {"initialInterval": "2s", "maximumAttempts": _ATTEMPTS}}
     activity = {"name": name, "container": {"image": "i"}, "startToCloseTimeout": "2m", "retryPolicy": retry}
     return {**activity, "limits": list(limits), **more}
 
@@ -191,8 +193,8 @@ async def activity_limits(world: World) -> None:
     activities = [limited("one", pool), limited("keyed", mutex), limited("both", pool, mutex)]
     activities.append(limited("rated", {"name": "rated"}))
 
-    def script(_pod: Any) -> ContainerExit:
-        fails = random.random() < 0.15
+    def script(pod: Any) -> ContainerExit:
+        fails = random.random() < 0.15 and int(pod["metadata"]["annotations"]["perdure.dev/attempt"]) < _ATTEMPTS
         return ContainerExit(after=random.uniform(0.5, 6), code=int(fails))
 
     world.script = script

@@ -274,6 +274,26 @@ BUGS = (
         first_seed=1,
         found="is deleted although its activity has completed",
     ),
+    Bug(
+        name="pod created again after a slow request",
+        commit="80acfae9",
+        changes=(Change(file="controller/pods/attempt_pods.py", good="        await confirm()\n", bad=""),),
+        scenario="deletion",
+        operators=2,
+        first_seed=7,
+        found="is created 2 times",
+    ),
+    Bug(
+        name="closed run reconciled without end",
+        commit="b8f3e911",
+        changes=(
+            Change(file="controller/runs/attempts/run_attempts.py", good="(new and not state.closed)", bad="new"),
+        ),
+        scenario="caching",
+        operators=2,
+        first_seed=16,
+        found="the loop spins",
+    ),
 )
 
 

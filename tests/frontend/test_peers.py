@@ -1,5 +1,6 @@
 """Operators recognize each other by tokens, over TLS, and know which of them handles an RPC."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -106,6 +107,42 @@ def test_a_member_authenticates_with_its_token_over_tls_and_forwards_the_caller(
             assert (await call(client, "alice")).server_version == "1"
             assert principals == ["alice"]
             assert api.asked_for == [[AUDIENCE]]
+
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(60)
+
+
+@asynccontextmanager
+async def slow(address: str) -> AsyncIterator[str]:
+    """The address of a server that passes everything on to another one, but only a second after a client has connected."""
+    host, _, port = address.partition(":")
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(1 << 16):
+            target.write(data)
+            await target.drain()
+        target.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(1)
+        from_server, to_server = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(copy(reader, to_server), copy(from_server, writer))
+
+    listening = free_port()
+    async with await asyncio.start_server(serve, "127.0.0.1", listening):
+        yield f"127.0.0.1:{listening}"
+
+
+def test_a_member_that_needs_a_second_for_the_handshake_is_reached(tmp_path: Path) -> None:
+    async def check(fleet: ServedFleet) -> None:
+        async with (
+            guarded(fleet, tmp_path, OPERATOR, ApiServer()) as (client, principals),
+            slow(client.addresses()["m"]) as address,
+        ):
+            client.addresses = lambda: {"m": address}
+            assert (await call(client, "alice")).server_version == "1"
+            assert principals == ["alice"]
+            await client.close()
 
     with in_memory_fleet(1) as fleet:
         fleet.do(check(fleet)).result(60)

@@ -26,7 +26,8 @@ _OPTIONS: Final = [
     *PINGS,
     *SIZES,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # gRPC gives up an attempt to connect, with the handshakes, after this time: a busy member needs more than a moment.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 

@@ -80,6 +80,8 @@ class WorkflowIdClaims:
         self, entry: Entry, others: list[Entry], reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy
     ) -> Verdict:
         for other in others:
+            if other.standing is Standing.OPEN and other.name == entry.continues:
+                return Wait(other)  # it has closed, or there would be no such run, but no watch has shown this yet
             if other.standing is Standing.OPEN:
                 return _conflict(other, conflict)
             if other.standing is Standing.CLOSED and other.successor and other.successor != entry.name:

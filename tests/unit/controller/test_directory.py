@@ -216,3 +216,25 @@ def test_a_completion_time_alone_does_not_close_a_run() -> None:
     _, entry = directory.put(run("a", 1, {"state": {"nextEventId": 3}, "completionTime": "2020-01-01T00:00:00Z"}))
     assert (entry.standing, entry.closed) == (Standing.OPEN, "")
     assert directory.current.open_run("default", "same") == entry
+
+
+def test_a_run_waits_until_the_run_that_it_continues_is_seen_to_be_closed() -> None:
+    """A new owner of the shard may see the new run before the end of the previous one."""
+    server = Server()
+    operator = Operator(server)
+    server.start(server.create("a", 0))
+    server.create("b", 1)
+    operator.observe(server.runs["a"])
+    operator.observe(server.runs["b"])
+    found = operator.directory.get("b")
+    assert found is not None
+    entry = msgspec.structs.replace(found, continues="run-a")
+    claims, reuse = operator.directory.claims, WorkflowIdReusePolicy.ALLOW_DUPLICATE
+    for conflict in WorkflowIdConflictPolicy:
+        verdict = claims.claim(entry, operator.directory.sharing(entry), reuse=reuse, conflict=conflict)
+        assert isinstance(verdict, Wait)
+        assert not verdict.terminate
+    server.close("a")
+    operator.observe(server.runs["a"])
+    others = operator.directory.sharing(entry)
+    assert isinstance(claims.claim(entry, others, reuse=reuse, conflict=WorkflowIdConflictPolicy.FAIL), Go)

@@ -64,7 +64,7 @@ async def test_a_commit_keeps_everything_but_the_status(waiting: Cluster) -> Non
         for field in ("labels", "annotations", "finalizers", "generation", "uid", "creationTimestamp"):
             assert after["metadata"][field] == before["metadata"][field]
         (owner,) = (each for each in after["metadata"]["managedFields"] if each["manager"] == "gitops")
-        assert owner in before["metadata"]["managedFields"], "whoever applied the run still owns what it applied"
+        assert owner in before["metadata"]["managedFields"], "a commit must not change the managers of other fields"
     finally:
         waiting("patch", "wfr", "waits", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
 

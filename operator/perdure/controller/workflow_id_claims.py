@@ -80,10 +80,9 @@ class WorkflowIdClaims:
         self, entry: Entry, others: list[Entry], reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy
     ) -> Verdict:
         for other in others:
-            if other.standing is Standing.OPEN and other.name == entry.continues:
-                return Wait(other)  # it has closed, or there would be no such run, but no watch has shown this yet
             if other.standing is Standing.OPEN:
-                return _conflict(other, conflict)
+                # The run that `entry` continues has closed, but no watch has shown this yet.
+                return Wait(other) if other.name == entry.continues else _conflict(other, conflict)
             if other.standing is Standing.CLOSED and other.successor and other.successor != entry.name:
                 return Wait(other)
         waiting = (other for other in others if other.standing is Standing.WAITING)

@@ -10,13 +10,9 @@ from perdure.api.workflow import Activity
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from unit.controller.test_pods import api_server
+from unit.controller.test_pods import api_server, current
 
 RUN = RunRef(namespace="shop", name="order", uid="uid-1", workflow_id="order")
-
-
-async def current() -> None:
-    """The run has not changed."""
 
 
 async def avoided(attempt: int, stored: dict[str, Any], **fields: Any) -> tuple[list[str], list[str]]:

@@ -1,5 +1,6 @@
 """Dead letters of failed activities, and their re-drives; with an API server on loopback."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -157,7 +158,7 @@ async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() 
             manager, pending, refused = manager_over(client), PendingInputs(lambda: None), list[str]()
             peers, policies = manager.runs, manager.tools.policies
             effects = Effects(client, ref, None, peers, policies, pending, lambda: None, refused.append)
-            await effects.apply(state, {**run, "status": status}, coded.now)
+            await effects.apply(state, {**run, "status": status}, coded.now, lambda: asyncio.sleep(0))
             assert pending.first() == [EffectDone(effect=WriteDeadLetter(9))]
             assert refused == []
     assert store.objects.pop(first) is forged

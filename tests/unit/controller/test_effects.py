@@ -1,11 +1,13 @@
 """How effects are applied; with an API server on loopback."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
+import pytest
 from aiohttp import web
 
 from engine.coded import Coded
@@ -18,7 +20,7 @@ from perdure.engine.inputs import EffectDone
 from perdure.engine.starts import WorkflowStart
 from perdure.engine.state import RunState
 from perdure.kube.access import Access
-from perdure.kube.client import Client
+from perdure.kube.client import Client, ConflictError
 from perdure.runtime.attempts import RunRef
 from unit.controller.managers import manager_over
 
@@ -74,12 +76,12 @@ async def test_an_abandoned_child_rejected_by_a_quota_is_started_after_its_paren
     quota, refused = Quota(), list[str]()
     state, now, number = closed_before_its_child_started()
     async with applying(quota, refused) as (effects, pending):
-        await effects.apply(state, RUN, now)
+        await effects.apply(state, RUN, now, lambda: asyncio.sleep(0))
         assert pending.first() == [], "the child is neither started nor forgotten"
         assert "exceeded quota" in effects.refused(state)
         assert len(refused) == 1
         assert not effects.are_due(state, now), "it waits, and nothing spins"
-        await effects.apply(state, RUN, now)
+        await effects.apply(state, RUN, now, lambda: asyncio.sleep(0))
         assert quota.tries == 1
 
         quota.exhausted = False
@@ -87,11 +89,32 @@ async def test_an_abandoned_child_rejected_by_a_quota_is_started_after_its_paren
         assert later is not None
         assert now < later < now + timedelta(minutes=1)
         assert effects.are_due(state, later)
-        await effects.apply(state, RUN, later)
+        await effects.apply(state, RUN, later, lambda: asyncio.sleep(0))
         assert quota.created == [f"order-{number}"]
         assert pending.first() == [EffectDone(effect=CloseChild(number))]
         assert effects.has_applied(StartChild(number))
         assert not effects.refused(state)
         assert not effects.are_due(state, later)
-        await effects.apply(state, RUN, later)
+        await effects.apply(state, RUN, later, lambda: asyncio.sleep(0))
         assert quota.tries == 2
+
+
+async def test_a_state_is_confirmed_before_each_effect() -> None:
+    """Another operator may take over the run while the first child is being created."""
+    parent = Coded.begin()
+    start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid")
+    parent.decide(*(cmd.StartChildWorkflowExecution(child_id=number, start=start) for number in "12"))
+    first, second = (child.initiated_event_id for child in parent.state.children.values())
+    quota = Quota()
+    quota.exhausted = False
+
+    async def confirm() -> None:
+        if quota.created:
+            raise ConflictError(409, "Conflict", "another operator has written")
+
+    async with applying(quota, []) as (effects, _):
+        with pytest.raises(ConflictError):
+            await effects.apply(parent.state, RUN, parent.now, confirm)
+        assert quota.created == [f"order-{first}"]
+        assert effects.has_applied(StartChild(first))
+        assert not effects.has_applied(StartChild(second))

@@ -130,8 +130,7 @@ class RunReconciliation:
         if self._attempts.unreported(pods):
             return now
         if self._effects.are_due(state, now):
-            await self._record.confirm()
-            await self._effects.apply(state, self._record.latest(), now)
+            await self._effects.apply(state, self._record.latest(), now, self._record.confirm)
         next_check = next_poll_check(state, now)
         await self._conditions.report_blocked(state, now, offers=next_check is not None)
         wakes = (

@@ -93,15 +93,20 @@ class Effects:
 
     # Applying
 
-    async def apply(self, state: RunState, run: kube.Object, now: datetime) -> None:
+    async def apply(
+        self, state: RunState, run: kube.Object, now: datetime, confirm: Callable[[], Awaitable[None]]
+    ) -> None:
         """Apply the effects of the committed state. Temporarily rejected effects do not delay the others.
 
         Args:
             state: The committed state.
             run: The object of the run, as committed.
             now: The time.
+            confirm: Called before each effect, because the one before it may have taken long: raises an error if the state is
+                no longer current.
 
         Raises:
+            ConflictError: The state is not current.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         wanted = effects(state)
@@ -112,6 +117,7 @@ class Effects:
             await children.find(self.context, closing)
         for effect in wanted:
             if effect not in self._applied and not self._waits(effect, now):
+                await confirm()
                 await self._apply(effect, state, run, now)
 
     async def _apply(self, effect: Effect, state: RunState, run: kube.Object, now: datetime) -> None:

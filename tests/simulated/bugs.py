@@ -275,15 +275,6 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
-        name="pod created again after a slow request",
-        commit="80acfae9",
-        changes=(Change(file="controller/pods/attempt_pods.py", good="        await confirm()\n", bad=""),),
-        scenario="deletion",
-        operators=2,
-        first_seed=7,
-        found="is created 2 times",
-    ),
-    Bug(
         name="closed run reconciled without end",
         commit="b8f3e911",
         changes=(

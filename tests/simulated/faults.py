@@ -16,9 +16,11 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0
     """HTTP status with which it is refused before anything is done; 0: it is not."""
     dropped: bool = False
-    """It never arrives."""
+    """It never arrives, because the connection breaks."""
     unanswered: bool = False
     """It is done, and its answer is lost."""
+    breaks: bool = False
+    """Its answer is lost because the connection breaks; otherwise, the client waits for it too long."""
     survives: bool = True
     """It arrives although its sender dies before."""
 
@@ -55,5 +57,6 @@ class Faults:
         if draw < self.rate * 0.5:
             return Fate(arrives_after=before, answered_after=random.uniform(0.1, 5), dropped=True)
         if draw < self.rate:
-            return Fate(arrives_after=before, answered_after=random.uniform(0.1, 5), unanswered=True, survives=survives)
+            late, breaks = random.uniform(0.1, 5), draw < self.rate * 0.75
+            return Fate(arrives_after=before, answered_after=late, unanswered=True, breaks=breaks, survives=survives)
         return Fate(arrives_after=before, answered_after=after, survives=survives)

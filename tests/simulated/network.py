@@ -3,6 +3,7 @@
 import asyncio
 
 import aiohttp
+from aiohttp.client import IDEMPOTENT_METHODS
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, refused
 from perdure.simulation.cluster.loop import ClusterLoop
@@ -34,9 +35,19 @@ class FaultySession(Session):
     async def exchange(self, request: Request) -> Response:
         """Send a request, and wait for its response.
 
+        If the connection breaks, a request that may be repeated is sent once more, as aiohttp does: it may be done twice.
+
         Raises:
             OSError, aiohttp.ClientError, TimeoutError: The request or its response was lost.
         """
+        try:
+            return await self._send(request)
+        except aiohttp.ServerDisconnectedError:
+            if request.method not in IDEMPOTENT_METHODS:
+                raise
+            return await self._send(request)
+
+    async def _send(self, request: Request) -> Response:
         if self.dead:
             raise asyncio.CancelledError
         answer: asyncio.Future[Response] = self._loop.create_future()
@@ -60,7 +71,8 @@ class FaultySession(Session):
             given = self.arrive(request)
             self._tell(request, f"{given.status}{' (the answer is lost)' if fate.unanswered else ''}")
             if fate.unanswered:
-                self._loop.call_later(after, _fail, answer, TimeoutError())
+                lost = aiohttp.ServerDisconnectedError() if fate.breaks else TimeoutError()
+                self._loop.call_later(after, _fail, answer, lost)
             else:
                 self._loop.call_later(after, _give, answer, given)
 

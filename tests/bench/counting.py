@@ -13,7 +13,7 @@ from perdure.kube.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CountedRequest:
     """One request that was answered."""
 
     moment: float
@@ -30,7 +30,7 @@ class Asked:
 class Tally:
     """All answered requests."""
 
-    requests: list[Asked] = field(default_factory=list)
+    requests: list[CountedRequest] = field(default_factory=list)
 
 
 TALLY = Tally()
@@ -48,7 +48,7 @@ class _CountingConnection(Connection):
         parts = url.split("?", maxsplit=1)[0].split("/")
         kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
         size = 0 if body is None else len(orjson.dumps(body))
-        TALLY.requests.append(Asked(time.monotonic(), method.lower(), kind, size))
+        TALLY.requests.append(CountedRequest(time.monotonic(), method.lower(), kind, size))
         return answer
 
 

@@ -18,7 +18,7 @@ import orjson
 import pytest
 
 import perdure.handlers.main as operator
-from bench.counting import TALLY, Asked, CountingClient
+from bench.counting import TALLY, CountedRequest, CountingClient
 from kube import REPOSITORY, Cluster, check_history
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, Object, path
@@ -101,7 +101,7 @@ async def test_an_activity_costs_the_same_at_the_end_of_a_long_run(
     report(namespace, largest, spent)
 
 
-def what(asked: Asked) -> str:
+def what(asked: CountedRequest) -> str:
     return f"{asked.verb} {asked.kind}"
 
 

@@ -26,7 +26,7 @@ _BRIEF = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _BRIEF_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
-class Asked(NamedTuple):
+class RandomRequest(NamedTuple):
     """One request, the same for both servers except for versions and UIDs."""
 
     method: str
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     body: Any
 
 
-Send = Callable[[Asked], Awaitable[tuple[int, Any]]]
+Send = Callable[[RandomRequest], Awaitable[tuple[int, Any]]]
 """Sends a request; the status, and the answer, decoded."""
 
 
@@ -182,7 +182,7 @@ KINDS = (
 )
 
 
-def draw(random: Random, namespace: str, memory: Memory) -> Asked:
+def draw(random: Random, namespace: str, memory: Memory) -> RandomRequest:
     """A request; `memory` is that of either server."""
     kind = random.choice(KINDS)
     url = f"{kind.root}/namespaces/{namespace}/{kind.plural}"
@@ -192,11 +192,11 @@ def draw(random: Random, namespace: str, memory: Memory) -> Asked:
     verb = random.choices(["create", "get", "list", "delete", "put", "json", "merge"], [6, 3, 3, 3, 3, 5, 5])[0]
     if verb == "put" and kind.immutable:
         verb = "json"
-    asked = Asked("GET", f"{url}/{name}", {}, {}, None)
+    asked = RandomRequest("GET", f"{url}/{name}", {}, {}, None)
     match verb:
         case "create":
             query = {"dryRun": "All"} if random.random() < 0.1 else {}
-            asked = Asked("POST", url, query, {}, kind.whole(random, _metadata(random, name)))
+            asked = RandomRequest("POST", url, query, {}, kind.whole(random, _metadata(random, name)))
         case "get":
             asked = asked._replace(headers=random.choice([{}, {"Accept": _BRIEF}]))
         case "list":
@@ -216,10 +216,10 @@ def draw(random: Random, namespace: str, memory: Memory) -> Asked:
                 asked = asked._replace(path=f"{asked.path}/status", headers=brief, body=put)
         case "json":
             where, operations = _json_patch(random, kind, seen)
-            asked = Asked("PATCH", f"{asked.path}{where}", {}, {"Content-Type": JSON_PATCH}, operations)
+            asked = RandomRequest("PATCH", f"{asked.path}{where}", {}, {"Content-Type": JSON_PATCH}, operations)
         case "merge":
             where, body = _merge_patch(random, kind, seen)
-            asked = Asked("PATCH", f"{asked.path}{where}", {}, {"Content-Type": MERGE_PATCH}, body)
+            asked = RandomRequest("PATCH", f"{asked.path}{where}", {}, {"Content-Type": MERGE_PATCH}, body)
     return asked
 
 
@@ -316,7 +316,7 @@ def _merge_patch(random: Random, kind: Kind, seen: list[Seen]) -> tuple[str, Jso
     return "", {**body, "metadata": {**changes, **version}}
 
 
-def compared(asked: Asked, status: int, answer: Any, memory: Memory) -> Any:
+def compared(asked: RandomRequest, status: int, answer: Any, memory: Memory) -> Any:
     """The part of a response that must be the same for both servers."""
     plural = next(kind.plural for kind in KINDS if f"/{kind.plural}" in asked.path)
     if answer.get("kind") == "Status":

@@ -12,7 +12,7 @@ import pytest
 from kube import Cluster
 from perdure.kube.access import find_access
 from perdure.simulation.cluster.apiserver import ApiServer, Request
-from simulated.differential import KINDS, MERGE_PATCH, Asked, differences
+from simulated.differential import KINDS, MERGE_PATCH, RandomRequest, differences
 from simulated.loop import ShuffledLoop
 
 REQUESTS = int(os.environ.get("PERDURE_DIFFERENTIAL_REQUESTS", "2000"))
@@ -30,7 +30,7 @@ class Real:
         self._session = session
         self._server = server
 
-    async def __call__(self, asked: Asked) -> tuple[int, Any]:
+    async def __call__(self, asked: RandomRequest) -> tuple[int, Any]:
         data = None if asked.body is None else orjson.dumps(asked.body)
         headers = {"Content-Type": "application/json", **asked.headers}
         url = f"{self._server}{asked.path}"
@@ -41,17 +41,17 @@ class Real:
         """Delete all objects of a seed."""
         for kind in KINDS:
             url = f"{kind.root}/namespaces/{namespace}/{kind.plural}"
-            _, found = await self(Asked("GET", url, {}, {}, None))
+            _, found = await self(RandomRequest("GET", url, {}, {}, None))
             for name in [obj["metadata"]["name"] for obj in found["items"]]:
                 if name not in "abcd":
                     continue
                 none = {"metadata": {"finalizers": None}}
-                await self(Asked("PATCH", f"{url}/{name}", {}, {"Content-Type": MERGE_PATCH}, none))
-                await self(Asked("DELETE", f"{url}/{name}", {}, {}, {"gracePeriodSeconds": 0}))
+                await self(RandomRequest("PATCH", f"{url}/{name}", {}, {"Content-Type": MERGE_PATCH}, none))
+                await self(RandomRequest("DELETE", f"{url}/{name}", {}, {}, {"gracePeriodSeconds": 0}))
 
 
 def in_memory(server: ApiServer) -> Any:
-    async def send(asked: Asked) -> tuple[int, Any]:
+    async def send(asked: RandomRequest) -> tuple[int, Any]:
         data = b"" if asked.body is None else orjson.dumps(asked.body)
         request = Request(
             method=asked.method, url=asked.path, query=asked.query, headers=asked.headers, body=data, actor="test"

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from perdure.api.lenient import mapping
-from perdure.controller.reconcile.inbox import Asked, Inbox
+from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.engine import inputs
 from perdure.engine.starts import ExternalReference
@@ -24,7 +24,7 @@ _READS: Final = 16
 """How many senders are read at the same time."""
 
 
-async def next_requests(inbox: Inbox[inputs.Request], context: EffectContext) -> list[Asked[inputs.Request]]:
+async def next_requests(inbox: Inbox[inputs.Request], context: EffectContext) -> list[PendingRequest[inputs.Request]]:
     """Return the requests that the next step processes, and drop those whose senders do not wait for the answer.
 
     The step must drop only IDs that could be dropped before this call: a sender may record an answer during the call.
@@ -32,10 +32,10 @@ async def next_requests(inbox: Inbox[inputs.Request], context: EffectContext) ->
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
     """
-    asked = inbox.next()
-    senders = list(dict.fromkeys(sender.run_id for each in asked if (sender := _sender(each.request))))
+    requests = inbox.next()
+    senders = list(dict.fromkeys(sender.run_id for each in requests if (sender := _sender(each.request))))
     if not senders:
-        return asked
+        return requests
     at_once = asyncio.Semaphore(_READS)
 
     async def read(run_id: str) -> Collection[str]:
@@ -44,7 +44,7 @@ async def next_requests(inbox: Inbox[inputs.Request], context: EffectContext) ->
 
     awaited = dict(zip(senders, await asyncio.gather(*map(read, senders)), strict=True))
     current = []
-    for each in asked:
+    for each in requests:
         sender = _sender(each.request)
         if sender is None or str(sender.initiated_event_id) in awaited[sender.run_id]:
             current.append(each)

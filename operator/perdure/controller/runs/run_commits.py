@@ -9,7 +9,7 @@ import structlog
 
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.peers import Peers
-from perdure.controller.reconcile.inbox import Asked, Inbox, carriers
+from perdure.controller.reconcile.inbox import Inbox, PendingRequest, carriers
 from perdure.controller.runs.kubernetes_events import RunEventRecorder
 from perdure.controller.runs.run_conditions import RunConditions
 from perdure.controller.runs.run_facts import CurrentFacts
@@ -61,7 +61,7 @@ class RunCommits:
         now: datetime,
         *,
         origin: Origin | None = None,
-        asked: Sequence[Asked[inputs.Request]] = (),
+        requests: Sequence[PendingRequest[inputs.Request]] = (),
     ) -> RunTransition:
         """Record a transition.
 
@@ -70,7 +70,7 @@ class RunCommits:
             transition: The result of the engine's step.
             now: The time.
             origin: The history that the run starts with, if it continues that of another run.
-            asked: The requests in the transition.
+            requests: The requests in the transition.
 
         Returns:
             The recorded transition, or the termination of the run if the status would become too large.
@@ -82,13 +82,13 @@ class RunCommits:
         """
         record = self._stored.record
         before = origin.status if origin else record.status
-        facts, heavy = partial(self._facts.collect, now), carriers(asked)
+        facts, heavy = partial(self._facts.collect, now), carriers(requests)
         try:
             committed = await self._stored.commit(
-                state, transition, now, self._facts.decider, facts, origin, may_end=len(asked) <= 1 and not heavy
+                state, transition, now, self._facts.decider, facts, origin, may_end=len(requests) <= 1 and not heavy
             )
         except NoRoomError:
-            if len(asked) > 1:
+            if len(requests) > 1:
                 self._inbox.one_by_one = True
                 raise
             message = (
@@ -98,7 +98,7 @@ class RunCommits:
             raise
         transition = committed.transition
         if committed.too_large:
-            answers = {each.request.request_id: _terminated(each.request, committed.too_large) for each in asked}
+            answers = {each.request.request_id: _terminated(each.request, committed.too_large) for each in requests}
             transition = replace(transition, answers=answers)
         self._peers.noted(record.latest())
         try:

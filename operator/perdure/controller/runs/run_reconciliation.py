@@ -22,7 +22,7 @@ from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.payloads.inlining import inlined
 from perdure.controller.payloads.payload_store import give_all
-from perdure.controller.reconcile.inbox import Asked
+from perdure.controller.reconcile.inbox import PendingRequest
 from perdure.controller.runs import run_status
 from perdure.controller.runs.answers import answered
 from perdure.controller.runs.next_requests import next_requests
@@ -143,22 +143,22 @@ class RunReconciliation:
 
     async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
         """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
-        forgotten, asked = list(self.forgotten), await next_requests(self._inbox, self._effects.context)
+        forgotten, requests = list(self.forgotten), await next_requests(self._inbox, self._effects.context)
         deciding = state.code is not None and state.code.deciding
-        outcomes = [] if deciding and not _prolongs(asked) else await self._outcomes.gather(state)
-        observed = [*forgotten, *outcomes, *await self._observed(state, now), *(each.request for each in asked)]
+        outcomes = [] if deciding and not _prolongs(requests) else await self._outcomes.gather(state)
+        observed = [*forgotten, *outcomes, *await self._observed(state, now), *(each.request for each in requests)]
         if state.closed and not observed:
             return state, False
         recorded = self._record.status
         code = state.code is not None
         given = await inlined(observed, self._ref.namespace, self._tools.blobs, self._tools.workers, code=code)
         if given.refused is not None:
-            refused = next(each for each in asked if each.request is given.refused)
+            refused = next(each for each in requests if each.request is given.refused)
             self._inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, given.reason)
             return state, True
         observed = given.values
         try:
-            transition = await self._step(state, observed, now, asked)
+            transition = await self._step(state, observed, now, requests)
         except NoRoomError:
             return state, True
         except OutOfStepError:
@@ -168,18 +168,18 @@ class RunReconciliation:
             if self._record.status is not recorded:
                 self.state = None  # it is already recorded: deciding from the previous state would record it twice
                 raise
-            if self._inbox.refuse_failing(asked, error):
+            if self._inbox.refuse_failing(requests, error):
                 return state, True
             if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
                 self.state = None  # uncommitted changes in memory may be the cause: continue from the recorded state
             raise
-        self._inbox.taken(asked)
+        self._inbox.taken(requests)
         self.state = transition.state
         self._attempts.retire(transition)
         self._outcomes.committed(len(outcomes))
         del self.forgotten[: len(forgotten)]
         self.decide_again = False
-        self._answer(asked, transition)
+        self._answer(requests, transition)
         after = transition.state.code
         takes_more = not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or takes_more or self._inbox.one_by_one
@@ -189,7 +189,7 @@ class RunReconciliation:
         state: RunState,
         observed: Sequence[inputs.RunInput],
         now: datetime,
-        asked: Sequence[Asked[inputs.Request]],
+        requests: Sequence[PendingRequest[inputs.Request]],
     ) -> RunTransition:
         """Step the engine, and commit the transition if necessary, together with an unrecorded start of the run."""
         transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
@@ -200,7 +200,7 @@ class RunReconciliation:
                 self.state = None
                 raise kube.ConflictError(409, "Conflict", "another operator decides whether the run starts")
             before = None if self.start is not None else state
-            transition = await self._commits.commit(before, transition, now, asked=asked)
+            transition = await self._commits.commit(before, transition, now, requests=requests)
             self.start = None
         return transition
 
@@ -211,10 +211,10 @@ class RunReconciliation:
             observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
         return observed
 
-    def _answer(self, asked: Sequence[Asked[inputs.Request]], transition: RunTransition) -> None:
+    def _answer(self, requests: Sequence[PendingRequest[inputs.Request]], transition: RunTransition) -> None:
         definition = self._facts.deciding.definition
         self._inbox.answer(
-            asked, transition.answers, lambda request, answer: answered(request, answer, self._ref, definition)
+            requests, transition.answers, lambda request, answer: answered(request, answer, self._ref, definition)
         )
 
     async def read_again(self) -> None:
@@ -275,16 +275,16 @@ class RunReconciliation:
             return False
         except NotYetError as error:
             await self._conditions.wait_for_definition(error, now)
-        if not (begun.asked or decides(self._tools.shards, self._ref)):
+        if not (begun.requests or decides(self._tools.shards, self._ref)):
             return False  # requests may end the run here, but only its owner opens it
         self._decide_by(begun)
         transition = begun.transition
-        if not (begun.asked or self.commits_everything) and may_wait(begun, self._record, self._tools.workers):
+        if not (begun.requests or self.commits_everything) and may_wait(begun, self._record, self._tools.workers):
             self.start = UnrecordedStart(transition, now + LONGEST)
         else:
             transition = await self._commits.commit(None, transition, now, origin=begun.origin)
         self.state = transition.state
-        self._answer(begun.asked, transition)
+        self._answer(begun.requests, transition)
         if begun.origin is not None:
             self._look_at_others_again()
         return True
@@ -294,6 +294,6 @@ class RunReconciliation:
         self._attempts.define(deciding.definition)
 
 
-def _prolongs(asked: Sequence[Asked[inputs.Request]]) -> bool:
+def _prolongs(requests: Sequence[PendingRequest[inputs.Request]]) -> bool:
     """Whether a worker prolongs its workflow task, so that the commit that ends this task begins another one."""
-    return any(isinstance(each.request, inputs.TaskCompleted) and each.request.force_new_task for each in asked)
+    return any(isinstance(each.request, inputs.TaskCompleted) and each.request.force_new_task for each in requests)

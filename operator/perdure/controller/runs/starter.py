@@ -12,7 +12,7 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.payloads.payload_store import give
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
-from perdure.controller.reconcile.inbox import Asked, Inbox
+from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.record import Record
 from perdure.controller.run_entries import Standing, entry_of
 from perdure.controller.runs.effects import children
@@ -60,7 +60,7 @@ class Begun(Deciding):
     transition: RunTransition
     origin: Origin | None = None
     """The starting point in the history of another run, if it takes one over."""
-    asked: Sequence[Asked[inputs.Request]] = ()
+    requests: Sequence[PendingRequest[inputs.Request]] = ()
     """The requests in the transition."""
 
 
@@ -215,11 +215,11 @@ class RunStarter:
             paused=draft.spec.start_paused and continues is None and not ends,
             policies=self._tools.policies.of(self._run.namespace),
         )
-        asked = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
-        if asked:
-            ended = step(transition.state, [each.request for each in asked], now, Idle())
+        requests = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
+        if requests:
+            ended = step(transition.state, [each.request for each in requests], now, Idle())
             transition = replace(ended, events=(*transition.events, *ended.events))
-        return Begun(decider=draft.decider, definition=draft.definition, transition=transition, asked=asked)
+        return Begun(decider=draft.decider, definition=draft.definition, transition=transition, requests=requests)
 
     async def _find_definition(self, spec: WorkflowRunSpec) -> tuple[Definition, Any]:
         """The definition that the run is pinned to when it starts now, and its input with defaults.

@@ -1,4 +1,4 @@
-"""Many heartbeating activities on simulated nodes: what they cost the operator and the API server, and how soon silence is told.
+"""Many heartbeating activities on simulated nodes: the cost for operator and API server, and how soon silence is detected.
 
 PERDURE_HEARTBEATS sets their number (100 by default), PERDURE_SILENT how many of them stop sending heartbeats,
 PERDURE_HEARTBEAT_SECONDS the interval, PERDURE_HEARTBEAT_TIMEOUT the timeout, PERDURE_MEASURE_SECONDS how long to measure the
@@ -112,7 +112,7 @@ def test_cost_of_heartbeats_and_delay_of_heartbeat_timeouts(namespace: Cluster) 
         delays = sorted(read(nodes, "detected", lambda reported: len(reported) >= SILENT))
         bound = 1.2 * TIMEOUT + 1
         print(
-            f"{SILENT} fell silent: told {delays[0]:.1f} to {delays[-1]:.1f} s after their last heartbeats, "
+            f"{SILENT} fell silent: detected {delays[0]:.1f} to {delays[-1]:.1f} s after their last heartbeats, "
             f"median {delays[len(delays) // 2]:.1f} s; the bound is {bound:.1f} s, and what the machine adds"
         )
     # Never before its time. After it, a busy machine adds to the bound: it is printed, not asserted.

@@ -31,8 +31,8 @@ def test_an_activity_gets_its_input_and_returns_a_result(namespace: Cluster) -> 
 def test_a_container_writes_its_result_to_the_termination_message(namespace: Cluster) -> None:
     code = (
         "import json, os; given = json.load(open('/perdure/input.json'));"
-        "told = {'twice': given * 2, 'env': json.loads(os.environ['PERDURE_INPUT'])};"
-        "open('/dev/termination-log', 'w').write(json.dumps(told))"
+        "result = {'twice': given * 2, 'env': json.loads(os.environ['PERDURE_INPUT'])};"
+        "open('/dev/termination-log', 'w').write(json.dumps(result))"
     )
     work = {
         "name": "plain",
@@ -301,15 +301,15 @@ def test_a_forged_pod_of_an_attempt_is_ignored(namespace: Cluster) -> None:
 
 def test_describe_shows_events_of_the_run(namespace: Cluster) -> None:
     namespace.start(
-        "told", one_step(python("raise SystemExit(3)", retryPolicy={"exponential": {"maximumAttempts": 2}}))
+        "failing", one_step(python("raise SystemExit(3)", retryPolicy={"exponential": {"maximumAttempts": 2}}))
     )
-    namespace.closed("told")
+    namespace.closed("failing")
 
     def reasons() -> set[str]:
         return {
             e["reason"]
             for e in json.loads(namespace("get", "events", "-o", "json"))["items"]
-            if e["involvedObject"]["name"] == "told"
+            if e["involvedObject"]["name"] == "failing"
         }
 
     namespace.wait("its events", lambda: {"AttemptFailed", "Failed"} <= reasons())

@@ -31,8 +31,8 @@ def report() -> Iterator[None]:
 
 
 def see(what: str, failure: Json) -> None:
-    told = str(failure.get("timeoutType") or failure.get("type") or failure["kind"])
-    SEEN.append((what, told, " ⏎ ".join(str(failure.get("message", "")).splitlines())[:300].replace("|", "\\|")))
+    type_ = str(failure.get("timeoutType") or failure.get("type") or failure["kind"])
+    SEEN.append((what, type_, " ⏎ ".join(str(failure.get("message", "")).splitlines())[:300].replace("|", "\\|")))
 
 
 @dataclass
@@ -41,7 +41,8 @@ class Ending:
 
     work: Json
     type: str
-    told: list[str] = field(default_factory=list)
+    mentions: list[str] = field(default_factory=list)
+    """Parts of its message."""
 
 
 def shell(script: str, **options: Any) -> Json:
@@ -257,10 +258,10 @@ def test_each_ending_of_an_attempt_has_its_failure(namespace: Cluster) -> None:
     for what, ending in ENDINGS.items():
         cause = failed(namespace, names[what])
         see(what, cause)
-        told = cause.get("timeoutType") or cause.get("type")
-        missing = [part for part in ending.told if part not in cause["message"]]
-        if told != ending.type or missing:
-            wrong[what] = (ending.type, told, missing, cause["message"])
+        type_ = cause.get("timeoutType") or cause.get("type")
+        missing = [part for part in ending.mentions if part not in cause["message"]]
+        if type_ != ending.type or missing:
+            wrong[what] = (ending.type, type_, missing, cause["message"])
     assert wrong == {}
 
 
@@ -274,7 +275,7 @@ def test_the_failure_has_the_last_4_kib_of_the_log(namespace: Cluster) -> None:
 
 
 WAITING = "trap 'exit 0' TERM; sleep 600 & wait"
-"""What is told to stop ends well: that alone must not be taken for success of the work."""
+"""A container that ends with 0 when it is stopped: its activity has not succeeded."""
 
 
 def delete(namespace: Cluster, pod: str) -> None:
@@ -389,12 +390,12 @@ def test_a_lease_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespa
     beats = shell("sleep 1000", name="beats", heartbeatTimeout="10m")
     steps = [
         {"name": "beats", "needs": [], "activity": {"name": "beats"}},
-        {"name": "told", "needs": [], "waitForSignal": {"name": "go"}},
-        {"name": "after", "needs": ["told"], "activity": {"name": "work"}},
+        {"name": "signaled", "needs": [], "waitForSignal": {"name": "go"}},
+        {"name": "after", "needs": ["signaled"], "activity": {"name": "work"}},
     ]
     work = shell("echo 1 > /dev/termination-log", name="work")
     namespace.start("leased", {"inline": {"activities": [beats, work], "steps": steps}})
-    namespace.wait("the refusal to be told", lambda: warned(namespace, "PodRefused", "no Lease for attempt 1 yet"))
+    namespace.wait("an Event about the refusal", lambda: warned(namespace, "PodRefused", "no Lease for attempt 1 yet"))
     signal(namespace, "leased")
     namespace.wait("the other branch to continue", lambda: progress(namespace, "leased") == "2/3")
     namespace.delete("resourcequota", "none")
@@ -406,15 +407,15 @@ def test_a_child_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespa
     limit(namespace, "count/workflowruns.perdure.dev", 1)
     steps = [
         {"name": "child", "needs": [], "childWorkflow": {"workflow": {"name": "small"}}},
-        {"name": "told", "needs": [], "waitForSignal": {"name": "go"}},
-        {"name": "after", "needs": ["told"], "set": {"a": 1}},
+        {"name": "signaled", "needs": [], "waitForSignal": {"name": "go"}},
+        {"name": "after", "needs": ["signaled"], "set": {"a": 1}},
     ]
     small = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "small"}}
     namespace.apply({**small, "spec": {"steps": [{"name": "end", "set": {"a": 1}}]}})
     namespace.start("parent", {"inline": {"steps": steps}})
-    told = namespace.condition("workflowrun", "parent", "CreateRefused")
-    assert "the child `parent-" in told["message"]
-    assert "exceeded quota: none" in told["message"]
+    condition = namespace.condition("workflowrun", "parent", "CreateRefused")
+    assert "the child `parent-" in condition["message"]
+    assert "exceeded quota: none" in condition["message"]
     assert warned(namespace, "CreateRefused", "exceeded quota: none")
     signal(namespace, "parent")
     namespace.wait("the other branch to continue", lambda: progress(namespace, "parent") == "2/3")
@@ -446,7 +447,7 @@ def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
     work = shell("echo true > /dev/termination-log", retryPolicy=ONCE, scheduleToCloseTimeout="5m")
     namespace.start("taken", one_step(work))
     namespace.wait(
-        "that to be told", lambda: namespace("get", "events", "--field-selector", "reason=PodRefused", "-o", "name")
+        "an Event about it", lambda: namespace("get", "events", "--field-selector", "reason=PodRefused", "-o", "name")
     )
     namespace.delete("pod", "taken-2-1")
     assert namespace.closed("taken")["output"] is True

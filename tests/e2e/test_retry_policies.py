@@ -43,7 +43,7 @@ def test_the_status_and_the_columns_show_the_waits(namespace: Cluster) -> None:
     assert found["status"]["observedGeneration"] == 1
     namespace.apply(policy("google", exponential={}))
     namespace.wait(
-        "the change to be told",
+        "the preview of the change",
         lambda: ((namespace.get("retrypolicy", "google") or {}).get("status") or {}).get("observedGeneration") == 2,
     )
 

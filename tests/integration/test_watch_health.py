@@ -83,7 +83,7 @@ async def test_missed_changes_are_found_by_the_second_resync_and_fail_the_probe_
         assert number >= 3
         assert "the watch on workflowruns is stale" in (manager.trouble() or "")
         manager.on_run(namespace.list("workflowruns")[0], deleted=False)
-        assert manager.trouble() is None, "the watch has told of something: it lives"
+        assert manager.trouble() is None, "the watch has delivered an event, so it is not stale"
 
 
 async def test_a_lagging_watch_does_not_bring_back_a_closed_run(

@@ -53,7 +53,7 @@ class Drive:
     """The last completion result and the last failure that a run was given."""
     open: set[str] = field(default_factory=set)
     asked: list[tuple[str, str]] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     commits: int = 0
 
     @property
@@ -76,7 +76,7 @@ class Drive:
             )
         )
         self.commits += 1
-        self.told += [note.reason.value for note in transition.notes]
+        self.reported += [note.reason.value for note in transition.notes]
 
     def do(self, count: int | None = None) -> None:
         """Execute the committed work; a crash limits the number of created runs."""

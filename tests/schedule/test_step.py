@@ -96,7 +96,7 @@ def test_14_buffered_starts_beyond_a_thousand_are_dropped_and_counted() -> None:
     drive.advance()
     assert len(drive.state.buffer) == 1_000
     assert drive.state.counts.buffer_dropped == 99
-    assert drive.told.count("BufferDropped") >= 1
+    assert drive.reported.count("BufferDropped") >= 1
 
 
 def test_skips_are_reported_once_for_each_open_run() -> None:
@@ -104,7 +104,7 @@ def test_skips_are_reported_once_for_each_open_run() -> None:
     drive.until(T0 + 5 * M)
     drive.close(name(1))
     drive.until(T0 + 8 * M)
-    assert drive.told.count("RunSkipped") == 2
+    assert drive.reported.count("RunSkipped") == 2
     assert drive.state.counts.overlap_skipped == 6
 
 
@@ -133,7 +133,7 @@ def test_2_after_downtime_times_within_the_window_start_and_others_are_missed(
     drive.advance()
     assert drive.minutes() == want
     assert drive.state.counts.missed_catchup_window == missed
-    assert drive.told.count("CatchupWindowMissed") == bool(missed)
+    assert drive.reported.count("CatchupWindowMissed") == bool(missed)
 
 
 @pytest.mark.parametrize(("late", "started"), [(timedelta(0), 1), (timedelta(milliseconds=1), 0)])
@@ -248,7 +248,7 @@ def test_15_17_actions_run_out_and_requests_do_not_use_them_up() -> None:
     drive.until(T0 + 5 * M)
     assert drive.minutes() == [0, 1, 2]
     assert drive.state.remaining == 0
-    assert drive.told.count("OutOfActions") == 1
+    assert drive.reported.count("OutOfActions") == 1
     drive.edit(remainingActions=1, overlapPolicy="AllowAll")
     drive.until(T0 + 7 * M)
     assert drive.minutes() == [0, 1, 2, 6]
@@ -312,7 +312,7 @@ def test_a_result_that_is_too_large_to_pass_on_is_reported() -> None:
     drive.until(T0 + M)
     drive.close(name(1), result="x" * 200_000)
     assert drive.state.result is None
-    assert "PayloadTooLarge" in drive.told
+    assert "PayloadTooLarge" in drive.reported
 
 
 def test_3_a_run_that_cannot_be_created_is_reported_and_dropped() -> None:
@@ -321,7 +321,7 @@ def test_3_a_run_that_cannot_be_created_is_reported_and_dropped() -> None:
     drive.advance(inp.RunRefused(name=name(1), message="spec.workflow: must be set"))
     assert drive.state.running == ()
     assert drive.state.recent[0].status == "Refused"
-    assert "RunRefused" in drive.told
+    assert "RunRefused" in drive.reported
 
 
 def test_a_run_whose_name_is_taken_gets_another_name() -> None:
@@ -334,9 +334,9 @@ def test_a_run_whose_name_is_taken_gets_another_name() -> None:
     assert run.start.nominal == T0 + M
     assert drive.state.recent[0].name == run.name
     assert drive.state.counts.actions == 1
-    assert "RunNameTaken" in drive.told
+    assert "RunNameTaken" in drive.reported
     assert run.name in drive.open
-    # It is not started again when times are searched again, and news about the old name changes nothing.
+    # It is not started again when times are searched again, and another report about the old name changes nothing.
     drive.edit(cron=["* * * * *"], catchupWindow="1h")
     drive.advance(inp.NameTaken(name=name(1), uid="foreign"))
     assert [each.name for each in drive.state.running] == [run.name]
@@ -354,7 +354,7 @@ def test_a_run_without_a_free_name_is_rejected() -> None:
         drive.advance(inp.NameTaken(name=run.name, uid=f"foreign-{len(names)}"))
     assert len(set(names)) == 6
     assert drive.state.recent[0].status == "Refused"
-    assert "RunRefused" in drive.told
+    assert "RunRefused" in drive.reported
 
 
 def test_the_same_refusal_is_reported_once() -> None:
@@ -362,7 +362,7 @@ def test_the_same_refusal_is_reported_once() -> None:
     for minute in range(1, 4):
         drive.until(T0 + minute * M)
         drive.advance(inp.RunRefused(name=name(minute), message=f"WorkflowRun {name(minute)} is invalid: labels"))
-    assert drive.told.count("RunRefused") == 1
+    assert drive.reported.count("RunRefused") == 1
     assert [each.status for each in drive.state.recent] == ["Refused"] * 3
     status = compose({}, drive.rules, drive.state, problem=None, generation=1, now=drive.now)
     ready = next(each for each in status["conditions"] if each["type"] == "Ready")
@@ -374,7 +374,7 @@ def test_the_same_refusal_is_reported_once() -> None:
     assert drive.state.refused == ""
     drive.until(T0 + 5 * M)
     drive.advance(inp.RunRefused(name=name(5), message="a policy refuses it"))
-    assert drive.told.count("RunRefused") == 2
+    assert drive.reported.count("RunRefused") == 2
 
 
 def test_the_creation_of_a_run_alone_needs_no_commit() -> None:

@@ -61,22 +61,22 @@ class FaultySession(Session):
         stands = max(0.0, self._stands_until - self._loop.time())
         after = stands + fate.answered_after
         if fate.dropped:
-            self._tell(request, "is lost")
+            self._trace_request(request, "is lost")
             self._loop.call_later(after, _fail, answer, aiohttp.ServerDisconnectedError())
         elif fate.refused:
-            self._tell(request, f"is refused: {fate.refused}")
+            self._trace_request(request, f"is refused: {fate.refused}")
             refusal = Refusal(fate.refused, "InternalError", "a fault of the simulation")
             self._loop.call_later(after, _give, answer, refused(refusal))
         else:
             given = self.arrive(request)
-            self._tell(request, f"{given.status}{' (the answer is lost)' if fate.unanswered else ''}")
+            self._trace_request(request, f"{given.status}{' (the answer is lost)' if fate.unanswered else ''}")
             if fate.unanswered:
                 lost = aiohttp.ServerDisconnectedError() if fate.breaks else TimeoutError()
                 self._loop.call_later(after, _fail, answer, lost)
             else:
                 self._loop.call_later(after, _give, answer, given)
 
-    def _tell(self, request: Request, what: str) -> None:
+    def _trace_request(self, request: Request, what: str) -> None:
         if self._trace is None:
             return
         body = request.body.decode()

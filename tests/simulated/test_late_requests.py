@@ -65,7 +65,7 @@ class Asking:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.inbox: Inbox[inputs.Request] = Inbox("the run")
-        self.told: list[inputs.Answer] = []
+        self.answers: list[inputs.Answer] = []
         state = {"status": "Running", "externals": {"5": "{}", "7": "{}"}}
         place.server.update(KEY, lambda obj: obj.update(status={"state": state}))
         self.uid: str = place.server.get(KEY)["metadata"]["uid"]
@@ -84,7 +84,9 @@ class Asking:
 
     def ask(self, name: str, number: int, *, run_id: str = "") -> None:
         external = ExternalReference(workflow_id="run", run_id=run_id or self.uid, initiated_event_id=number)
-        self.inbox.put(inputs.SignalRequested(request_id=name, signal_name="go", external=external), self.told.append)
+        self.inbox.put(
+            inputs.SignalRequested(request_id=name, signal_name="go", external=external), self.answers.append
+        )
 
     def next(self) -> list[str]:
         found = self.place.run(next_requests(self.inbox, self.context))
@@ -97,19 +99,19 @@ def asking(place: Place) -> Asking:
 
 
 def test_only_awaited_requests_of_runs_are_processed(asking: Asking) -> None:
-    asking.inbox.put(inputs.SignalRequested(request_id="client", signal_name="go"), asking.told.append)
-    asking.inbox.put(inputs.TerminateRequested(request_id="other"), asking.told.append)
+    asking.inbox.put(inputs.SignalRequested(request_id="client", signal_name="go"), asking.answers.append)
+    asking.inbox.put(inputs.TerminateRequested(request_id="other"), asking.answers.append)
     for number in (5, 6, 7):
         asking.ask(f"run/{number}", number)
     asking.ask("unknown", 5, run_id="unknown")
     assert asking.next() == ["client", "other", "run/5", "run/7"]
     assert [each.request.request_id for each in asking.inbox] == ["client", "other", "run/5", "run/7"]
     assert asking.place.requests == ["GET"], "a sender is read once"
-    assert asking.told == []
+    assert asking.answers == []
 
 
 def test_requests_of_others_need_no_reading(asking: Asking) -> None:
-    asking.inbox.put(inputs.CancelRequested(request_id="client"), asking.told.append)
+    asking.inbox.put(inputs.CancelRequested(request_id="client"), asking.answers.append)
     assert asking.next() == ["client"]
     assert asking.place.requests == []
 

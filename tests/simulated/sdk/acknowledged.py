@@ -106,8 +106,8 @@ class Acknowledged:
             if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
             elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                said = event.activity_task_completed_event_attributes
-                recorded[names[said.scheduled_event_id]] = first_value(said.result)
+                attributes = event.activity_task_completed_event_attributes
+                recorded[names[attributes.scheduled_event_id]] = first_value(attributes.result)
         for (run_id, activity_id), result in self._results.items():
             if run_id == uid and recorded.get(activity_id) != result:
                 self._fail(

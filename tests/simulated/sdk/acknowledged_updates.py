@@ -1,4 +1,4 @@
-"""What operators have said about updates, and the check that histories say the same in the end."""
+"""The responses of operators to updates, and the check that histories agree with them in the end."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -41,8 +41,8 @@ class AcknowledgedUpdates:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 accepted[event.workflow_execution_update_accepted_event_attributes.protocol_instance_id] += 1
             elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
-                said = event.workflow_execution_update_completed_event_attributes
-                completed[said.meta.update_id].append(said.outcome)
+                attributes = event.workflow_execution_update_completed_event_attributes
+                completed[attributes.meta.update_id].append(attributes.outcome)
         for update_id in accepted | Counter(completed.keys()):
             if (accepted[update_id], len(completed[update_id])) not in {(1, 0), (1, 1)}:
                 self._fail(

@@ -36,21 +36,21 @@ def payloads(*values: Any) -> Payloads:
     return Payloads(payloads=encoded)
 
 
-def first_value(said: Payloads) -> Any:
+def first_value(attributes: Payloads) -> Any:
     """The first of encoded values; None if there is none."""
-    return json.loads(said.payloads[0].data) if said.payloads else None
+    return json.loads(attributes.payloads[0].data) if attributes.payloads else None
 
 
 def activity(name: str, kind: str, queue: str, heartbeat: timedelta | None) -> Decision:
     """Schedule an activity."""
     command = Command(command_type=CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK)
-    said = command.schedule_activity_task_command_attributes
-    said.activity_id, said.activity_type.name, said.task_queue.name = name, kind, queue
-    said.start_to_close_timeout.FromTimedelta(timedelta(seconds=15))
+    attributes = command.schedule_activity_task_command_attributes
+    attributes.activity_id, attributes.activity_type.name, attributes.task_queue.name = name, kind, queue
+    attributes.start_to_close_timeout.FromTimedelta(timedelta(seconds=15))
     if heartbeat is not None:
-        said.heartbeat_timeout.FromTimedelta(heartbeat)
-    said.retry_policy.CopyFrom(RetryPolicy(backoff_coefficient=1.5, maximum_attempts=8))
-    said.retry_policy.initial_interval.FromTimedelta(timedelta(seconds=1))
+        attributes.heartbeat_timeout.FromTimedelta(heartbeat)
+    attributes.retry_policy.CopyFrom(RetryPolicy(backoff_coefficient=1.5, maximum_attempts=8))
+    attributes.retry_policy.initial_interval.FromTimedelta(timedelta(seconds=1))
     return Decision(EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, name, command)
 
 
@@ -76,30 +76,30 @@ def cancel_timer(name: str) -> Decision:
     return Decision(EventType.EVENT_TYPE_TIMER_CANCELED, name, command)
 
 
-def child(workflow_id: str, kind: str, queue: str, said_input: Any, parent_close_policy: int) -> Decision:
+def child(workflow_id: str, kind: str, queue: str, input_: Any, parent_close_policy: int) -> Decision:
     """Start a child workflow."""
     command = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
-    said = command.start_child_workflow_execution_command_attributes
-    said.workflow_id, said.workflow_type.name, said.task_queue.name = workflow_id, kind, queue
-    said.input.CopyFrom(payloads(said_input))
-    said.parent_close_policy = parent_close_policy
+    attributes = command.start_child_workflow_execution_command_attributes
+    attributes.workflow_id, attributes.workflow_type.name, attributes.task_queue.name = workflow_id, kind, queue
+    attributes.input.CopyFrom(payloads(input_))
+    attributes.parent_close_policy = parent_close_policy
     return Decision(EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED, workflow_id, command)
 
 
 def signal(workflow_id: str, value: str) -> Decision:
     """Signal another workflow."""
     command = Command(command_type=CommandType.COMMAND_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION)
-    said = command.signal_external_workflow_execution_command_attributes
-    said.execution.workflow_id, said.signal_name = workflow_id, "news"
-    said.input.CopyFrom(payloads(value))
+    attributes = command.signal_external_workflow_execution_command_attributes
+    attributes.execution.workflow_id, attributes.signal_name = workflow_id, "news"
+    attributes.input.CopyFrom(payloads(value))
     return Decision(EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED, workflow_id, command)
 
 
 def cancel_child(workflow_id: str) -> Decision:
     """Request the cancellation of a child workflow."""
     command = Command(command_type=CommandType.COMMAND_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION)
-    said = command.request_cancel_external_workflow_execution_command_attributes
-    said.workflow_id, said.child_workflow_only = workflow_id, True
+    attributes = command.request_cancel_external_workflow_execution_command_attributes
+    attributes.workflow_id, attributes.child_workflow_only = workflow_id, True
     return Decision(EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED, workflow_id, command)
 
 
@@ -126,12 +126,12 @@ def cancel() -> Decision:
     return Decision(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, "", command)
 
 
-def continue_as_new(said_input: Any) -> Decision:
+def continue_as_new(input_: Any) -> Decision:
     """Continue the workflow as a new run."""
     command = Command(command_type=CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION)
-    said = command.continue_as_new_workflow_execution_command_attributes
-    said.workflow_type.name, said.task_queue.name = "Flow", QUEUE
-    said.input.CopyFrom(payloads(said_input))
+    attributes = command.continue_as_new_workflow_execution_command_attributes
+    attributes.workflow_type.name, attributes.task_queue.name = "Flow", QUEUE
+    attributes.input.CopyFrom(payloads(input_))
     return Decision(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW, "", command)
 
 

@@ -41,7 +41,7 @@ class Replay:
         self.last = 0
         """The ID of the last event."""
         self._script: Script | None = None
-        self._news: list[tuple[int, Any]] = []
+        self._unseen: list[tuple[int, Any]] = []
         """Events that the code has not seen."""
         self._admitted: dict[str, Update] = {}
         """Updates from a reset that the code has not seen, by ID."""
@@ -91,7 +91,7 @@ class Replay:
             update = Update.admitted(event_id, attributes)
             self._admitted[update.update_id] = update
         else:
-            self._news.append((type_, attributes))
+            self._unseen.append((type_, attributes))
 
     def _complete(self, started_event_id: int, following: Iterable[HistoryEvent]) -> None:
         if self._task != started_event_id:
@@ -123,9 +123,9 @@ class Replay:
         """Decide without validators, which only run when an update arrives."""
         if self._task is None or self._script is None:
             raise NondeterminismError(f"there is no task after event {self.last}")
-        news, self._news, self._decided = self._news, [], True
+        unseen, self._unseen, self._decided = self._unseen, [], True
         self._admitted.clear()
-        made = self._script.decide(news, accepted)
+        made = self._script.decide(unseen, accepted)
         self._expected.extend(made)
         return made
 

@@ -58,10 +58,10 @@ class Script:
         """`started` is the first event of the run."""
         self.workflow_id = started.workflow_id
         self._run_id = started.original_execution_run_id
-        said = decisions.first_value(started.input) or {}
-        self._left: int = said.get("left", 0)
+        options = decisions.first_value(started.input) or {}
+        self._left: int = options.get("left", 0)
         """How often it may still continue as new."""
-        self._is_leaf = bool(said.get("leaf"))
+        self._is_leaf = bool(options.get("leaf"))
         self._random = Random(f"{self.workflow_id}/{self._left}")
         self._rounds = [self._random.choice(["all", "any"]) for _ in range(1 if self._is_leaf else 3)]
         self._number = 0
@@ -69,7 +69,7 @@ class Script:
         self._items: list[Item] = []
         """Of this round."""
         self._all: list[Item] = []
-        self._news = 0
+        self._requests = 0
         """Signals and updates in this round."""
         self._handlers: dict[str, Item] = {}
         """The timers of the updates that are not completed yet, by update ID."""
@@ -86,9 +86,9 @@ class Script:
         """Validate an update."""
         return update.how != "reject"
 
-    def decide(self, news: list[tuple[int, Any]], accepted: list[Update]) -> list[Decision]:
+    def decide(self, events: list[tuple[int, Any]], accepted: list[Update]) -> list[Decision]:
         """Decide, given the events since the last decision: their types and attributes. Updates arrive after them."""
-        for type_, attributes in news:
+        for type_, attributes in events:
             self._note(type_, attributes)
         made = [*self._complete_updates()]
         for update in accepted:
@@ -107,7 +107,7 @@ class Script:
 
     def _note(self, type_: int, attributes: Any) -> None:
         if type_ == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-            self._news += 1
+            self._requests += 1
         elif type_ == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
             self._is_cancelled = True
         elif type_ in _BY_SCHEDULED:
@@ -124,14 +124,14 @@ class Script:
 
     def _is_busy(self) -> bool:
         if self._any:
-            return bool(self._items) and all(item.open for item in self._items) and not self._news
+            return bool(self._items) and all(item.open for item in self._items) and not self._requests
         return any(item.open for item in self._items)
 
     # Updates
 
     def _handle(self, update: Update) -> Iterator[Decision]:
         """Accept an update, and complete it now, in a while, or never."""
-        self._news += 1
+        self._requests += 1
         name = update.update_id
         yield updates.accept(update)
         if update.how == "now":
@@ -157,7 +157,7 @@ class Script:
     def _begin(self, rule: str) -> Iterator[Decision]:
         random = self._random
         self._number += 1
-        self._any, self._news, self._items = rule == "any", 0, []
+        self._any, self._requests, self._items = rule == "any", 0, []
         kinds = ["activity", "activity", "pod", "pod", "timer"]
         if not self._is_leaf:
             kinds += ["child", "signal"]

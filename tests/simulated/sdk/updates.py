@@ -44,19 +44,19 @@ class Update:
         return cls(message.protocol_instance_id, request, message.id, message.event_id)
 
     @classmethod
-    def admitted(cls, event_id: int, said: WorkflowExecutionUpdateAdmittedEventAttributes) -> "Update":
+    def admitted(cls, event_id: int, attributes: WorkflowExecutionUpdateAdmittedEventAttributes) -> "Update":
         """An update that a reset has passed to the run."""
-        update_id = said.request.meta.update_id
-        return cls(update_id, said.request, f"{update_id}/request", event_id)
+        update_id = attributes.request.meta.update_id
+        return cls(update_id, attributes.request, f"{update_id}/request", event_id)
 
     @classmethod
-    def recorded(cls, said: WorkflowExecutionUpdateAcceptedEventAttributes) -> "Update":
+    def recorded(cls, attributes: WorkflowExecutionUpdateAcceptedEventAttributes) -> "Update":
         """An update that was accepted. One that was admitted before has its request only in that event."""
         return cls(
-            said.protocol_instance_id,
-            said.accepted_request,
-            said.accepted_request_message_id,
-            said.accepted_request_sequencing_event_id,
+            attributes.protocol_instance_id,
+            attributes.accepted_request,
+            attributes.accepted_request_message_id,
+            attributes.accepted_request_sequencing_event_id,
         )
 
 
@@ -78,7 +78,9 @@ def accept(update: Update) -> Decision:
         accepted_request_sequencing_event_id=update.sequencing_event_id,
         accepted_request=update.request,
     )
-    return _said(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, update.update_id, "accept", acceptance)
+    return _protocol_message(
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, update.update_id, "accept", acceptance
+    )
 
 
 def succeed(update_id: str, result: Any) -> Decision:
@@ -96,10 +98,10 @@ def fail(update_id: str, message: str) -> Decision:
 
 def _complete(update_id: str, outcome: Outcome) -> Decision:
     response = Response(meta=Meta(update_id=update_id), outcome=outcome)
-    return _said(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED, update_id, "complete", response)
+    return _protocol_message(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED, update_id, "complete", response)
 
 
-def _said(event: int, update_id: str, what: str, body: AnyMessage) -> Decision:
+def _protocol_message(event: int, update_id: str, what: str, body: AnyMessage) -> Decision:
     message = Message(id=f"{update_id}/{what}", protocol_instance_id=update_id)
     message.body.Pack(body)
     command = Command(command_type=CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE)

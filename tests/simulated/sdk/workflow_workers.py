@@ -131,7 +131,7 @@ class WorkflowWorker:
         run_id = task.workflow_execution.run_id
         replay = self._cache.pop(run_id, None) or Replay()
         try:
-            events = await self._news(task, replay)
+            events = await self._unseen_events(task, replay)
             if replay.last and events[0].event_id != replay.last + 1:
                 replay = Replay()  # the task is not from the sticky queue: its history starts with the first event
             before = deepcopy(replay) if task.messages else Replay()
@@ -158,7 +158,7 @@ class WorkflowWorker:
             self._eager.activity.put_nowait(given)
         return response.workflow_task if response.HasField("workflow_task") else None
 
-    async def _news(self, task: PollWorkflowTaskQueueResponse, replay: Replay) -> list[HistoryEvent]:
+    async def _unseen_events(self, task: PollWorkflowTaskQueueResponse, replay: Replay) -> list[HistoryEvent]:
         """The events of a task that the cache does not have."""
         events = list(task.history.events)
         is_cached = bool(replay.last) and bool(events) and events[0].event_id == replay.last + 1
@@ -214,10 +214,10 @@ class WorkflowWorker:
             "RespondWorkflowTaskCompleted", request
         )
         if not response.reset_history_event_id:  # otherwise, the task leaves no events
-            said = b"".join(
+            encoded = b"".join(
                 each.SerializeToString(deterministic=True) for each in (*request.commands, *request.messages)
             )
-            self._acknowledged.decided(task.workflow_execution.run_id, task.started_event_id, said)
+            self._acknowledged.decided(task.workflow_execution.run_id, task.started_event_id, encoded)
         return response
 
     def _completion(self, task: PollWorkflowTaskQueueResponse, made: Decided) -> RespondWorkflowTaskCompletedRequest:

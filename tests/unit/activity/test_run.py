@@ -258,11 +258,11 @@ import time
 with activity.auto_heartbeat():
     while not activity.cancelled():
         time.sleep(0.01)
-print("told", flush=True)
+print("canceled", flush=True)
 """
     api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
     done = pod.with_lease(0.4).run(script)
-    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "canceled\n"), done.stderr
 
 
 def test_a_heartbeat_in_an_event_loop_does_not_wait_for_the_api_server(api: Any, pod: Any) -> None:

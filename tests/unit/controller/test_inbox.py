@@ -18,9 +18,9 @@ class Asking:
 
     def __init__(self, *requests: inputs.Request) -> None:
         self.inbox: Inbox[inputs.Request] = Inbox("the run")
-        self.told: list[tuple[str, str]] = []
+        self.answers: list[tuple[str, str]] = []
         for each in requests:
-            self.inbox.put(each, lambda answer, who=each.request_id: self.told.append((who, answer.reason)))  # type: ignore[misc]
+            self.inbox.put(each, lambda answer, who=each.request_id: self.answers.append((who, answer.reason)))  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -31,24 +31,24 @@ def asking() -> Asking:
 def test_each_request_is_rejected_once(asking: Asking) -> None:
     for _ in range(2):
         asking.inbox.refuse_all(ConditionReason.STATE_DAMAGED, "no")
-    assert asking.told == [(who, "StateDamaged") for who in "abc"]
+    assert asking.answers == [(who, "StateDamaged") for who in "abc"]
     assert not asking.inbox
 
 
 def test_a_withdrawn_request_gets_no_answer(asking: Asking) -> None:
     asking.inbox.withdraw("b")
     asking.inbox.refuse_all(ConditionReason.STATE_DAMAGED, "no")
-    assert [who for who, _ in asking.told] == ["a", "c"]
+    assert [who for who, _ in asking.answers] == ["a", "c"]
 
 
 def test_only_the_request_that_fails_a_reconciliation_is_rejected(asking: Asking) -> None:
     with capture_logs():
         assert asking.inbox.refuse_failing(asking.inbox.next(), RuntimeError("no"))
-        assert asking.told == []
+        assert asking.answers == []
         first = asking.inbox.next()
         assert [each.request.request_id for each in first] == ["a"]
         assert asking.inbox.refuse_failing(first, RuntimeError("no"))
-    assert asking.told == [("a", "InvalidInput")]
+    assert asking.answers == [("a", "InvalidInput")]
     assert len(asking.inbox.next()) == 2
 
 
@@ -61,7 +61,7 @@ def test_errors_of_the_api_server_reject_no_request(asking: Asking, error: Excep
 def test_a_request_with_a_payload_can_be_rejected_for_its_size(asking: Asking) -> None:
     [carrier] = carriers(asking.inbox.next())
     asking.inbox.refuse(carrier, ConditionReason.PAYLOAD_TOO_LARGE, "no")
-    assert asking.told == [("b", "PayloadTooLarge")]
+    assert asking.answers == [("b", "PayloadTooLarge")]
     assert not carriers(asking.inbox.next())
 
 

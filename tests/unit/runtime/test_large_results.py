@@ -61,7 +61,7 @@ def test_without_the_setting_there_is_no_file(make: Any) -> None:
     assert "PERDURE_RESULT_FILE" not in {each["name"] for each in main["env"]}
 
 
-def told(
+def outcome_of(
     make: Any, *init: dict[str, Any], main: dict[str, Any] | None = None, phase: str = "Running", due: bool = False
 ) -> Any:
     definition = make.activity(artifacts={"largeResults": True})
@@ -76,13 +76,13 @@ def uploader(make: Any, report: Any, code: int = 0) -> dict[str, Any]:
 
 def test_a_stored_result_is_a_reference(make: Any) -> None:
     for main in (make.terminated(message=""), make.terminated(message="1")):
-        done = told(make, uploader(make, _REPORT), main=main)
+        done = outcome_of(make, uploader(make, _REPORT), main=main)
         assert isinstance(done, AttemptCompleted)
         assert (done.result, done.artifacts) == (_REFERENCE, {"result.json": _REFERENCE})
 
 
 def test_a_small_result_stays_as_it_is(make: Any) -> None:
-    done = told(make, uploader(make, {"at": "a", "files": {}}), main=make.terminated(message='{"a":1}'))
+    done = outcome_of(make, uploader(make, {"at": "a", "files": {}}), main=make.terminated(message='{"a":1}'))
     assert (done.result, done.artifacts) == ({"a": 1}, {})
 
 
@@ -98,34 +98,36 @@ def test_a_stored_result_counts_before_the_lease_and_the_other_sidecar(make: Any
 
 @pytest.mark.parametrize("due", [False, True])
 def test_success_waits_for_the_upload_and_failure_does_not(make: Any, *, due: bool) -> None:
-    assert told(make, make.running("perdure-outputs"), due=due) is None
+    assert outcome_of(make, make.running("perdure-outputs"), due=due) is None
     document = '{"error":{"type":"OutOfStock"}}'
-    failed = told(make, make.running("perdure-outputs"), main=make.terminated(1, message=document), due=due)
+    failed = outcome_of(make, make.running("perdure-outputs"), main=make.terminated(1, message=document), due=due)
     assert isinstance(failed, AttemptFailed)
     assert failed.failure.type == "OutOfStock"
 
 
 def test_a_result_that_is_not_stored_fails_the_attempt(make: Any) -> None:
     error = {"error": {"type": "ArtifactStoreFailed", "message": "no space"}}
-    failed = told(make, uploader(make, error, 1))
+    failed = outcome_of(make, uploader(make, error, 1))
     assert (type(failed), failed.failure.type, failed.failure.message) == (
         AttemptFailed,
         "ArtifactStoreFailed",
         "no space",
     )
-    failed = told(make, phase="Succeeded")
+    failed = outcome_of(make, phase="Succeeded")
     assert (type(failed), failed.failure.type) == (AttemptFailed, "ArtifactsNotStored")
 
 
 def test_a_truncated_message_fails_with_the_name_of_the_file(make: Any) -> None:
     empty = uploader(make, {"at": "a", "files": {}})
-    failed = told(make, empty, main=make.terminated(message="x" * 4096))
+    failed = outcome_of(make, empty, main=make.terminated(message="x" * 4096))
     assert failed.failure.type == "PayloadTooLarge"
     assert failed.failure.message.endswith("Write it to the file $PERDURE_RESULT_FILE instead")
     assert "UTF-8" not in failed.failure.message
-    failed = told(make, empty, main=make.terminated(message="\ufffd\ufffd" + "\u4e2d" * 1364))  # cut within a character
+    failed = outcome_of(
+        make, empty, main=make.terminated(message="\ufffd\ufffd" + "\u4e2d" * 1364)
+    )  # cut within a character
     assert "UTF-8" not in failed.failure.message
-    failed = told(make, empty, main=make.terminated(message="\ufffd" * 3000))
+    failed = outcome_of(make, empty, main=make.terminated(message="\ufffd" * 3000))
     assert "its result is not UTF-8 text, and does not fit into a termination message" in failed.failure.message
 
 

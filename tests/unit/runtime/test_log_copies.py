@@ -157,7 +157,7 @@ def test_a_container_without_a_command_is_refused(make: Any) -> None:
         with_artifacts(archiving(make, container={"image": "i"}), "i")
 
 
-def told(make: Any, *init: dict[str, Any], phase: str = "Running", due: bool = False) -> Any:
+def outcome_of(make: Any, *init: dict[str, Any], phase: str = "Running", due: bool = False) -> Any:
     definition = archiving(make)
     pod = make.pod(make.terminated(message="7"), phase=phase, init=init, definition=definition)
     return outcome(make.attempt, definition, pod, now=make.now, due=due)
@@ -172,9 +172,9 @@ def test_an_activity_that_says_that_it_archives_no_log_is_unchanged(make: Any, g
 
 
 def test_an_archived_log_is_an_artifact_of_the_attempt(make: Any) -> None:
-    assert told(make, make.running("perdure-outputs")) is None
+    assert outcome_of(make, make.running("perdure-outputs")) is None
     report = {"at": "shop/u/5-2", "files": {}, "log": ["shop/u/5-2/log.gz", 20, "ab"]}
-    done = told(make, make.terminated(0, name="perdure-outputs", message=json.dumps(report)))
+    done = outcome_of(make, make.terminated(0, name="perdure-outputs", message=json.dumps(report)))
     assert isinstance(done, AttemptCompleted)
     assert (done.result, done.artifacts) == (7, {"log.gz": _REFERENCE})
 
@@ -184,6 +184,6 @@ def test_an_attempt_succeeds_although_its_log_is_not_archived(make: Any) -> None
         make.terminated(0, name="perdure-outputs", message='{"at":"a","files":{}}'),
         make.terminated(137, name="perdure-outputs", message=""),
     ]
-    outcomes = [told(make, end) for end in ends]
-    outcomes += [told(make, phase="Succeeded"), told(make, make.running("perdure-outputs"), due=True)]
+    outcomes = [outcome_of(make, end) for end in ends]
+    outcomes += [outcome_of(make, phase="Succeeded"), outcome_of(make, make.running("perdure-outputs"), due=True)]
     assert [(type(each), each.result, each.artifacts) for each in outcomes] == [(AttemptCompleted, 7, {})] * 4

@@ -76,7 +76,11 @@ def existing_cluster(cache: Cache, image: str | None) -> Target:
 
 
 def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) -> None:
-    """Install or upgrade Perdure, and wait until it is ready. `values` are for helm's ``--set``."""
+    """Install or upgrade Perdure, and wait until it is ready. `values` are for helm's ``--set``.
+
+    Raises:
+        ClusterError: It cannot be installed, or is not ready in time; the message then lists its pods.
+    """
     repository, _, tag = target.image.rpartition(":")
     settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
     if target.name is not None:
@@ -87,7 +91,10 @@ def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) ->
     if web_ui:
         settings += ["ui.enabled=true", *_own_web_ui(cache, target)]
     with stage("helm install"):
-        target.run(*_helm(settings))
+        try:
+            target.run(*_helm(settings))
+        except ClusterError as error:
+            raise ClusterError(f"{error}\n\n{target.run('kubectl', 'get', 'pods', '-n', NAMESPACE)}") from error
 
 
 def _own_web_ui(cache: Cache, target: Target) -> list[str]:

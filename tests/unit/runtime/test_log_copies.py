@@ -79,8 +79,9 @@ def test_variables_of_the_container_are_unchanged(make: Any, tmp_path: Path, she
 
 def test_a_signal_reaches_the_command(make: Any, tmp_path: Path, shell: str) -> None:
     program = (
-        "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: (print('stopped'), sys.exit(7)));"
-        "print('ready', flush=True); signal.pause(); signal.pause()"
+        "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: (print('stopped'), sys.exit(7)));"
+        "received, wakeup = os.pipe(); os.set_blocking(wakeup, False); signal.set_wakeup_fd(wakeup);"
+        "print('ready', flush=True); os.read(received, 1)"
     )
     running = started(make, tmp_path, "python3", "-c", program, shell=shell)
     assert running.stdout is not None

@@ -34,10 +34,13 @@ os._exit(int(sys.argv[1]))
 _INTERRUPTED = """
 import os, signal, sys
 signal.signal(int(sys.argv[1]), lambda *_: os._exit(4))
+received, wakeup = os.pipe()
+os.set_blocking(wakeup, False)
+signal.set_wakeup_fd(wakeup)
 os.write(1, b"waits\\n")
-while True:
-    signal.pause()
+os.read(received, 1)
 """
+"""`signal.pause` may block although a signal has arrived right before it: Python runs handlers only after it has returned."""
 
 
 class Shell:

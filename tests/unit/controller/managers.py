@@ -22,3 +22,7 @@ def manager_over(client: Client, *, fleet: str = "") -> Manager:
     """A manager, as the operator assembles it. One with a fleet has not joined it, so it holds no shards."""
     manager, _ = assemble(client, OperatorOptions(fleet=fleet), Frontend(Settings(authentication=False)))
     return manager
+
+
+async def unchanged() -> None:
+    """Confirm the state of a run: nobody else has written it."""

@@ -1,6 +1,5 @@
 """Dead letters of failed activities, and their re-drives; with an API server on loopback."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -28,7 +27,7 @@ from perdure.kube.client import Client
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
-from unit.controller.managers import manager_over
+from unit.controller.managers import manager_over, unchanged
 
 
 def test_a_dead_letter_has_the_input_that_a_redrive_needs() -> None:
@@ -158,7 +157,7 @@ async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() 
             manager, pending, refused = manager_over(client), PendingInputs(lambda: None), list[str]()
             peers, policies = manager.runs, manager.tools.policies
             effects = Effects(client, ref, None, peers, policies, pending, lambda: None, refused.append)
-            await effects.apply(state, {**run, "status": status}, coded.now, lambda: asyncio.sleep(0))
+            await effects.apply(state, {**run, "status": status}, coded.now, unchanged)
             assert pending.first() == [EffectDone(effect=WriteDeadLetter(9))]
             assert refused == []
     assert store.objects.pop(first) is forged

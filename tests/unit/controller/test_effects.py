@@ -1,6 +1,5 @@
 """How effects are applied; with an API server on loopback."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -22,7 +21,7 @@ from perdure.engine.state import RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client, ConflictError
 from perdure.runtime.attempts import RunRef
-from unit.controller.managers import manager_over
+from unit.controller.managers import manager_over, unchanged
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
 RUN: dict[str, Any] = {"metadata": {"name": "order", "namespace": "shop", "uid": "uid-1"}, "spec": {}, "status": {}}
@@ -76,12 +75,12 @@ async def test_an_abandoned_child_rejected_by_a_quota_is_started_after_its_paren
     quota, refused = Quota(), list[str]()
     state, now, number = closed_before_its_child_started()
     async with applying(quota, refused) as (effects, pending):
-        await effects.apply(state, RUN, now, lambda: asyncio.sleep(0))
+        await effects.apply(state, RUN, now, unchanged)
         assert pending.first() == [], "the child is neither started nor forgotten"
         assert "exceeded quota" in effects.refused(state)
         assert len(refused) == 1
         assert not effects.are_due(state, now), "it waits, and nothing spins"
-        await effects.apply(state, RUN, now, lambda: asyncio.sleep(0))
+        await effects.apply(state, RUN, now, unchanged)
         assert quota.tries == 1
 
         quota.exhausted = False
@@ -89,13 +88,13 @@ async def test_an_abandoned_child_rejected_by_a_quota_is_started_after_its_paren
         assert later is not None
         assert now < later < now + timedelta(minutes=1)
         assert effects.are_due(state, later)
-        await effects.apply(state, RUN, later, lambda: asyncio.sleep(0))
+        await effects.apply(state, RUN, later, unchanged)
         assert quota.created == [f"order-{number}"]
         assert pending.first() == [EffectDone(effect=CloseChild(number))]
         assert effects.has_applied(StartChild(number))
         assert not effects.refused(state)
         assert not effects.are_due(state, later)
-        await effects.apply(state, RUN, later, lambda: asyncio.sleep(0))
+        await effects.apply(state, RUN, later, unchanged)
         assert quota.tries == 2
 
 

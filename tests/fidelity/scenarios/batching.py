@@ -1,8 +1,9 @@
 """Batch operations: one request to many workflows."""
 
+import time
 from typing import Any
 
-from temporalio.api.enums.v1 import BatchOperationState
+from temporalio.api.enums.v1 import BatchOperationState, WorkflowExecutionStatus
 
 from fidelity.driver import Session, payload, payloads, scenario
 from fidelity.scenarios.starting import COMPLETE
@@ -64,6 +65,18 @@ def batch_by_query(s: Session) -> None:
     )
 
 
+def reset(s: Session, job: str, **operation: Any) -> None:
+    """Have a batch operation reset the workflow, and wait for the new run: Perdure's batch ends when its object exists."""
+    run(s, job, "w", reset_operation=operation)
+    while not _is_running(s.begin("DescribeWorkflowExecution", execution=s.execution()).result()):
+        time.sleep(0.05)
+
+
+def _is_running(response: Any) -> bool:
+    info = response.workflow_execution_info
+    return bool(info.history_length) and info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+
+
 @scenario
 def batch_resets(s: Session) -> None:
     s.start()
@@ -71,10 +84,10 @@ def batch_resets(s: Session) -> None:
     s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
     s.decide(COMPLETE)
     first = {"first_workflow_task": {}, "reset_reapply_exclude_types": ["RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL"]}
-    run(s, "first", "w", reset_operation={"options": first, "identity": "a client"})
+    reset(s, "first", options=first, identity="a client")
     s.history(note="reset to the first task")
     s.decide(COMPLETE)
-    run(s, "last", "w", reset_operation={"options": {"last_workflow_task": {}}})
+    reset(s, "last", options={"last_workflow_task": {}})
     s.history(note="reset to the last task")
     s.close()
 

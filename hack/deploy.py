@@ -79,7 +79,7 @@ def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) ->
     """Install or upgrade Perdure, and wait until it is ready. `values` are for helm's ``--set``.
 
     Raises:
-        ClusterError: It cannot be installed, or is not ready in time; the message then lists its pods.
+        ClusterError: It cannot be installed, or is not ready in time. Its pods are printed first.
     """
     repository, _, tag = target.image.rpartition(":")
     settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
@@ -93,8 +93,9 @@ def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) ->
     with stage("helm install"):
         try:
             target.run(*_helm(settings))
-        except ClusterError as error:
-            raise ClusterError(f"{error}\n\n{target.run('kubectl', 'get', 'pods', '-n', NAMESPACE)}") from error
+        except ClusterError:
+            target.show("kubectl", "get", "pods", f"--namespace={NAMESPACE}")
+            raise
 
 
 def _own_web_ui(cache: Cache, target: Target) -> list[str]:

@@ -98,18 +98,16 @@ class Session:
 
     def until(self, so: Callable[[Any], Any], rpc: str, note: str = "", **request: Any) -> Any:
         """Call an RPC again and again until its response is as wanted, and record that one."""
+        return self._record(rpc, note, self.poll(so, rpc, **request))
+
+    def poll(self, so: Callable[[Any], Any], rpc: str, **request: Any) -> grpc.Future:
+        """Call an RPC until its response is as wanted or time is up; return the last call, without recording it."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             begun = self.begin(rpc, **request)
             if time.monotonic() > deadline or (begun.exception() is None and so(begun.result())):
-                return self._record(rpc, note, begun)
+                return begun
             time.sleep(0.05)
-
-    def wait(self, so: Callable[[Any], Any], rpc: str, **request: Any) -> None:
-        """Call an RPC until its response is as wanted, without recording that."""
-        before = len(self.steps)
-        self.until(so, rpc, **request)
-        del self.steps[before:]
 
     def _record(self, rpc: str, note: str, begun: grpc.Future) -> Any:
         step: dict[str, Json] = {"rpc": rpc, **({"note": self.normal.text(note)} if note else {})}

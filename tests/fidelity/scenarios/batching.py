@@ -1,6 +1,5 @@
 """Batch operations: one request to many workflows."""
 
-import time
 from typing import Any
 
 from temporalio.api.enums.v1 import BatchOperationState, WorkflowExecutionStatus
@@ -68,8 +67,7 @@ def batch_by_query(s: Session) -> None:
 def reset(s: Session, job: str, **operation: Any) -> None:
     """Have a batch operation reset the workflow, and wait for the new run: Perdure's batch ends when its object exists."""
     run(s, job, "w", reset_operation=operation)
-    while not _is_running(s.begin("DescribeWorkflowExecution", execution=s.execution()).result()):
-        time.sleep(0.05)
+    s.poll(_is_running, "DescribeWorkflowExecution", execution=s.execution())
 
 
 def _is_running(response: Any) -> bool:

@@ -156,7 +156,7 @@ def schedule_backfilled(s: Session) -> None:
     )
     s.decide(command("COMPLETE_WORKFLOW_EXECUTION"), note="the first time")
     s.decide(command("COMPLETE_WORKFLOW_EXECUTION"), note="the second time")
-    s.wait(lambda response: not response.info.running_workflows, "DescribeSchedule", **mine)
+    s.poll(lambda response: not response.info.running_workflows, "DescribeSchedule", **mine)
     s.call("PatchSchedule", "nothing", **mine)
     s.call("DeleteSchedule", **mine)
 

@@ -26,7 +26,7 @@ def endpoint(s: Session, base: str = "billing", queue: str = "handlers") -> None
     """Create an endpoint, without recording that."""
     worker = {"namespace": s.server.namespace, "task_queue": s.named(queue)}
     spec = {"name": s.named(base), "target": {"worker": worker}}
-    s.wait(lambda response: response.endpoint.id, "CreateNexusEndpoint", spec=spec)
+    s.poll(lambda response: response.endpoint.id, "CreateNexusEndpoint", spec=spec)
 
 
 def begin(s: Session, base: str = "o", note: str = "", **options: Any) -> Any:
@@ -310,7 +310,7 @@ def standalone_operations_listed(s: Session) -> None:
     begin(s, "b")
     here = f"Endpoint = '{s.named('billing')}'"
     # A list shows an operation, and its end, some time later.
-    s.wait(lambda response: {each.status for each in response.operations} == ENDED_AND_OPEN, LIST, query=here)
+    s.poll(lambda response: {each.status for each in response.operations} == ENDED_AND_OPEN, LIST, query=here)
     for note, query in (
         ("all", here),
         ("by ID", f"OperationId = '{s.named('a')}'"),

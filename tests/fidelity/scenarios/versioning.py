@@ -32,7 +32,7 @@ def register(s: Session, *builds: str, queue: str = "q", kind: str = "Workflow")
             task_queue={"name": s.named(queue), "kind": "TASK_QUEUE_KIND_NORMAL"},
             deployment_options=options(s, build),
         )
-        s.wait(
+        s.poll(
             lambda response: any(each.name == s.named(queue) for each in response.version_task_queues),
             "DescribeWorkerDeploymentVersion",
             deployment_version=version(s, build),
@@ -43,7 +43,7 @@ def register(s: Session, *builds: str, queue: str = "q", kind: str = "Workflow")
 def change(s: Session, what: str, build: str, note: str = "", **fields: Any) -> Any:
     """Change the routing of the deployment, and wait until task queues follow it."""
     changed = s.call(f"SetWorkerDeployment{what}Version", note, deployment_name=s.named("d"), build_id=build, **fields)
-    s.wait(_is_routed, "DescribeWorkerDeployment", deployment_name=s.named("d"))
+    s.poll(_is_routed, "DescribeWorkerDeployment", deployment_name=s.named("d"))
     return changed
 
 

@@ -10,7 +10,8 @@ from perdure.api.workflow import Activity
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from unit.controller.test_pods import api_server, current
+from unit.controller.managers import unchanged
+from unit.controller.test_pods import api_server
 
 RUN = RunRef(namespace="shop", name="order", uid="uid-1", workflow_id="order")
 
@@ -33,7 +34,7 @@ async def avoided(attempt: int, stored: dict[str, Any], **fields: Any) -> tuple[
     given = Attempt(scheduled_event_id=5, attempt=attempt, activity_id="a", activity_type="a")
     async with api_server(answer) as client:
         await Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()).ensure(
-            RUN, given, definition, {}, current
+            RUN, given, definition, {}, unchanged
         )
     terms = created[0]["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = terms.get("preferredDuringSchedulingIgnoredDuringExecution", [])

@@ -20,6 +20,7 @@ from perdure.controller.pods.workspace_volumes import claim_refusal
 from perdure.kube.access import Access
 from perdure.kube.client import Client, ConflictError
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
+from unit.controller.managers import unchanged
 
 RUNS: dict[str, Any] = {"state": {"running": {"startedAt": "2026-01-31T12:00:00Z"}}}
 WAITS: dict[str, Any] = {"state": {"waiting": {"reason": "PodInitializing"}}}
@@ -198,10 +199,6 @@ async def test_the_claim_of_a_workspace_is_validated_before_the_first_run(
     assert "ownerReferences" not in meta
 
 
-async def current() -> None:
-    """The run has not changed."""
-
-
 async def test_a_state_is_confirmed_when_everything_but_the_pod_exists() -> None:
     done = list[str]()
 
@@ -234,10 +231,10 @@ async def test_an_attempt_with_a_failing_expression_gets_no_pod() -> None:
     async with api_server(answer) as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
         tried = Attempt(scheduled_event_id=2, attempt=3, activity_id="a", activity_type="work", input={"x": "$(A)"})
-        made = await pods.ensure(run, tried, definition, {}, current)
+        made = await pods.ensure(run, tried, definition, {}, unchanged)
         assert made["spec"]["containers"][0]["args"] == ["$$(A)", "order-3"]
         with pytest.raises(AttemptImpossibleError) as caught:
-            await pods.ensure(run, replace(tried, input={}), definition, {}, current)
+            await pods.ensure(run, replace(tried, input={}), definition, {}, unchanged)
     assert caught.value.failure.type == "ExpressionError"
 
 
@@ -351,5 +348,5 @@ async def test_kept_pods_are_deleted_when_a_quota_is_exhausted() -> None:
     async with api_server(cluster.answer) as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
         with pytest.raises(AttemptBlockedError, match="exceeded quota"):
-            await pods.ensure(run, tried, Activity.parse({**WORK, "container": {"image": "i"}}), {}, current)
+            await pods.ensure(run, tried, Activity.parse({**WORK, "container": {"image": "i"}}), {}, unchanged)
     assert cluster.names == []

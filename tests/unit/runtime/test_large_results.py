@@ -123,9 +123,8 @@ def test_a_truncated_message_fails_with_the_name_of_the_file(make: Any) -> None:
     assert failed.failure.type == "PayloadTooLarge"
     assert failed.failure.message.endswith("Write it to the file $PERDURE_RESULT_FILE instead")
     assert "UTF-8" not in failed.failure.message
-    failed = outcome_of(
-        make, empty, main=make.terminated(message="\ufffd\ufffd" + "\u4e2d" * 1364)
-    )  # cut within a character
+    cut_within_a_character = "\ufffd\ufffd" + "\u4e2d" * 1364
+    failed = outcome_of(make, empty, main=make.terminated(message=cut_within_a_character))
     assert "UTF-8" not in failed.failure.message
     failed = outcome_of(make, empty, main=make.terminated(message="\ufffd" * 3000))
     assert "its result is not UTF-8 text, and does not fit into a termination message" in failed.failure.message

@@ -435,7 +435,8 @@ class OperationStatus(StatusModel):
     """`Complete`: the target has recorded the request. `Failed`: the request failed; the message says why."""
 
     result: Json = None
-    """Result, for programs: the target run, and for `signalWithStart` whether the Operation started it."""
+    """Result, for programs: the target run, and for `signalWithStart` whether the Operation started it. For a reset or a
+    retry, the new run; recorded when it is created."""
 
     completion_time: Time | None = None
     """When the Operation completed or failed."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from temporalio.api.enums.v1 import BatchOperationState, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import BatchOperationState
 
 from fidelity.driver import Session, payload, payloads, scenario
 from fidelity.scenarios.starting import COMPLETE
@@ -64,17 +64,6 @@ def batch_by_query(s: Session) -> None:
     )
 
 
-def reset(s: Session, job: str, **operation: Any) -> None:
-    """Have a batch operation reset the workflow, and wait for the new run: Perdure's batch ends when its object exists."""
-    run(s, job, "w", reset_operation=operation)
-    s.poll(_is_running, "DescribeWorkflowExecution", execution=s.execution())
-
-
-def _is_running(response: Any) -> bool:
-    info = response.workflow_execution_info
-    return bool(info.history_length) and info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-
-
 @scenario
 def batch_resets(s: Session) -> None:
     s.start()
@@ -82,10 +71,10 @@ def batch_resets(s: Session) -> None:
     s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
     s.decide(COMPLETE)
     first = {"first_workflow_task": {}, "reset_reapply_exclude_types": ["RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL"]}
-    reset(s, "first", options=first, identity="a client")
+    run(s, "first", "w", reset_operation={"options": first, "identity": "a client"})
     s.history(note="reset to the first task")
     s.decide(COMPLETE)
-    reset(s, "last", options={"last_workflow_task": {}})
+    run(s, "last", "w", reset_operation={"options": {"last_workflow_task": {}}})
     s.history(note="reset to the last task")
     s.close()
 

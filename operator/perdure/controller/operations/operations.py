@@ -23,6 +23,7 @@ from perdure.controller.operations.operation_resync import OperationResync
 from perdure.controller.operations.pending_operations import pending
 from perdure.controller.operations.reconciled_operation import (
     Answered,
+    Beginning,
     Delivered,
     NoRoom,
     OperationContext,
@@ -217,6 +218,8 @@ class Operations:
             Exception: The Operation is still pending, and must be retried with backoff before later ones.
         """
         operation.earlier = earlier
+        if earlier:
+            self._held.add(operation.target)  # the earlier one may be answered meanwhile
         try:
             wake = await operation.advance()
         except Exception:
@@ -224,6 +227,8 @@ class Operations:
                 self._release(operation)
                 raise
             wake = now()  # its answer is recorded separately
+        if not operation.is_pending:
+            self._held.discard(operation.target)
         self._note_progress(operation, wake)
         return operation.gone or not operation.is_pending
 
@@ -261,7 +266,7 @@ class Operations:
                 self._wait(operation, wake)
             case Delivered():
                 pass
-            case Answered():
+            case Beginning() | Answered():
                 target = operation.target
                 self._queue.wake_at(OperationKey(target.namespace, operation.uid, target.sharded_by), wake)
             case Recorded():

@@ -3,6 +3,8 @@
 Pending ─▶ the targeted run is recorded ─▶ Delivered ─▶ the run records the Operation's UID ─▶ Answered ─▶ Recorded
    ▲         └ killed here: delivered again               └ killed here: delivered again; the run recognizes it
    └─────────────── the run had closed, and the next run of its chain must get the request ───────┘
+
+A reset or a retry creates a run: Pending ─▶ the new run is recorded ─▶ Beginning ─▶ it has begun ─▶ Answered ─▶ Recorded
 """
 
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Final, assert_never
 
 import structlog
 
+from perdure.api.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.schedules import Schedules
@@ -42,7 +45,9 @@ from perdure.kube.clock import now
 from perdure.schedule.inputs import ScheduleRequest
 
 _SOON: Final = timedelta(milliseconds=200)
-"""Delay before an Operation looks again for a run that is about to be created."""
+"""Delay before an Operation looks again for a run that is about to be created or to begin."""
+_BEGIN_WITHIN: Final = timedelta(seconds=20)
+"""After this time, a reset or a retry is complete even if its run has not begun, so that it does not block later Operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,18 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """A reset or a retry has created its run, which has not begun yet."""
+
+    outcome: OperationAnswer
+    """The answer, to be recorded when the run has begun."""
+    run_id: str
+    """UID of the new run."""
+    until: datetime
+    """When the answer is recorded even if the run has not begun."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The answer must be recorded in the status."""
 
@@ -78,7 +95,7 @@ class NoRoom:
     """The spec leaves no room for an answer in the status. An Event reports the answer."""
 
 
-Progress = Pending | Delivered | Answered | Recorded | NoRoom
+Progress = Pending | Delivered | Beginning | Answered | Recorded | NoRoom
 
 
 class OperationContext:
@@ -135,6 +152,8 @@ class ReconciledOperation:
         match self.progress:
             case Delivered(Entry() as entry) | Answered(OperationAnswer(entry=Entry() as entry)):
                 return entry.uid
+            case Beginning(run_id=run_id):
+                return run_id
             case _:
                 return ""
 
@@ -159,6 +178,11 @@ class ReconciledOperation:
         match self.progress:
             case Pending():
                 return await self._take_up(time)
+            case Beginning(outcome, run_id, until):
+                if time < until and not await self._context.resets.has_begun(run_id):
+                    return now() + _SOON
+                self.progress = Answered(outcome)
+                await self._write(outcome, time)
             case Answered(outcome):
                 return await self._settle(outcome, time)
             case Delivered() | Recorded() | NoRoom():
@@ -208,10 +232,10 @@ class ReconciledOperation:
         if outcome is not None:
             self.progress = Answered(outcome)
             await self._write(outcome, time)
-        return None
+        return now() + _SOON if isinstance(self.progress, Beginning) else None
 
     async def _apply(self, action: Action, time: datetime) -> OperationAnswer | None:
-        """Apply an action; return its outcome, or None if a run or Schedule answers later.
+        """Apply an action; return its outcome, or None if a run or Schedule determines it later.
 
         Raises:
             RefusedError: The action cannot be applied.
@@ -228,9 +252,8 @@ class ReconciledOperation:
             case ResetRun(wanted):
                 if self.earlier:
                     raise HoldError(until_answered=True)
-                entry = await self._context.targets.find(self.object, None, again=False)
-                await self._note(entry, time)
-                return await self._context.resets.reset(self.object, wanted, entry)
+                await self._begin(wanted, time)
+                return None
             case RedriveDeadLetter(name):
                 # The run records the UID, so a repeated request starts no second run.
                 run = await self._context.tools.letters.redrive(self.target.namespace, name, self.uid)
@@ -239,6 +262,18 @@ class ReconciledOperation:
                 )
             case _:
                 assert_never(action)
+
+    async def _begin(self, wanted: Reset | Retry, time: datetime) -> None:
+        """Create the run of a reset or a retry, and record it, so that it is not created again if it is deleted."""
+        outcome = await self._context.resets.created(self.object)
+        if outcome is None:
+            entry = await self._context.targets.find(self.object, None, again=False)
+            await self._note(entry, time)
+            outcome = await self._context.resets.reset(self.object, wanted, entry)
+            with suppress(kube.TooLargeError):  # the answer, which is larger, is reported in an Event
+                await self._record.write({**self._record.status, "result": outcome.result})
+        assert outcome.result is not None
+        self.progress = Beginning(outcome, outcome.result["runId"], time + _BEGIN_WITHIN)
 
     async def _deliver(self, request: inputs.Request, time: datetime) -> None:
         entry = await self._context.targets.find(self.object, request, again=self.must_reach_next_run)

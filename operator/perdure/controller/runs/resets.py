@@ -12,7 +12,7 @@ operator is killed. The rest concerns only that run, and the next operator finds
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -56,6 +56,8 @@ class Made:
     """The number of later results that it keeps."""
     left_out: int = 0
     """The number of further results that are too large to keep; known only at the creation of the run."""
+    object: kube.Object = field(compare=False, repr=False, kw_only=True)
+    """The new run as it was created or read."""
 
 
 async def reset(
@@ -142,7 +144,7 @@ def _made(found: kube.Object, request_id: str) -> Made:
     if asked is None or asked.request_id != request_id:
         message = f"WorkflowRun `{meta['name']}` already exists and was not created by this reset; delete it"
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
-    return Made(meta["name"], meta["uid"], asked.base.event_id, len(asked.kept))
+    return Made(meta["name"], meta["uid"], asked.base.event_id, len(asked.kept), object=found)
 
 
 async def _redo(

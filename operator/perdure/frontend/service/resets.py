@@ -17,7 +17,6 @@ from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.given import MAX_EVENT
 from perdure.frontend.overrides import changes_override, override_of, override_refused
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
-from perdure.kube import client as kube
 
 _BEGIN_SECONDS = 20.0
 _NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
@@ -68,7 +67,7 @@ class Resets:
             raise unavailable("the definition of the workflow is being compiled; retry later") from error
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
-        manager.runs.made(await manager.client.get(kube.path(kube.PERDURE, entry.namespace, "workflowruns", made.name)))
+        manager.runs.made(made.object)
         await self._begun(made.run_id)
         return ResetWorkflowExecutionResponse(run_id=made.run_id)
 

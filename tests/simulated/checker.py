@@ -66,12 +66,12 @@ class Checker:
                 self._check_pod(write, judged=judged)
             case "workflowruns":
                 self._check_run(write)
-                if judged and write.asked_to_delete:
+                if judged and write.delete_requested:
                     self.removals.check_run(write)
             case "schedules" if write.before is not None and write.type == "MODIFIED":
                 self.removals.observe_schedule(write)
                 self._check_schedule(write)
-            case "operations" if judged and write.asked_to_delete:
+            case "operations" if judged and write.delete_requested:
                 self.removals.check_expired(write, 3_600)
 
     def _at(self, write: Write, message: str) -> None:
@@ -92,7 +92,7 @@ class Checker:
             self._succeeded.add(activity_id)
         if not judged or write.before is None:
             return
-        if write.asked_to_delete and self._stays(write.before):
+        if write.delete_requested and self._stays(write.before):
             self._at(write, "is deleted although its activity has completed and keeps it")
         released = _held(write.before) and (write.type == "DELETED" or not _held(write.after))
         activity = self._waiting(write.after)
@@ -100,7 +100,7 @@ class Checker:
             return
         if released:
             self._at(write, "is released while its run waits for its result")
-        elif write.asked_to_delete and not activity.get("cancelRequested"):
+        elif write.delete_requested and not activity.get("cancelRequested"):
             self._at(write, "is deleted while its run waits for it")
 
     def _stays(self, pod: Object) -> bool:

@@ -234,8 +234,8 @@ class _Group(TyperGroup):
         return use_light_coercion(super().get_params(ctx))
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"perdure {__version__}")
         raise typer.Exit
 

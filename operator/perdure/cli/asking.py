@@ -230,14 +230,14 @@ def parameter(
     return inspect.Parameter(name, place, annotation=kind, default=default)
 
 
-def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> Object:
+def ask(context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry) -> Object:
     """Create an Operation, wait for its result, and print it.
 
     Args:
         context: The context from typer.
         verb: The field of the request in the spec, such as `signal`.
         request: The value of that field; None values are omitted.
-        asked: The options for sending, and the target.
+        inquiry: The options for sending, and the target.
 
     Returns:
         The Operation.
@@ -246,27 +246,27 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: In
         CliError: The request could not be sent.
         Exit: The result is negative or missing.
     """
-    target = asked.target
+    target = inquiry.target
 
     async def choose(_: Cluster) -> list[Object]:
         return [target]
 
     found: list[Object] = []
-    asyncio.run(_ask(context, verb, request, asked, choose, found=found))
+    asyncio.run(_ask(context, verb, request, inquiry, choose, found=found))
     for each in found:
-        _show(each, Screen(), asked.output)
-    _end(context, found, asked)
+        _show(each, Screen(), inquiry.output)
+    _end(context, found, inquiry)
     return found[0]
 
 
-def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> str | None:
+def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry) -> str | None:
     """Create an Operation that may start a run, wait for its result, then until the operator accepts the run.
 
     Args:
         context: The context from typer.
         verb: The field of the request in the spec, such as `trigger`.
         request: The value of that field.
-        asked: The options for sending, and the target.
+        inquiry: The options for sending, and the target.
 
     Returns:
         The name of the new run; None if there is none, or if the result was not waited for.
@@ -275,11 +275,11 @@ def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], 
         CliError: The request could not be sent, or the run does not start.
         Exit: The result is negative or missing.
     """
-    result = _status(ask(context, verb, request, asked)).get("result") or {}
+    result = _status(ask(context, verb, request, inquiry)).get("result") or {}
     if not result.get("workflowRun") or not result.get("started", True):
         return None
     name = str(result["workflowRun"])
-    asyncio.run(_accepted(context, name, asked))
+    asyncio.run(_accepted(context, name, inquiry))
     return name
 
 

@@ -116,9 +116,9 @@ def _ask_selected(context: typer.Context, verb: str, request: Mapping[str, Any],
         typer.echo("No open run matches.", err=True)
 
 
-async def _show_one(context: typer.Context, verb: str, asked: Inquiry) -> None:
-    async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
-        _show(verb, [await cluster.runs.chosen(asked.name, asked.workflow_id)])
+async def _show_one(context: typer.Context, verb: str, inquiry: Inquiry) -> None:
+    async with connect(context=inquiry.cluster, namespace=inquiry.namespace, program=program_of(context)) as cluster:
+        _show(verb, [await cluster.runs.chosen(inquiry.name, inquiry.workflow_id)])
 
 
 def _show(verb: str, runs: list[Object]) -> None:

@@ -95,7 +95,7 @@ class Document:
     """The duplicate keys of maps, which kubectl rejects: their paths, and the position of the second."""
     renamed: tuple[tuple[str, Position, MisreadKey], ...] = ()
     """The keys that kubectl reads as a different text: their paths with that text, positions, and original text."""
-    asked: bool = True
+    named: bool = True
     """Whether the file was given explicitly, and not found in a folder."""
 
     def position(self, path: str) -> Position:
@@ -118,14 +118,14 @@ def read(name: str) -> Iterator[Document]:
     """
     path = Path(name)
     if name == STDIN or not path.is_dir():
-        yield from _read_file(name, asked=True)
+        yield from _read_file(name, named=True)
         return
     for file in sorted(path.rglob("*")):
         if file.suffix in _SUFFIXES and file.is_file():
-            yield from _read_file(str(file), asked=False)
+            yield from _read_file(str(file), named=False)
 
 
-def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
+def _read_file(name: str, *, named: bool) -> Iterator[Document]:
     shown = "standard input" if name == STDIN else name
     try:
         text = sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
             keys = list(_keys(node, "", set()))
             data = Loader("").construct_document(node)
             if data is not None:
-                yield Document(shown, data, node, tuple(_twice(keys)), tuple(_renamed(keys)), asked)
+                yield Document(shown, data, node, tuple(_twice(keys)), tuple(_renamed(keys)), named)
     except OSError as error:
         raise UnreadableFileError(f"{shown}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -155,7 +155,7 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
         linted.found.append(Located(document.file, place, subject, Finding(path, message)))
 
     if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
-        if document.asked:
+        if document.named:
             linted.objects += 1
             wrong("", f"must be a manifest, with `apiVersion: {API_VERSION}` and a `kind`")
         return
@@ -249,10 +249,10 @@ def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
     if spec.signal is not None:
         workflow = documents.runs.get(spec.target.name or "")
         yield from documents.signals.unmatched("spec.signal.name", spec.signal.name, workflow)
-    asked = spec.signal_with_start
-    if asked is not None and asked.start.workflow is not None and asked.start.workflow.name is not None:
-        name = asked.start.workflow.name
-        yield from documents.signals.unmatched("spec.signalWithStart.name", asked.name, name)
+    signal = spec.signal_with_start
+    if signal is not None and signal.start.workflow is not None and signal.start.workflow.name is not None:
+        name = signal.start.workflow.name
+        yield from documents.signals.unmatched("spec.signalWithStart.name", signal.name, name)
 
 
 def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:

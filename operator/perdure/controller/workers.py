@@ -200,8 +200,8 @@ def _uncalled(state: RunState) -> Iterator[tuple[PendingOperation, datetime]]:
     for operation in () if state.closed else state.operations.values():
         if operation.open_call is None or operation.scheduled_event_id in buffered:
             continue
-        asked = operation.cancellation.requested_time if operation.started_time and operation.cancellation else None
-        yield operation, asked or operation.scheduled_time
+        requested = operation.cancellation.requested_time if operation.started_time and operation.cancellation else None
+        yield operation, requested or operation.scheduled_time
 
 
 def _waiting_task(state: RunState) -> WorkflowTask | None:

@@ -25,16 +25,16 @@ def with_options(activity: PendingActivity, options: OpenActivityOptions | None)
     return replace(activity, **asdict(options), original=original)
 
 
-def reset(activity: PendingActivity, asked: inp.ActivityReset, now: datetime) -> PendingActivity:
+def reset(activity: PendingActivity, request: inp.ActivityReset, now: datetime) -> PendingActivity:
     """Return an activity whose attempts are counted from scratch: the current attempt becomes the first."""
-    if asked.restore:
+    if request.restore:
         activity = with_options(activity, None)
-    if not asked.keep_paused:
+    if not request.keep_paused:
         activity = replace(activity, paused=False, pause=None)
     activity = replace(activity, uncounted=activity.attempt - 1, losses=0)
     if activity.started_time is not None:
-        return replace(activity, reset=True, forgets_heartbeat=asked.heartbeat)
-    kept = None if asked.heartbeat else activity.heartbeat_details
+        return replace(activity, reset=True, forgets_heartbeat=request.heartbeat)
+    kept = None if request.heartbeat else activity.heartbeat_details
     return replace(activity, heartbeat_details=kept, scheduled_time=min(activity.scheduled_time, now))
 
 

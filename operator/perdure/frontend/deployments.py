@@ -212,25 +212,25 @@ def check_change(found: WorkerDeployment, identity: str, conflict_token: bytes) 
 
 
 def with_current(
-    found: WorkerDeployment, asked: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
+    found: WorkerDeployment, change: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
 ) -> WorkerDeployment:
     """Return a deployment with another current version.
 
     Args:
         found: The deployment.
-        asked: The request; an empty build ID selects unversioned workers.
+        change: The request; an empty build ID selects unversioned workers.
         time: The time.
         active: Whether a task queue of a version gets tasks, by build ID, kind, and name of the queue.
 
     Raises:
         RpcError: It cannot be changed so.
     """
-    build = asked.build_id
-    if build == found.current and asked.identity == found.last_modifier_identity:
+    build = change.build_id
+    if build == found.current and change.identity == found.last_modifier_identity:
         return found
-    found = _changeable(found, asked, time)
+    found = _changeable(found, change, time)
     if build != found.current:
-        _need_queues(found, asked, "current", active)
+        _need_queues(found, change, "current", active)
         versions = dict(found.versions)
         if found.current:
             versions[found.current] = _deactivated(versions[found.current], time, still=found.ramping == found.current)
@@ -246,12 +246,12 @@ def with_current(
             found = replace(
                 found, ramping=None, percentage=0.0, ramping_changed_time=time, percentage_changed_time=time
             )
-    return replace(found, changes=found.changes + 1, last_modifier_identity=asked.identity)
+    return replace(found, changes=found.changes + 1, last_modifier_identity=change.identity)
 
 
 def with_ramping(
     found: WorkerDeployment,
-    asked: RoutingChange,
+    change: RoutingChange,
     percentage: float,
     time: datetime,
     active: Callable[[str, str, str], bool],
@@ -260,7 +260,7 @@ def with_ramping(
 
     Args:
         found: The deployment.
-        asked: The request; an empty build ID selects unversioned workers or, with zero percent, no version.
+        change: The request; an empty build ID selects unversioned workers or, with zero percent, no version.
         percentage: The percentage of workflows, from 0 to 100.
         time: The time.
         active: As in `with_current`.
@@ -268,18 +268,18 @@ def with_ramping(
     Raises:
         RpcError: It cannot be changed so.
     """
-    ramping = asked.build_id if asked.build_id or percentage else None
+    ramping = change.build_id if change.build_id or percentage else None
     same = ramping == found.ramping and percentage == found.percentage
-    if same and asked.identity == found.last_modifier_identity:
+    if same and change.identity == found.last_modifier_identity:
         return found
     if ramping is not None and ramping == found.current:
-        shown = f"{asked.name}.{ramping}" if ramping else UNVERSIONED
+        shown = f"{change.name}.{ramping}" if ramping else UNVERSIONED
         raise precondition(f"requested ramping version {shown} is already current")
-    found = _changeable(found, asked, time)
+    found = _changeable(found, change, time)
     if not same:
         versions = dict(found.versions)
         if ramping != found.ramping:
-            _need_queues(found, asked, "ramping", active)
+            _need_queues(found, change, "ramping", active)
             if found.ramping:
                 versions[found.ramping] = _deactivated(versions[found.ramping], time, still=False)
             if ramping:
@@ -296,34 +296,34 @@ def with_ramping(
             percentage_changed_time=time,
             revision=found.revision + 1,
         )
-    return replace(found, changes=found.changes + 1, last_modifier_identity=asked.identity)
+    return replace(found, changes=found.changes + 1, last_modifier_identity=change.identity)
 
 
-def _changeable(found: WorkerDeployment, asked: RoutingChange, time: datetime) -> WorkerDeployment:
+def _changeable(found: WorkerDeployment, change: RoutingChange, time: datetime) -> WorkerDeployment:
     """The deployment and the requested version."""
-    build = asked.build_id
-    if asked.conflict_token and asked.conflict_token != found.conflict_token:
+    build = change.build_id
+    if change.conflict_token and change.conflict_token != found.conflict_token:
         raise precondition("conflict token mismatch")
-    if build and build not in found.versions and not asked.allow_no_pollers:
-        raise not_found(f"build ID '{build}' not found in Worker Deployment '{asked.name}'")
-    check_change(found, asked.identity, asked.conflict_token)
+    if build and build not in found.versions and not change.allow_no_pollers:
+        raise not_found(f"build ID '{build}' not found in Worker Deployment '{change.name}'")
+    check_change(found, change.identity, change.conflict_token)
     if not build:
         return found
-    return _with_version(found, DeploymentVersion(deployment_name=asked.name, build_id=build), time, lambda _: False)
+    return _with_version(found, DeploymentVersion(deployment_name=change.name, build_id=build), time, lambda _: False)
 
 
 def _need_queues(
-    found: WorkerDeployment, asked: RoutingChange, what: str, active: Callable[[str, str, str], bool]
+    found: WorkerDeployment, change: RoutingChange, what: str, active: Callable[[str, str, str], bool]
 ) -> None:
     """Reject a version whose workers do not poll a task queue in which the current version has tasks."""
-    if asked.ignore_missing_task_queues or not asked.build_id or not found.current:
+    if change.ignore_missing_task_queues or not change.build_id or not found.current:
         return
-    current, proposed = found.versions[found.current], found.versions[asked.build_id]
+    current, proposed = found.versions[found.current], found.versions[change.build_id]
     for kind, queues in current.task_queues.items():
         for queue in queues:
             if not proposed.polls(kind, queue) and active(found.current, kind, queue):
                 raise precondition(
-                    f"proposed {what} version '{asked.name}:{asked.build_id}' is missing active task queues from the current "
+                    f"proposed {what} version '{change.name}:{change.build_id}' is missing active task queues from the current "
                     f"version; these would become unversioned if it is set as the {what} version"
                 )
 

@@ -36,7 +36,7 @@ class DirectCall:
     queue: QueueName
     deadline: float
     """The deadline, as a time of `monotonic`."""
-    asked: Request
+    received: Request
     answer: "asyncio.Future[Answer]"
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -48,7 +48,7 @@ class DirectCall:
     def request(self) -> Request:
         """The request for a worker that takes the call now."""
         made = Request()
-        made.CopyFrom(self.asked)
+        made.CopyFrom(self.received)
         set_request_timeout(made, self.deadline - monotonic())
         return made
 
@@ -61,15 +61,15 @@ class DirectCalls:
         self._matching = matching
         self._calls: dict[str, DirectCall] = {}
 
-    async def make(self, asked: DispatchNexusTaskRequest, seconds: float) -> Answer:
+    async def make(self, request: DispatchNexusTaskRequest, seconds: float) -> Answer:
         """Call a handler.
 
         Raises:
             TimeoutError: No worker has responded within `seconds`.
         """
-        queue = QueueName(asked.namespace, Kind.NEXUS, asked.task_queue)
+        queue = QueueName(request.namespace, Kind.NEXUS, request.task_queue)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = DirectCall(queue, monotonic() + seconds, asked.request, answer)
+        call = DirectCall(queue, monotonic() + seconds, request.request, answer)
         self._calls[call.call_id] = call
         try:
             self._matching.settle(key_of(call.offer), {call.offer: Destination(queue)})

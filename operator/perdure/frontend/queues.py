@@ -377,8 +377,8 @@ class TaskQueues:
 
     def versions(self, name: QueueName) -> list[QueueName]:
         """The parts of a task queue, by worker version, that are polled or have waiting offers."""
-        asked = name.namespace, name.kind, name.name
-        return [each for each in self._queues if (each.namespace, each.kind, each.name) == asked]
+        wanted = name.namespace, name.kind, name.name
+        return [each for each in self._queues if (each.namespace, each.kind, each.name) == wanted]
 
     def statistics(self, name: QueueName) -> Statistics:
         """The backlog and the rates of a queue."""

@@ -85,7 +85,7 @@ def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
 
 
 def new_schedule(
-    asked: Schedule,
+    wanted: Schedule,
     types: Mapping[str, str],
     *,
     namespace: str,
@@ -97,7 +97,7 @@ def new_schedule(
     """Build the Schedule that a client requests.
 
     Args:
-        asked: The request.
+        wanted: The request.
         types: The types of the registered search attributes, by name.
         namespace: The namespace.
         name: The name of the object.
@@ -108,18 +108,18 @@ def new_schedule(
     Raises:
         ValueError: It cannot be done so; the message names the field.
     """
-    template, extras = _template(asked.action, types, namespace)
+    template, extras = _template(wanted.action, types, namespace)
     spec = {
-        **to_times(asked.spec),
-        **_policies(asked.policies),
-        **_state(asked.state),
+        **to_times(wanted.spec),
+        **_policies(wanted.policies),
+        **_state(wanted.state),
         "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
         "successfulRunsHistoryLimit": _KEPT_RUNS,
         "failedRunsHistoryLimit": _KEPT_RUNS,
         "workflowRunTemplate": {"spec": template},
     }
     annotations = {
-        labels.CLIENT_ANNOTATION: _json(_with_state(options, asked.state)),
+        labels.CLIENT_ANNOTATION: _json(_with_state(options, wanted.state)),
         labels.START_ANNOTATION: _json(msgspec.structs.replace(extras, identity=identity)),
     }
     if schedule_id != name:
@@ -132,12 +132,12 @@ def new_schedule(
     }
 
 
-def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str], options: ClientOptions) -> KubeObject:
+def changed_schedule(obj: KubeObject, wanted: Schedule, types: Mapping[str, str], options: ClientOptions) -> KubeObject:
     """Return a Schedule after the update of a client.
 
     Args:
         obj: The current Schedule.
-        asked: The request.
+        wanted: The request.
         types: The types of the registered search attributes, by name.
         options: The options that the spec does not have.
 
@@ -148,17 +148,17 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
     before, spec = described(obj), dict(obj["spec"])
     annotations = {
         **(obj["metadata"].get("annotations") or {}),
-        labels.CLIENT_ANNOTATION: _json(_with_state(options, asked.state)),
+        labels.CLIENT_ANNOTATION: _json(_with_state(options, wanted.state)),
     }
-    if asked.spec != before.spec:
-        spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(asked.spec)
-    if asked.policies != before.policies:
-        spec |= _policies(asked.policies)
-    if asked.state != before.state:
+    if wanted.spec != before.spec:
+        spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(wanted.spec)
+    if wanted.policies != before.policies:
+        spec |= _policies(wanted.policies)
+    if wanted.state != before.state:
         spec.pop("remainingActions", None)
-        spec |= _state(asked.state)
-    if asked.action != before.action:
-        template, extras = _template(asked.action, types, obj["metadata"]["namespace"])
+        spec |= _state(wanted.state)
+    if wanted.action != before.action:
+        template, extras = _template(wanted.action, types, obj["metadata"]["namespace"])
         old = spec["workflowRunTemplate"]
         kept = {field: old["spec"][field] for field in _UNCHANGED if field in old["spec"]}
         spec["workflowRunTemplate"] = {**old, "spec": {**kept, **template}}
@@ -194,27 +194,27 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
     return spec, extras
 
 
-def _policies(asked: SchedulePolicies) -> dict[str, Any]:
-    if asked.keep_original_workflow_id:
+def _policies(wanted: SchedulePolicies) -> dict[str, Any]:
+    if wanted.keep_original_workflow_id:
         message = "is not supported: two runs with the same ID would be indistinguishable"
         raise ValueError(f"schedule.policies.keep_original_workflow_id: {message}")
-    window = given.duration(asked, "catchup_window") if asked.HasField("catchup_window") else _CATCHUP
+    window = given.duration(wanted, "catchup_window") if wanted.HasField("catchup_window") else _CATCHUP
     return {
-        "overlapPolicy": from_enum(ScheduleOverlapPolicy, asked.overlap_policy).replace("Unspecified", "Skip"),
+        "overlapPolicy": from_enum(ScheduleOverlapPolicy, wanted.overlap_policy).replace("Unspecified", "Skip"),
         "catchupWindow": format_duration(max(window, _SHORTEST_CATCHUP)),
-        "pauseOnFailure": asked.pause_on_failure,
+        "pauseOnFailure": wanted.pause_on_failure,
     }
 
 
-def _state(asked: ScheduleState) -> dict[str, Any]:
-    state: dict[str, Any] = {"paused": asked.paused, "notes": asked.notes}
-    if asked.limited_actions:
-        state["remainingActions"] = asked.remaining_actions
+def _state(wanted: ScheduleState) -> dict[str, Any]:
+    state: dict[str, Any] = {"paused": wanted.paused, "notes": wanted.notes}
+    if wanted.limited_actions:
+        state["remainingActions"] = wanted.remaining_actions
     return state
 
 
-def _with_state(options: ClientOptions, asked: ScheduleState) -> ClientOptions:
-    unlimited = 0 if asked.limited_actions else asked.remaining_actions
+def _with_state(options: ClientOptions, wanted: ScheduleState) -> ClientOptions:
+    unlimited = 0 if wanted.limited_actions else wanted.remaining_actions
     return msgspec.structs.replace(options, remaining_actions=unlimited)
 
 

@@ -57,13 +57,13 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
 
 def _canceled(history: Sequence[ev.AnyEvent], ended: ev.ActivityTaskCanceled) -> ProtoFailure:
     """The cancellation, with its reason if the activity had not started, otherwise with the worker's details."""
-    asked = _cancellation(history)
+    cancellation = _cancellation(history)
     details = ended.details
-    if not ended.started_event_id and asked is not None:
-        details = asked.cause
+    if not ended.started_event_id and cancellation is not None:
+        details = cancellation.cause
     failure = Failure(kind=FailureKind.CANCELLED, message="Activity canceled", details=details)
     made = failure_messages.to_proto(failure)
-    made.canceled_failure_info.identity = asked.identity if asked is not None else ""
+    made.canceled_failure_info.identity = cancellation.identity if cancellation is not None else ""
     return made
 
 
@@ -107,9 +107,9 @@ def described(
         state_size_bytes=record.history_size,
     )
     made.schedule_time.FromDatetime(state.start_time)
-    asked = _cancellation(history)
-    if asked is not None:
-        made.canceled_reason = asked.cause
+    cancellation = _cancellation(history)
+    if cancellation is not None:
+        made.canceled_reason = cancellation.cause
     if state.close_time is not None:
         made.close_time.FromDatetime(state.close_time)
         made.execution_duration.FromTimedelta(state.close_time - state.start_time)

@@ -130,12 +130,12 @@ def _describe_calls(
 def _describe_cancellation(
     made: NexusOperationExecutionInfo, operation: PendingOperation, history: Sequence[ev.AnyEvent], now: datetime
 ) -> None:
-    asked = next((event for event in history if isinstance(event, ev.WorkflowExecutionCancelRequested)), None)
-    if asked is None:
+    requested = next((event for event in history if isinstance(event, ev.WorkflowExecutionCancelRequested)), None)
+    if requested is None:
         return
     info, cancellation = made.cancellation_info, operation.cancellation
-    info.requested_time.FromDatetime(asked.event_time)
-    info.reason = asked.cause
+    info.requested_time.FromDatetime(requested.event_time)
+    info.reason = requested.cause
     set_cancellation(info, operation, now)
     calls = cancellation.calls if cancellation is not None else None
     if cancellation is not None and calls is not None and not cancellation.state and calls.due <= now:

@@ -36,12 +36,12 @@ TIMEOUTS = (
 
 
 def requested_run(
-    asked: Any, types: Mapping[str, str], namespace: str, *, apart: bool = False
+    start: Any, types: Mapping[str, str], namespace: str, *, apart: bool = False
 ) -> tuple[dict[str, Any], StartExtras]:
     """The spec of a WorkflowRun, and its other parts.
 
     Args:
-        asked: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
+        start: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
         types: The types of the registered search attributes, by name.
         namespace: The namespace.
         apart: Whether a large input may be a blob, which needs a run as its owner.
@@ -49,10 +49,10 @@ def requested_run(
     Raises:
         UnfitError: It cannot be started so.
     """
-    queue, workflow_type = asked.task_queue.name, asked.workflow_type.name
+    queue, workflow_type = start.task_queue.name, start.workflow_type.name
     by_name = queue == WORKFLOWS_QUEUE
-    kept = input_of(asked.input.payloads, by_name=by_name, apart=apart and not by_name)
-    spec: dict[str, Any] = {"workflowId": asked.workflow_id}
+    kept = input_of(start.input.payloads, by_name=by_name, apart=apart and not by_name)
+    spec: dict[str, Any] = {"workflowId": start.workflow_id}
     if by_name:
         spec["workflow"], kept = {"name": workflow_named(workflow_type)}, plain(kept)
     else:
@@ -60,20 +60,20 @@ def requested_run(
     if kept is not None:
         spec["input"] = kept
     for field, ours in TIMEOUTS:
-        length = duration(asked, field)
+        length = duration(start, field)
         if length:
             spec[ours] = nearest_duration(length)
-    if asked.HasField("retry_policy"):
-        spec["retryPolicy"] = retry_policy_json(retry_policy(asked.retry_policy))
-    found_by = data.attributes_to_json(asked.search_attributes.indexed_fields, types, namespace)
+    if start.HasField("retry_policy"):
+        spec["retryPolicy"] = retry_policy_json(retry_policy(start.retry_policy))
+    found_by = data.attributes_to_json(start.search_attributes.indexed_fields, types, namespace)
     if found_by:
         spec["searchAttributes"] = found_by
     extras = StartExtras(
-        header=data.header_to_json(asked),
-        memo=data.memo_to_json(asked.memo),
-        user_metadata=data.user_metadata_to_json(asked.user_metadata) if asked.HasField("user_metadata") else None,
-        priority=priorities.requested(asked),
-        versioning_override=override_of(asked.versioning_override) if asked.HasField("versioning_override") else None,
+        header=data.header_to_json(start),
+        memo=data.memo_to_json(start.memo),
+        user_metadata=data.user_metadata_to_json(start.user_metadata) if start.HasField("user_metadata") else None,
+        priority=priorities.requested(start),
+        versioning_override=override_of(start.versioning_override) if start.HasField("versioning_override") else None,
     )
     if by_name and extras.versioning_override is not None:
         raise UnfitError("VersioningOverride is not supported for Workflows, which are started by name")

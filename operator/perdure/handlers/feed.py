@@ -137,9 +137,11 @@ class Feed:
 
     async def _watch(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:
         """Watch a kind from the recorded version."""
-        asked = {key: value for key, value in query.items() if key not in {"sendInitialEvents", "resourceVersionMatch"}}
+        parameters = {
+            key: value for key, value in query.items() if key not in {"sendInitialEvents", "resourceVersionMatch"}
+        }
         _, plural = _place(path)
-        async for raw in self._client.watch(path, **{**asked, "resourceVersion": self._versions[path]}):
+        async for raw in self._client.watch(path, **{**parameters, "resourceVersion": self._versions[path]}):
             try:
                 event = decode(raw)
             except UndecodableError as error:

@@ -106,11 +106,11 @@ class _WorkflowCompiler:
 
     def keep_for_handlers(self, flows: dict[str, Flow], handlers: Mapping[str, CompiledHandler]) -> None:
         main = flows[""]
-        asked = set(main.kept)
+        kept = set(main.kept)
         for handler in handlers.values():
             references = handler.input.references
-            asked |= set(main.by_name) if references.every_step else references.steps & set(main.by_name)
-        flows[""] = replace(main, kept=frozenset(asked))
+            kept |= set(main.by_name) if references.every_step else references.steps & set(main.by_name)
+        flows[""] = replace(main, kept=frozenset(kept))
 
     def check_continuing(self) -> None:
         """Report `continueAsNew` in blocks that run while the run closes."""
@@ -241,7 +241,7 @@ class _FlowCompiler:
         self.path = path
         self.names = names
         self.params = params or InputCheck()
-        self.asked: set[str] = set()
+        self.kept: set[str] = set()
 
     def compile(self, given: WorkflowSpec | Block) -> Flow:
         steps, output = given.steps, given.output
@@ -257,7 +257,7 @@ class _FlowCompiler:
             result = self.compiler.template(f"{self.path}.output", output, self.names)
             self.ask(f"{self.path}.output", result, names, set(names))
         elif names:
-            self.asked.add(names[-1])
+            self.kept.add(names[-1])
         dependants: dict[str, list[str]] = {name: [] for name in names}
         for name in names:
             for need in needs[name]:
@@ -267,7 +267,7 @@ class _FlowCompiler:
             {step.step.name: step for step in compiled},
             {name: tuple(found) for name, found in dependants.items()},
             result,
-            frozenset(self.asked & set(names)),
+            frozenset(self.kept & set(names)),
             self.params,
             given.max_concurrency,
         )
@@ -338,7 +338,7 @@ class _FlowCompiler:
     def ask(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
         self.compiler.check_steps(path, template, names, ended)
         references = template.references
-        self.asked |= set(names) if references.every_step else references.steps
+        self.kept |= set(names) if references.every_step else references.steps
 
 
 def calls_of(step: Step) -> Iterator[tuple[str, Any]]:

@@ -92,19 +92,19 @@ class Pulse:
         """
         return cls(renewed=None, since=now, read_at=now, exact=exact)
 
-    def read(self, attempt: Attempt, lease: KubeObject | None, asked: datetime, answered: datetime) -> "Pulse":
+    def read(self, attempt: Attempt, lease: KubeObject | None, sent: datetime, answered: datetime) -> "Pulse":
         """Record a read of the attempt's Lease; None, or the Lease of another attempt, has no effect.
 
         Args:
             attempt: The attempt.
             lease: The Lease at some moment between the two times.
-            asked: When the request was sent.
+            sent: When the request was sent.
             answered: When the response arrived.
         """
         own = lease is not None and is_attempt(lease, attempt)
         text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
         shown = (read_time(text) or answered) if self.exact else answered
-        return replace(self, renewed=text, since=self.since if text == self.renewed else shown, read_at=asked)
+        return replace(self, renewed=text, since=self.since if text == self.renewed else shown, read_at=sent)
 
     def next_read(self, timeout: timedelta) -> datetime:
         """Return when to read the Lease next."""

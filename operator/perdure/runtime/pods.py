@@ -128,8 +128,8 @@ def retention_of(pod: KubeObject, *, succeeded: bool) -> Retention:
         succeeded: Whether the attempt succeeded.
     """
     notes = pod["metadata"].get("annotations") or {}
-    asked = str(notes.get(labels.POD_RETENTION_ANNOTATION, _retention(PodRetention()))).partition("/")
-    wanted = asked[0] if succeeded else asked[2]
+    parts = str(notes.get(labels.POD_RETENTION_ANNOTATION, _retention(PodRetention()))).partition("/")
+    wanted = parts[0] if succeeded else parts[2]
     return next((each for each in Retention if each == wanted), Retention.DELETE)
 
 

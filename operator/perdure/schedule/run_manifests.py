@@ -24,7 +24,7 @@ ID_ATTRIBUTE = "TemporalScheduledById"
 """Temporal's names for the search attributes of runs that a schedule started."""
 
 
-_NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<asked>-[tb][0-9a-f]{8})?(?P<instead>-x[0-9a-f]{4})?(?:-r\d+)?")
+_NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<manual>-[tb][0-9a-f]{8})?(?P<instead>-x[0-9a-f]{4})?(?:-r\d+)?")
 """The part of a run's name after the name of its schedule."""
 
 
@@ -127,11 +127,11 @@ def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
     parts = _NAMED.fullmatch(run.removeprefix(f"{schedule}-"))
     if parts is None:
         return run
-    asked = parts["asked"] or ""
+    manual = parts["manual"] or ""
     if not base:
-        return f"{schedule}-{parts['time']}{asked}{parts['instead'] or ''}"
+        return f"{schedule}-{parts['time']}{manual}{parts['instead'] or ''}"
     time = datetime.strptime(parts["time"], NAME_FORM).replace(tzinfo=UTC)
-    return f"{base}-{format_time(time)}{asked}"
+    return f"{base}-{format_time(time)}{manual}"
 
 
 def _start_of(schedule: KubeObject) -> dict[str, str]:

@@ -17,9 +17,9 @@ def request_of(spec: OperationSpec, uid: str) -> inp.ScheduleRequest:
     if spec.trigger is not None:
         return inp.Triggered(request_id=uid, overlap_policy=spec.trigger.overlap_policy)
     if spec.backfill is not None:
-        asked = spec.backfill
+        backfill = spec.backfill
         return inp.BackfillRequested(
-            request_id=uid, start=asked.start_time, end=asked.end_time, overlap_policy=asked.overlap_policy
+            request_id=uid, start=backfill.start_time, end=backfill.end_time, overlap_policy=backfill.overlap_policy
         )
     if spec.pause is not None:
         return inp.SchedulePauseRequested(request_id=uid, reason=spec.pause.reason)

@@ -63,7 +63,7 @@ class Play:
         self.scenario = scenario
         self.start = scenario.start_time
         self._trouble: list[Exception] = []
-        self._asked = 0
+        self._requests = 0
         self._children = ScriptedEntries(scenario.children)
         self._loop = VirtualLoop(self.start, lasts=LONGEST)
         self._loop.set_task_factory(task_factory)
@@ -185,8 +185,8 @@ class Play:
         return found.values()
 
     def _ask_at(self, at: timedelta, verb: str, what: Object, workflow_id: str | None, user: str = "") -> None:
-        self._asked += 1
-        self._loop.call_at(at.total_seconds(), self._ask, f"scenario-{self._asked}", verb, what, workflow_id, user)
+        self._requests += 1
+        self._loop.call_at(at.total_seconds(), self._ask, f"scenario-{self._requests}", verb, what, workflow_id, user)
 
     def _ask(self, name: str, verb: str, what: Object, workflow_id: str | None, user: str) -> None:
         """Create an Operation on a run, as users do."""

@@ -35,7 +35,7 @@ from perdure.frontend.given import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.paging import page_of
 from perdure.frontend.service.activity_tasks import _result
 from perdure.frontend.service.changing import changed_options
-from perdure.frontend.service.scheduling import _asked
+from perdure.frontend.service.scheduling import _requests_of
 from perdure.frontend.service.system import check_registered
 from perdure.frontend.service.updating import check_update
 from perdure.frontend.start_requests import requested_run
@@ -264,11 +264,11 @@ def test_invalid_options_and_schedules_are_rejected_with_the_field() -> None:
     early = SchedulePatch()
     early.backfill_request.add(start_time=Timestamp(seconds=-(10**10)), end_time=Timestamp(seconds=0))
     with pytest.raises(UnfitError, match=r"backfill_request\[0\].start_time"):
-        _asked({"spec": {}}, early, "")
+        _requests_of({"spec": {}}, early, "")
     patch = SchedulePatch()
     patch.trigger_immediately.scheduled_time.CopyFrom(NEVER)
     with pytest.raises(UnfitError, match="scheduled_time"):
-        _asked({"spec": {}}, patch, "")
+        _requests_of({"spec": {}}, patch, "")
 
 
 def test_a_negative_next_retry_delay_is_rejected() -> None:

@@ -59,9 +59,9 @@ class ActionForms:
         """Send a signal to a run, or show the form with what is wrong."""
         given = await submitted(request)
         request_id = given.request_id
-        asked, problems = read_signal(given)
+        action, problems = read_signal(given)
         if not problems:
-            return await self._ask(request, request_id, "signal", asked, _run(request))
+            return await self._ask(request, request_id, "signal", action, _run(request))
         name = request.path_params["name"]
         async with self._site.open(request) as cluster:
             awaited = awaited_signals(await cluster.runs.named(name))
@@ -72,11 +72,11 @@ class ActionForms:
     async def cancel(self, request: Request) -> Response:
         """Request the cancellation of a run."""
         given = await submitted(request)
-        asked = {"reason": given.text("reason").strip() or None}
-        return await self._ask(request, given.request_id, "cancel", asked, _run(request))
+        action = {"reason": given.text("reason").strip() or None}
+        return await self._ask(request, given.request_id, "cancel", action, _run(request))
 
     async def _ask(
-        self, request: Request, request_id: str, verb: str, asked: Mapping[str, Any], targets: Sequence[Json]
+        self, request: Request, request_id: str, verb: str, action: Mapping[str, Any], targets: Sequence[Json]
     ) -> Response:
         """Create the Operations of a form, once, and show their results."""
         async with self._site.open(request) as cluster:
@@ -84,7 +84,7 @@ class ActionForms:
             for target in targets:
                 # The name identifies the form and the target, so a form that is sent twice creates nothing twice.
                 part = hashlib.sha256(target["name"].encode()).hexdigest()[:10]
-                body = manifest(verb, asked, target, f"{verb}-{request_id}-{part}")
+                body = manifest(verb, action, target, f"{verb}-{request_id}-{part}")
                 operations.append(await _create(cluster, body))
             await wait_for_results(cluster, operations, _SECONDS)
         return self._site.show(request, "answers.html", verb=verb, rows=list(map(listed.operation, operations)))

@@ -86,12 +86,15 @@ async def of_operator(api: Diagnosis, deployment: OperatorDeployment) -> CheckRe
     """Check the permissions of the operator in the namespaces that it serves."""
     check = "Operator permissions"
     places = deployment.watched or ("",)
-    asked = [(place, right) for place in places for right in _OF_OPERATOR]
+    checks = [(place, right) for place in places for right in _OF_OPERATOR]
     allowed = await asyncio.gather(
-        *(api.allows(right.attributes(place), user=deployment.user, groups=deployment.groups) for place, right in asked)
+        *(
+            api.allows(right.attributes(place), user=deployment.user, groups=deployment.groups)
+            for place, right in checks
+        )
     )
     missing = [
-        f"{right} in {_place(place)}" for (place, right), granted in zip(asked, allowed, strict=True) if not granted
+        f"{right} in {_place(place)}" for (place, right), granted in zip(checks, allowed, strict=True) if not granted
     ]
     if missing:
         fix = "set `rbac.create` in the chart, or grant the rules of charts/perdure/templates/rbac-operator.yaml"

@@ -26,7 +26,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Inquiry,
+    inquiry: Inquiry,
     *,
     step: Annotated[str, typer.Option("--step", help="Step of the activity, such as rooms[3]", show_default=False)],
     result: Annotated[str | None, typer.Option("--result", help="Succeed with this output", show_default=False)] = None,
@@ -54,4 +54,4 @@ def command(
         request["failure"] = {"type": failure, "message": message, "nonRetryable": final, **carried}
     else:
         request["cancelled"] = carried
-    ask(context, "completeActivity", request, asked)
+    ask(context, "completeActivity", request, inquiry)

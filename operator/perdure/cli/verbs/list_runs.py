@@ -95,14 +95,14 @@ def command(
                 items = newest(await choice.read(found, clock.now(), everywhere=everywhere), None)
             return items, found.namespace
 
-    items, asked = asyncio.run(read())
+    items, searched = asyncio.run(read())
     if reverse:
         items.reverse()
     if not for_people(output):
         screen.write_objects(output, items)
         return
     if not items:
-        where = "any namespace" if everywhere else f"namespace {asked}"
+        where = "any namespace" if everywhere else f"namespace {searched}"
         what = f"runs in phase {' or '.join(sorted(choice.phases))}" if choice.phases else "runs"
         filtered = selector or attributes or since or older or prefix
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"

@@ -33,7 +33,7 @@ def command(
 ) -> None:
     """List Operations."""
     screen = Screen(color)
-    items, asked = asyncio.run(
+    items, searched = asyncio.run(
         list_kind(
             "operations", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere
         )
@@ -45,7 +45,7 @@ def command(
     if not for_people(output):
         screen.write_objects(output, items)
     elif not items:
-        where = "any namespace" if everywhere else f"namespace {asked}"
+        where = "any namespace" if everywhere else f"namespace {searched}"
         typer.echo(f"There are no Operations in {where}.", err=True)
     else:
         page = page_of(context, screen, times=times)

@@ -26,7 +26,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Inquiry,
+    inquiry: Inquiry,
     *,
     event_id: Annotated[
         int | None, typer.Option("--event-id", help="ID of the last event to keep", show_default=False)
@@ -48,4 +48,4 @@ def command(
     if (event_id is None) == (point is None):
         raise typer.BadParameter("set one of the two", param_hint="--event-id, --type")
     request = {"eventId": event_id, "to": point and point.value, "reapplySignals": reapply, "reason": reason or None}
-    ask(context, "reset", request, asked)
+    ask(context, "reset", request, inquiry)

@@ -25,7 +25,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Inquiry,
+    inquiry: Inquiry,
     *,
     step: Annotated[str, typer.Option("--step", help="Step of the activity, such as rooms[3]", show_default=False)],
     heartbeat: Annotated[
@@ -35,4 +35,4 @@ def command(
     keep_paused: Annotated[bool, typer.Option("--keep-paused", help="Do not unpause the activity")] = False,
 ) -> None:
     """Reset an activity."""
-    ask(context, "resetActivity", {"step": step, "resetHeartbeat": heartbeat, "keepPaused": keep_paused}, asked)
+    ask(context, "resetActivity", {"step": step, "resetHeartbeat": heartbeat, "keepPaused": keep_paused}, inquiry)

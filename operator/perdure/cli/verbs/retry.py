@@ -55,7 +55,7 @@ def command(
 ) -> None:
     """Repeat the failed work of a run."""
     launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=None, parameters=None)
-    asked = Inquiry(
+    inquiry = Inquiry(
         name=run,
         workflow_id=workflow_id,
         namespace=namespace,
@@ -65,6 +65,6 @@ def command(
         output=output,
     )
     request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
-    started = ask_to_start(context, "retry", request, asked)
+    started = ask_to_start(context, "retry", request, inquiry)
     if started is not None:
         follow(context, started, Where(namespace, cluster), launch)

@@ -306,40 +306,40 @@ def create(
 @asking_schedule
 def pause(
     context: typer.Context,
-    asked: Inquiry,
+    inquiry: Inquiry,
     *,
     reason: ReasonOption = "",
 ) -> None:
     """Pause a schedule."""
-    ask(context, "pause", {"reason": reason or None}, asked)
+    ask(context, "pause", {"reason": reason or None}, inquiry)
 
 
 @asking_schedule
 def unpause(
     context: typer.Context,
-    asked: Inquiry,
+    inquiry: Inquiry,
     *,
     reason: ReasonOption = "",
 ) -> None:
     """End the pause of a schedule."""
-    ask(context, "unpause", {"reason": reason or None}, asked)
+    ask(context, "unpause", {"reason": reason or None}, inquiry)
 
 
 @asking_schedule
 def trigger(
     context: typer.Context,
-    asked: Inquiry,
+    inquiry: Inquiry,
     *,
     overlap_policy: OverlapPolicy = None,
 ) -> None:
     """Start a run of a schedule now."""
-    ask_to_start(context, "trigger", {"overlapPolicy": overlap_policy and overlap_policy.value}, asked)
+    ask_to_start(context, "trigger", {"overlapPolicy": overlap_policy and overlap_policy.value}, inquiry)
 
 
 @asking_schedule
 def backfill(
     context: typer.Context,
-    asked: Inquiry,
+    inquiry: Inquiry,
     *,
     start_time: Annotated[str, typer.Option("--start-time", help="First time to consider")],
     end_time: Annotated[str, typer.Option("--end-time", help="Last time to consider")],
@@ -348,12 +348,14 @@ def backfill(
     """Start the runs of all times between two instants."""
     zone: tzinfo = UTC
     if not (has_zone(start_time) and has_zone(end_time)):
-        schedule = asyncio.run(read_schedule(str(asked.name), asked.namespace, asked.cluster, program_of(context)))
+        schedule = asyncio.run(
+            read_schedule(str(inquiry.name), inquiry.namespace, inquiry.cluster, program_of(context))
+        )
         from perdure.cli.upcoming import times_of
 
         zone = times_of(schedule).zone.rules
     times = {"startTime": rfc3339(moment(start_time, zone)), "endTime": rfc3339(moment(end_time, zone))}
-    ask(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, asked)
+    ask(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, inquiry)
 
 
 def delete(

@@ -58,17 +58,17 @@ def command(
         return
     if batch.selector is not None or batch.dry_run or batch.rps is not None:
         raise typer.BadParameter("leave out --selector, --rps, and --dry-run", param_hint="--start")
-    asked = batch.one
-    if asked.workflow_id is None:
+    inquiry = batch.one
+    if inquiry.workflow_id is None:
         raise typer.BadParameter("requires --workflow-id, because it may have to start the run", param_hint="--start")
     run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}
     run = {key: each for key, each in run.items() if each is not None}
-    asyncio.run(_check(context, start, run.get("input"), asked, asked.workflow_id))
-    ask_to_start(context, "signalWithStart", {**request, "start": run}, asked)
+    asyncio.run(_check(context, start, run.get("input"), inquiry, inquiry.workflow_id))
+    ask_to_start(context, "signalWithStart", {**request, "start": run}, inquiry)
 
 
-async def _check(context: typer.Context, workflow: str, given: Any, asked: Inquiry, workflow_id: str) -> None:
+async def _check(context: typer.Context, workflow: str, given: Any, inquiry: Inquiry, workflow_id: str) -> None:
     """Before sending the request, check the input of the run to start if no run is open."""
-    async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
+    async with connect(context=inquiry.cluster, namespace=inquiry.namespace, program=program_of(context)) as cluster:
         if await open_run(cluster, workflow_id) is None:
             await check_input(cluster, workflow, given)

@@ -32,13 +32,13 @@ def command(
 ) -> None:
     """List Webhooks."""
     screen = Screen(color)
-    items, asked = asyncio.run(
+    items, searched = asyncio.run(
         list_kind("webhooks", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere)
     )
     if not for_people(output):
         screen.write_objects(output, items)
     elif not items:
-        where = "any namespace" if everywhere else f"namespace {asked}"
+        where = "any namespace" if everywhere else f"namespace {searched}"
         typer.echo(f"There are no Webhooks in {where}.", err=True)
     else:
         from perdure.cli.view.webhooks import table

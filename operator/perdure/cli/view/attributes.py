@@ -78,7 +78,7 @@ def _failure(event: Event) -> Parts:
     return [summary(mapping(event.get("failure"))) if event.get("failure") else None, event.get("retryState")]
 
 
-def _asked(event: Event) -> Parts:
+def _request(event: Event) -> Parts:
     """Format the requester and the reason of a request."""
     who = event.get("identity")
     return [f"by {who}" if who else None, str(event.get("cause") or event.get("reason") or "")]
@@ -194,25 +194,25 @@ _DESCRIBE: dict[str, Callable[[Event], Parts]] = {
     "TimerCanceled": lambda _: [],
     "TimerFired": lambda _: [],
     "TimerStarted": lambda event: [readable("startToFireTimeout", event.get("startToFireTimeout"))],
-    "WorkflowExecutionCancelRequested": _asked,
+    "WorkflowExecutionCancelRequested": _request,
     "WorkflowExecutionCanceled": lambda event: [*_value("details")(event), *_failure(event)],
     "WorkflowExecutionCompleted": _value("result"),
     "WorkflowExecutionContinuedAsNew": lambda event: [*_next(event), *_value("input")(event)],
     "WorkflowExecutionFailed": lambda event: [*_failure(event), *_next(event)],
-    "WorkflowExecutionOptionsUpdated": _asked,
-    "WorkflowExecutionPaused": _asked,
+    "WorkflowExecutionOptionsUpdated": _request,
+    "WorkflowExecutionPaused": _request,
     "WorkflowExecutionSignaled": lambda event: [
         *_text("signalName")(event),
         *_value("input")(event),
         f"from {event['identity']}" if event.get("identity") else None,
     ],
     "WorkflowExecutionStarted": _started,
-    "WorkflowExecutionTerminated": _asked,
+    "WorkflowExecutionTerminated": _request,
     "WorkflowExecutionTimedOut": lambda event: [*_text("retryState")(event), *_next(event)],
-    "WorkflowExecutionUnpaused": _asked,
+    "WorkflowExecutionUnpaused": _request,
     "WorkflowTaskFailed": lambda event: [
         task_failure(event),
-        *_asked({**event, "cause": None}),
+        *_request({**event, "cause": None}),
     ],
     "WorkflowTaskScheduled": _text("taskQueue"),
     "WorkflowTaskStarted": _text("identity"),

@@ -141,7 +141,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
         line.append(", being deleted", style="magenta")
     yield line
     if run.paused is not None:
-        yield from _wrapped("Paused", _asked(run.paused, page), page)
+        yield from _wrapped("Paused", _request(run.paused, page), page)
     elif run.message and not run.failure:
         yield from _wrapped("Message", run.message, page)
     if run.code is not None and not run.closed:
@@ -149,7 +149,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
     if run.undecided and run.undecided.next_attempt is not None:
         yield _field("Next attempt", f"attempt {run.undecided.attempt + 1} {page.near(run.undecided.next_attempt)}")
     if run.cancel is not None:
-        yield from _wrapped("Cancellation", _asked(run.cancel, page), page)
+        yield from _wrapped("Cancellation", _request(run.cancel, page), page)
     for condition in run.conditions:
         if condition.type not in {"Succeeded", "Paused", "CancelRequested"}:
             yield from _wrapped(
@@ -166,7 +166,7 @@ def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
         yield _field("Task", f"none; the run waits for {'its pending work' if waits else 'a signal or an update'}")
 
 
-def _asked(request: OpenRequest, page: Page) -> str:
+def _request(request: OpenRequest, page: Page) -> str:
     """Format the time, the requester, and the reason of a request."""
     when = page.moment(request.time) if request.time else "yes"
     return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")

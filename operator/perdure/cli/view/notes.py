@@ -83,13 +83,13 @@ def _child(child: OpenChild) -> str:
 
 
 def _operation(operation: OpenOperation, page: Page) -> str:
-    asked = "cancellation requested" if operation.cancellation else None
+    cancellation = "cancellation requested" if operation.cancellation else None
     if operation.started is not None:
-        return text.join((f"started in namespace {operation.handler_namespace}", asked))
+        return text.join((f"started in namespace {operation.handler_namespace}", cancellation))
     due = page.near(operation.next_attempt) if operation.next_attempt else "waits for its handler"
     before = operation.last_failure
     failed = f"attempt {operation.attempt - 1} failed: {summary(before)}" if before else None
-    return text.join((f"attempt {operation.attempt} {due}", failed, asked))
+    return text.join((f"attempt {operation.attempt} {due}", failed, cancellation))
 
 
 def _attempt(activity: OpenActivity, page: Page) -> str:

@@ -113,15 +113,15 @@ def _of_operation(operation: OpenOperation, page: Page) -> Iterator[tuple[str, s
         yield "Cancellation", _cancellation(operation.cancellation, page)
 
 
-def _cancellation(asked: OpenCancellation, page: Page) -> str:
-    if not asked.state:
+def _cancellation(cancellation: OpenCancellation, page: Page) -> str:
+    if not cancellation.state:
         return "yes; sent to the handler once the operation has started"
     return text.join(
         (
-            page.moment(asked.requested) if asked.requested else "yes",
-            f"{asked.state}, attempt {asked.attempt}",
-            page.near(asked.next_attempt) if asked.next_attempt else None,
-            failure.summary(asked.last_failure) if asked.last_failure else None,
+            page.moment(cancellation.requested) if cancellation.requested else "yes",
+            f"{cancellation.state}, attempt {cancellation.attempt}",
+            page.near(cancellation.next_attempt) if cancellation.next_attempt else None,
+            failure.summary(cancellation.last_failure) if cancellation.last_failure else None,
         )
     )
 

@@ -194,11 +194,11 @@ def _begun(kind: str, event: Json) -> HistoryEntry | None:
             length = convert(event.get("startToFireTimeout"), timedelta)
             return HistoryEntry("timer", target="" if length is None else duration(length), start=start)
         case "StartChildWorkflowExecutionInitiated":
-            asked = mapping(event.get("start"))
+            child = mapping(event.get("start"))
             return HistoryEntry(
                 "childWorkflow",
-                target=str(asked.get("workflowType") or ""),
-                workflow_id=str(asked.get("workflowId") or ""),
+                target=str(child.get("workflowType") or ""),
+                workflow_id=str(child.get("workflowId") or ""),
                 abandoned=event.get("parentClosePolicy") == ParentClosePolicy.ABANDON,
                 start=start,
             )

@@ -65,7 +65,7 @@ class FleetRuns:
         if not self._holds(run):
             self._invite(run)
 
-    def asked(self, run: Run) -> None:
+    def requested(self, run: Run) -> None:
         """Record that a run got a request, or can drop one."""
         if self.is_guest(run.ref.uid):
             self._invite(run)

@@ -74,7 +74,7 @@ class RequestDelivery:
             then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
             return
         run.ask(request, then)
-        self._fleet.asked(run)
+        self._fleet.requested(run)
         self._wake(run)
 
     def withdraw(self, run_id: str, request_id: str) -> None:
@@ -88,7 +88,7 @@ class RequestDelivery:
         run = self._index.runs.get(entry.uid)
         if run is not None:
             run.forget(request_id)
-            self._fleet.asked(run)
+            self._fleet.requested(run)
             if self._fleet.is_guest(entry.uid):
                 self._wake(run)
         elif entry.uid in self._fleet.others:

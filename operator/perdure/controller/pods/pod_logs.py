@@ -52,27 +52,27 @@ class LogsOfRun:
         """Create it without logs; `wake` requests another reconciliation of the run."""
         self._logs = logs
         self._wake = wake
-        self._asked: dict[str, tuple[datetime, asyncio.Future[str | None]]] = {}
+        self._readings: dict[str, tuple[datetime, asyncio.Future[str | None]]] = {}
 
     def tail(self, pod: kube.Object, container: str, now: datetime) -> tuple[bool, str | None]:
         """Return whether the log is final, and its end. If it is not final, the run is woken once the log is read."""
         uid = pod["metadata"]["uid"]
-        if uid not in self._asked:
+        if uid not in self._readings:
             future = self._logs.read(pod, container)
             future.add_done_callback(lambda _: self._wake())
-            self._asked[uid] = now, future
-        since, future = self._asked[uid]
+            self._readings[uid] = now, future
+        since, future = self._readings[uid]
         if future.done():
             return True, None if future.cancelled() or future.exception() else future.result()
         return now - since >= PATIENCE, None
 
     def waits_until(self, pod: kube.Object | None) -> datetime | None:
         """When the outcome of a pod stops waiting for its log; None if it does not wait."""
-        asked = self._asked.get(pod["metadata"]["uid"]) if pod is not None else None
-        return None if asked is None or asked[1].done() else asked[0] + PATIENCE
+        reading = self._readings.get(pod["metadata"]["uid"]) if pod is not None else None
+        return None if reading is None or reading[1].done() else reading[0] + PATIENCE
 
     def forget(self, pod: kube.Object | None) -> None:
         """Drop the log of a pod whose outcome is recorded or no longer needed."""
-        asked = self._asked.pop(pod["metadata"]["uid"], None) if pod is not None else None
-        if asked is not None:
-            asked[1].cancel()
+        reading = self._readings.pop(pod["metadata"]["uid"], None) if pod is not None else None
+        if reading is not None:
+            reading[1].cancel()

@@ -41,8 +41,8 @@ class Idle:
         continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
     ) -> Decision:
         """Cancel the run if its cancellation was requested."""
-        asked = isinstance(event, ev.WorkflowExecutionCancelRequested)
-        return Decision((cmd.CancelWorkflowExecution(),) if asked else (), memory)
+        requested = isinstance(event, ev.WorkflowExecutionCancelRequested)
+        return Decision((cmd.CancelWorkflowExecution(),) if requested else (), memory)
 
 
 @dataclass(frozen=True, slots=True)

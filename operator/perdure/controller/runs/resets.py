@@ -104,7 +104,7 @@ async def reset(
         found = Redo(point=await _point(definitions, run, events, wanted))
     point = found.point
     before = reset_of(run)
-    asked = ResetOrigin(
+    origin = ResetOrigin(
         request_id=request_id,
         lineage=(
             *(before.lineage if before else ()),
@@ -121,7 +121,7 @@ async def reset(
     await _fork(definitions, run, events, point)
     try:
         made = await client.create(
-            kube.path(kube.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, asked, name)
+            kube.path(kube.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, origin, name)
         )
     except kube.AlreadyExistsError:
         made = await client.get(url)
@@ -140,11 +140,11 @@ def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str
 
 
 def _made(found: kube.Object, request_id: str) -> Made:
-    asked, meta = reset_of(found), found["metadata"]
-    if asked is None or asked.request_id != request_id:
+    origin, meta = reset_of(found), found["metadata"]
+    if origin is None or origin.request_id != request_id:
         message = f"WorkflowRun `{meta['name']}` already exists and was not created by this reset; delete it"
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
-    return Made(meta["name"], meta["uid"], asked.base.event_id, len(asked.kept), object=found)
+    return Made(meta["name"], meta["uid"], origin.base.event_id, len(origin.kept), object=found)
 
 
 async def _redo(
@@ -269,7 +269,7 @@ class Fork:
         """IDs of requests that the other run has processed, but whose senders may not have the answer yet."""
         return tuple(((self.base.get("status") or {}).get("state") or {}).get("requests") or ())
 
-    def event(self, run: RunRef, asked: ResetOrigin, now: datetime) -> ev.WorkflowTaskFailed:
+    def event(self, run: RunRef, origin: ResetOrigin, now: datetime) -> ev.WorkflowTaskFailed:
         """The event that records the reset."""
         first = history.decode_events(self.events[:1])[0]
         assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -278,17 +278,17 @@ class Fork:
             first,
             self.state.next_event_id,
             now,
-            base_run_id=asked.base.run_id,
+            base_run_id=origin.base.run_id,
             new_run_id=run.uid,
             successor=successor_name(run.name, run.uid),
             task=point if isinstance(point, ev.WorkflowTaskStarted) else None,
-            reason=asked.reason,
-            identity=asked.identity,
-            principal=asked.principal,
+            reason=origin.reason,
+            identity=origin.identity,
+            principal=origin.principal,
         )
 
 
-async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Object, asked: ResetOrigin) -> Fork:
+async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Object, origin: ResetOrigin) -> Fork:
     """The starting point of a run that a reset has created.
 
     Raises:
@@ -296,7 +296,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
         NotYetError: The definition of the run is being compiled.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
-    wanted, base = asked.base, None
+    wanted, base = origin.base, None
     with suppress(kube.NotFoundError):
         base = await client.get(kube.path(kube.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
     if base is None or base["metadata"]["uid"] != wanted.run_id:
@@ -384,14 +384,14 @@ async def _definitions(definitions: Definitions, base: kube.Object, spec: Workfl
         yield definitions.pinned(meta["namespace"], meta["name"], spec, base["spec"].get("inline"), snapshot)
 
 
-async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> list[inputs.RunInput]:
+async def since_fork(client: kube.Client, fork: Fork, origin: ResetOrigin) -> list[inputs.RunInput]:
     """Later events to apply again, including the signals and updates of the following runs, as on Temporal's server.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
-    signals, updates = asked.reapply_signals, asked.reapply_updates
-    reapplied = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))
+    signals, updates = origin.reapply_signals, origin.reapply_updates
+    reapplied = list(resetting.since(fork.state, fork.later, origin.base.run_id, signals=signals, updates=updates))
     run, closing = fork.base, fork.later[-1] if fork.later else None
     while (signals or updates) and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         meta = run["metadata"]
@@ -405,9 +405,9 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
         events = history.decode_events((await past_of(client, following)).events)
         reapplied += _received_by(following, events, signals=signals, updates=updates)
         run, closing = following, events[-1] if events else None
-    for number, override in enumerate(asked.overrides):
-        request_id = f"{asked.request_id}:{number}"
-        reapplied.append(inputs.OverrideChanged(request_id=request_id, override=override, principal=asked.principal))
+    for number, override in enumerate(origin.overrides):
+        request_id = f"{origin.request_id}:{number}"
+        reapplied.append(inputs.OverrideChanged(request_id=request_id, override=override, principal=origin.principal))
     return reapplied
 
 

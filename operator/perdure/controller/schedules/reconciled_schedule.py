@@ -175,9 +175,9 @@ class ReconciledSchedule:
         self.waits_for_policy = missing is not None
         problem = problem or missing or self._template.problem
         observed = list(self._runs.observed)
-        asked = self._inbox.next()
+        requests = self._inbox.next()
         closed = await self._chains.closed(self._state, self._runs.id_of) if self._state is not None else []
-        happened = [*observed, *closed, *(each.request for each in asked)]
+        happened = [*observed, *closed, *(each.request for each in requests)]
         try:
             if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
                 happened = [each for each in happened if not _has_failed(each)]
@@ -188,11 +188,11 @@ class ReconciledSchedule:
             problem = Problem(error.reason, error.message)
             rules = replace(rules, times=None)
             self._rules = (self._generation, rules, problem)
-            happened = [*observed, *closed, *(each.request for each in asked)]
+            happened = [*observed, *closed, *(each.request for each in requests)]
             transition = step(rules, self._state, happened, now)
             wake = next_wake(rules, transition.state, now)
         except Exception as error:
-            if not self._inbox.refuse_failing(asked, error):
+            if not self._inbox.refuse_failing(requests, error):
                 raise
             return now
         before = self._state
@@ -200,8 +200,8 @@ class ReconciledSchedule:
         self._state = transition.state
         del self._runs.observed[: len(observed)]
         self._event_recorder.committed(before, transition)
-        self._inbox.taken(asked)
-        self._inbox.answer(asked, transition.answers)
+        self._inbox.taken(requests)
+        self._inbox.answer(requests, transition.answers)
         await self._runs.apply(transition.state, now)
         await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)
         again = await self._template.check(rules.spec.workflow_run_template, self._given_template())

@@ -93,7 +93,7 @@ class Definitions:
         """Definitions that callers still hold, cached or not: a caller that comes back finds its definition."""
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
         self._pool = FairPool(slots=THREADS, each=1)
-        self._asked: dict[tuple[str, bytes], asyncio.Future[CompiledDefinition]] = {}
+        self._compiling: dict[tuple[str, bytes], asyncio.Future[CompiledDefinition]] = {}
         self._running: dict[bytes, asyncio.Future[CompiledDefinition]] = {}
 
     async def find(self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any) -> Definition:
@@ -221,11 +221,11 @@ class Definitions:
     def _ask(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[CompiledDefinition]:
         """Schedule the compilation of a definition, or join one for another namespace with the same definition."""
         who = namespace, key
-        if who not in self._asked:
-            self._asked[who] = self._pool.submit(namespace, partial(self._compile_once, key, spec))
-            self._asked[who].add_done_callback(lambda _: self._asked.pop(who, None))
-            metrics.DEFINITIONS_WAITING.set(len(self._asked))
-        return self._asked[who]
+        if who not in self._compiling:
+            self._compiling[who] = self._pool.submit(namespace, partial(self._compile_once, key, spec))
+            self._compiling[who].add_done_callback(lambda _: self._compiling.pop(who, None))
+            metrics.DEFINITIONS_WAITING.set(len(self._compiling))
+        return self._compiling[who]
 
     async def _compile_once(self, key: bytes, spec: dict[str, Any]) -> CompiledDefinition:
         found = self._in_use.get(key)
@@ -236,7 +236,7 @@ class Definitions:
             self._running[key].add_done_callback(lambda _: self._running.pop(key, None))
         compiled = await asyncio.shield(self._running[key])
         self._in_use[key] = compiled
-        metrics.DEFINITIONS_WAITING.set(len(self._asked) - 1)
+        metrics.DEFINITIONS_WAITING.set(len(self._compiling) - 1)
         return compiled
 
     def _keep(self, key: bytes, compiled: CompiledDefinition) -> None:

@@ -66,8 +66,8 @@ _FORMS = {form.media_type: form for form in (Form(s, p) for s in (True, False) f
 def _forms(request: web.BaseRequest) -> tuple[Form, Form]:
     """Return the formats of the request and the response."""
     given = _FORMS.get(request.content_type, Form())
-    asked = Form("noPayloadShorthand" not in request.query, "pretty" in request.query)
-    return given, asked if asked != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), given)
+    form = Form("noPayloadShorthand" not in request.query, "pretty" in request.query)
+    return given, form if form != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), given)
 
 
 class _HttpCall(IncomingRequest):

@@ -168,16 +168,16 @@ class PeerServer:
 
     async def _take(self, raw: bytes, context: Any) -> bytes:
         """Dispatch an offered task to a worker that polls at another member."""
-        asked = unpack(raw, OfferTaken)
-        if asked.offer.run_id:  # otherwise it is the call of a client of this member
-            shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
+        taken = unpack(raw, OfferTaken)
+        if taken.offer.run_id:  # otherwise it is the call of a client of this member
+            shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(taken.offer.run_id)
             if entry is None:
                 return b""
             if not shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
-        offer, caller = replace(asked.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
-        poller = replace(asked.poller, through=asked.poller.through or caller)
-        given = await self._core.matching.take(asked.kind, offer, poller)
+        offer, caller = replace(taken.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
+        poller = replace(taken.poller, through=taken.poller.through or caller)
+        given = await self._core.matching.take(taken.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:

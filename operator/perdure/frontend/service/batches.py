@@ -86,7 +86,7 @@ class Batches:
             raise invalid(f"job_id: must be set, with at most {MAX_ID} characters")
         if kind not in _TYPES:
             raise invalid(f"operation: `{kind}` is not supported in a batch; it must be one of {', '.join(_TYPES)}")
-        asked = _request(request, kind)
+        wanted = _request(request, kind)
         entries = await self._entries(request)
         if len(entries) > MAX_RUNS:
             raise invalid(
@@ -102,7 +102,7 @@ class Batches:
             query=request.visibility_query,
         )
         at_once = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._make(entry, batch, asked, at_once, call.principal) for entry in entries))
+        await asyncio.gather(*(self._make(entry, batch, wanted, at_once, call.principal) for entry in entries))
         return StartBatchOperationResponse()
 
     async def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
@@ -127,7 +127,7 @@ class Batches:
         return [entry for entry in entries if entry is not None]
 
     async def _make(
-        self, entry: Entry, batch: Batch, asked: dict[str, Any], at_once: asyncio.Semaphore, principal: str
+        self, entry: Entry, batch: Batch, wanted: dict[str, Any], at_once: asyncio.Semaphore, principal: str
     ) -> None:
         asker = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
         name = batch_operation_name(batch.job_id, entry.uid)
@@ -140,7 +140,7 @@ class Batches:
                 "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
                 "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **asker},
             },
-            "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **asked},
+            "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **wanted},
         }
         async with at_once:
             try:
@@ -193,11 +193,11 @@ class Batches:
         if not batch.query:
             response.executions.extend(
                 Execution(type=ExecutionType.EXECUTION_TYPE_WORKFLOW, business_id=entry.workflow_id, run_id=entry.uid)
-                for entry in sorted(self._asked(found), key=lambda each: each.workflow_id)
+                for entry in sorted(self._targets(found), key=lambda each: each.workflow_id)
             )
         return response
 
-    def _asked(self, found: list[kube.Object]) -> list[Entry]:
+    def _targets(self, found: list[kube.Object]) -> list[Entry]:
         directory = self._core.runs.manager.directory
         entries = (
             directory.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in found
@@ -256,23 +256,23 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
             return {"reset": {**_reset(request.reset_operation), **reason}}
 
 
-def _reset(asked: BatchOperationReset) -> dict[str, Any]:
-    target = asked.options.WhichOneof("target") or from_enum(ResetType, asked.reset_type)
-    reapply = asked.options.reset_reapply_type or asked.reset_reapply_type
-    excluded = asked.options.reset_reapply_exclude_types
+def _reset(wanted: BatchOperationReset) -> dict[str, Any]:
+    target = wanted.options.WhichOneof("target") or from_enum(ResetType, wanted.reset_type)
+    reapply = wanted.options.reset_reapply_type or wanted.reset_reapply_type
+    excluded = wanted.options.reset_reapply_exclude_types
     none, signals = ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL
     reset: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
     if reapply in {none, signals} or _NO_UPDATES in excluded:
         reset["reapplyUpdates"] = False
-    if asked.post_reset_operations:
+    if wanted.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not supported")
     match target:
         case "first_workflow_task" | "FirstWorkflowTask":
             return {**reset, "to": "FirstWorkflowTask"}
         case "last_workflow_task" | "LastWorkflowTask":
             return {**reset, "to": "LastWorkflowTask"}
-        case "workflow_task_id" if 1 < asked.options.workflow_task_id <= MAX_EVENT:
-            return {**reset, "eventId": asked.options.workflow_task_id - 1}
+        case "workflow_task_id" if 1 < wanted.options.workflow_task_id <= MAX_EVENT:
+            return {**reset, "eventId": wanted.options.workflow_task_id - 1}
         case _:
             raise invalid(
                 "reset_operation.options: must be first_workflow_task, last_workflow_task or workflow_task_id"

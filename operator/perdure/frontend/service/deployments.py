@@ -82,14 +82,14 @@ class WorkerDeployments:
     ) -> api.SetWorkerDeploymentCurrentVersionResponse:
         """Route new and upgrading workflows to a version."""
         del call
-        asked, time = _asked(request), now()
+        change, time = _routing_change(request), now()
         before, after = await self._change(
-            request, lambda found: model.with_current(found, asked, time, self._active(request))
+            request, lambda found: model.with_current(found, change, time, self._active(request))
         )
         return api.SetWorkerDeploymentCurrentVersionResponse(
             conflict_token=after.conflict_token,
-            previous_version=messages.text(asked.name, before.current),
-            previous_deployment_version=messages.version_or_none(asked.name, before.current),
+            previous_version=messages.text(change.name, before.current),
+            previous_deployment_version=messages.version_or_none(change.name, before.current),
         )
 
     async def set_worker_deployment_ramping_version(
@@ -99,15 +99,15 @@ class WorkerDeployments:
         del call
         if not 0 <= request.percentage <= 100:  # noqa: PLR2004 (percent)
             raise invalid("Percentage must be between 0 and 100 (inclusive)")
-        asked, time = _asked(request), now()
+        change, time = _routing_change(request), now()
         before, after = await self._change(
             request,
-            lambda found: model.with_ramping(found, asked, request.percentage, time, self._active(request)),
+            lambda found: model.with_ramping(found, change, request.percentage, time, self._active(request)),
         )
         return api.SetWorkerDeploymentRampingVersionResponse(
             conflict_token=after.conflict_token,
-            previous_version="" if before.ramping is None else messages.text(asked.name, before.ramping),
-            previous_deployment_version=messages.version_or_none(asked.name, before.ramping or ""),
+            previous_version="" if before.ramping is None else messages.text(change.name, before.ramping),
+            previous_deployment_version=messages.version_or_none(change.name, before.ramping or ""),
             previous_percentage=before.percentage,
         )
 
@@ -243,7 +243,7 @@ _IDLE = 1e-3
 """Tasks per second below which a task queue counts as unused."""
 
 
-def _asked(request: Any) -> RoutingChange:
+def _routing_change(request: Any) -> RoutingChange:
     build, shown = request.build_id, request.version
     if not build and shown not in {"", model.UNVERSIONED}:
         prefix = f"{request.deployment_name}."

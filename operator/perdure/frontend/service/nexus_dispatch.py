@@ -15,20 +15,20 @@ class NexusDispatch:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def dispatch_nexus_task(self, asked: DispatchNexusTaskRequest, call: CallContext) -> Answer:
+    async def dispatch_nexus_task(self, request: DispatchNexusTaskRequest, call: CallContext) -> Answer:
         """Pass a call to a worker, and wait for its response.
 
         Raises:
             RpcError: The call is invalid, no worker has answered it in time, or this operator could not receive the response.
         """
-        name(asked.task_queue, "TaskQueue")
-        if asked.request.start_operation.payload.ByteSize() > MAX_BLOB:
+        name(request.task_queue, "TaskQueue")
+        if request.request.start_operation.payload.ByteSize() > MAX_BLOB:
             raise invalid("input exceeds size limit")
         if not any(map(self._core.runs.manager.shards.owns_shard, range(SHARDS))):
             # The response of the worker would be routed to another member: one with few of many members may own none.
             raise unavailable("this operator owns no shard at the moment, so no response would reach it; retry later")
-        asked.request.scheduled_time.FromDatetime(now())
+        request.request.scheduled_time.FromDatetime(now())
         try:
-            return await self._core.direct_calls.make(asked, call.within(LONGEST_POLL))
+            return await self._core.direct_calls.make(request, call.within(LONGEST_POLL))
         except TimeoutError:
             raise too_late("upstream timeout") from None

@@ -32,9 +32,11 @@ class WorkflowOptions:
         entry = await self._core.runs.finder.reach(
             request.namespace, request.workflow_execution, call.within(LONGEST_WAIT)
         )
-        asked = request.workflow_execution_options
+        options = request.workflow_execution_options
         override = (
-            await self._override(entry, asked.versioning_override) if asked.HasField("versioning_override") else None
+            await self._override(entry, options.versioning_override)
+            if options.HasField("versioning_override")
+            else None
         )
         response = UpdateWorkflowExecutionOptionsResponse()
         if is_changed:
@@ -53,12 +55,12 @@ class WorkflowOptions:
             response.workflow_execution_options.versioning_override.CopyFrom(found)
         return response
 
-    async def _override(self, entry: Entry, asked: ProtoOverride) -> VersioningOverride:
+    async def _override(self, entry: Entry, override: ProtoOverride) -> VersioningOverride:
         """Read a versioning override. A pinned override without a version keeps the version of a pinned workflow."""
-        if asked.pinned.behavior and not asked.pinned.HasField("version"):
+        if override.pinned.behavior and not override.pinned.HasField("version"):
             state = (await self._core.runs.reader.view(entry)).state
             pinned_to = state.code.versioning.pinned_to if state is not None and state.code is not None else None
             if pinned_to is None:
                 raise precondition("pinned override: name a version, because the workflow is not pinned to any yet")
             return VersioningOverride(behavior=PINNED, version=pinned_to)
-        return override_of(asked)
+        return override_of(override)

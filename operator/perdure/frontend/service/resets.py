@@ -101,7 +101,7 @@ def _overrides(request: ResetWorkflowExecutionRequest) -> Iterator[VersioningOve
     for each in request.post_reset_operations:
         if each.WhichOneof("variant") != "update_workflow_options":
             raise invalid("post_reset_operations: only `update_workflow_options` is supported")
-        asked = each.update_workflow_options
-        if changes_override(asked):
-            options = asked.workflow_execution_options
+        update = each.update_workflow_options
+        if changes_override(update):
+            options = update.workflow_execution_options
             yield override_of(options.versioning_override) if options.HasField("versioning_override") else None

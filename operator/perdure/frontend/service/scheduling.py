@@ -101,7 +101,7 @@ class Scheduling:
                 identity=request.identity,
             )
             _check(body)
-            asked = _asked(body, request.initial_patch, request.request_id)
+            requests = _requests_of(body, request.initial_patch, request.request_id)
         except ValueError as error:
             raise _refused(error) from error
         client = self._core.runs.manager.client
@@ -119,7 +119,7 @@ class Scheduling:
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
         self._core.runs.manager.schedules.take(made)
-        await self._ask(made, asked)
+        await self._ask(made, requests)
         return CreateScheduleResponse(conflict_token=_token(made))
 
     async def describe_schedule(self, request: DescribeScheduleRequest, call: CallContext) -> DescribeScheduleResponse:
@@ -170,7 +170,7 @@ class Scheduling:
             raise invalid("Patch is not set on request.")
         patch = request.patch
         obj = await self._read(request.namespace, request.schedule_id)
-        await self._ask(obj, _asked(obj, patch, request.request_id))
+        await self._ask(obj, _requests_of(obj, patch, request.request_id))
         for paused, notes in ((True, patch.pause), (False, patch.unpause)):
             if notes:
 
@@ -298,9 +298,9 @@ class Scheduling:
             return obj
         raise precondition("other clients keep changing the schedule; retry later")
 
-    async def _ask(self, obj: kube.Object, asked: Sequence[inp.ScheduleRequest]) -> None:
+    async def _ask(self, obj: kube.Object, requests: Sequence[inp.ScheduleRequest]) -> None:
         """Create the Operation for an immediate request."""
-        for request in asked:
+        for request in requests:
             await self._demand(obj, request)
 
     async def _unpause(self, obj: kube.Object, request_id: str, notes: str) -> None:
@@ -329,17 +329,17 @@ async def first_times(times: Iterable[datetime], limit: int) -> list[datetime]:
     return found
 
 
-def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
+def _requests_of(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
     """Return the immediate requests of a patch.
 
     Raises:
         UnfitError: A request is not valid.
     """
     request_id = request_id or uuid.uuid4().hex
-    asked: list[inp.ScheduleRequest] = []
+    requests: list[inp.ScheduleRequest] = []
     if patch.HasField("trigger_immediately"):
         trigger = patch.trigger_immediately
-        asked.append(
+        requests.append(
             inp.Triggered(
                 request_id=f"{request_id}/trigger",
                 overlap_policy=_overlap(trigger.overlap_policy),
@@ -355,7 +355,7 @@ def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.
                 f"patch.backfill_request[{index}].start_time: there are no times before {EARLIEST:%Y-%m-%d}"
             )
         own = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
-        asked.append(
+        requests.append(
             inp.BackfillRequested(
                 request_id=f"{request_id}/backfill/{index}",
                 start=start,
@@ -363,7 +363,7 @@ def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.
                 overlap_policy=_overlap(backfill.overlap_policy) or own,
             )
         )
-    return asked
+    return requests
 
 
 def _check_id(schedule_id: str) -> None:

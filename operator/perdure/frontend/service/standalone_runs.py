@@ -84,21 +84,21 @@ class StandaloneRuns:
         Raises:
             RpcError: The run has closed, or another request has already requested the cancellation.
         """
-        asked = inputs.CancelRequested(
+        wanted = inputs.CancelRequested(
             request_id=_CANCEL + request_id_of(request),
             reason=self._reason(request),
             identity=request.identity,
             principal=call.principal,
         )
         state = await self.state(entry, call)
-        if asked.request_id in state.requests:
+        if wanted.request_id in state.requests:
             return
         if state.closed:
             raise _terminal(entry, state)
         if state.cancel_requested:
             before = next((each for each in state.requests if each.startswith(_CANCEL)), "")
             raise precondition(f"cancellation already requested with request ID {before.removeprefix(_CANCEL)}")
-        await self.demand(entry, asked)
+        await self.demand(entry, wanted)
 
     async def terminate(self, entry: Entry, request: Any, call: CallContext) -> None:
         """Terminate a run without notifying a worker. A repeated request changes nothing.
@@ -106,35 +106,35 @@ class StandaloneRuns:
         Raises:
             RpcError: The run has closed.
         """
-        asked = inputs.TerminateRequested(
+        wanted = inputs.TerminateRequested(
             request_id=_TERMINATE + request_id_of(request),
             reason=self._reason(request),
             identity=request.identity,
             principal=call.principal,
         )
         state = await self.state(entry, call)
-        if asked.request_id in state.requests:
+        if wanted.request_id in state.requests:
             return
         before = next((each for each in state.requests if each.startswith(_TERMINATE)), "")
         if before:
             raise precondition(f"already terminated with request ID {before.removeprefix(_TERMINATE)}")
         if state.closed:
             raise not_open(state)
-        await self.demand(entry, asked)
+        await self.demand(entry, wanted)
 
     async def delete(self, entry: Entry) -> None:
         """Remove a run with its history. This stops an open run."""
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._core.runs.manager.client.delete(url, uid=entry.uid)
 
-    async def demand(self, entry: Entry, asked: inputs.Request) -> None:
+    async def demand(self, entry: Entry, wanted: inputs.Request) -> None:
         """Pass a request to a run, which must accept it.
 
         Raises:
             RpcError: The run has closed, or rejected the request.
         """
         try:
-            await self._core.runs.demand(entry, asked)
+            await self._core.runs.demand(entry, wanted)
         except CompletedError:
             state = (await self._core.runs.reader.view(entry)).state
             if state is None:

@@ -66,11 +66,11 @@ class Updating:
             RpcError: It cannot.
         """
         check_update(request)
-        asked = request.request
-        if asked.completion_callbacks and not asked.request_id:
+        wanted = request.request
+        if wanted.completion_callbacks and not wanted.request_id:
             raise invalid("request.request_id: is required when completion_callbacks are set")
         try:
-            callbacks_of(asked, self._core.runs.manager.served, MAX_UPDATE_CALLBACKS)
+            callbacks_of(wanted, self._core.runs.manager.served, MAX_UPDATE_CALLBACKS)
         except UnfitError as error:
             raise invalid(str(error)) from error
 
@@ -121,13 +121,13 @@ class Updating:
 
         A completed update needs no callbacks, because its outcome is in the response.
         """
-        asked = request.request
+        wanted = request.request
         await self._wait(known, _ACCEPTED)
-        if asked.request_id == known.request.request_id or known.ended.is_set() or not known.accepted.is_set():
+        if wanted.request_id == known.request.request_id or known.ended.is_set() or not known.accepted.is_set():
             return
         attached = inputs.CallbacksAttached(
-            request_id=asked.request_id,
-            callbacks=to_engine(asked.completion_callbacks),
+            request_id=wanted.request_id,
+            callbacks=to_engine(wanted.completion_callbacks),
             update_id=known.update_id,
             principal=principal,
         )
@@ -146,8 +146,8 @@ class Updating:
         events = await self._core.runs.reader.history(view, record.accepted_event_id)
         accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
-        asked = await self._core.payloads.whole(entry.namespace, lambda: update_request(accepted))
-        update = self._core.updates.admit(entry.uid, update_id, asked)
+        wanted = await self._core.payloads.whole(entry.namespace, lambda: update_request(accepted))
+        update = self._core.updates.admit(entry.uid, update_id, wanted)
         update.accept()
         await self._recorded(update, view, events, record.completed_event_id)
         return update
@@ -226,14 +226,14 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     Raises:
         RpcError: It cannot.
     """
-    asked = request.request
-    if not asked.input.name:
+    wanted = request.request
+    if not wanted.input.name:
         raise invalid("Update name is not set on request.")
     try:
-        given.name(asked.input.name, "Update name")
-        given.name(asked.meta.update_id, "UpdateId", required=False)
-        data.to_json(asked.input.args.payloads, apart=True)
-        data.header_to_json(asked.input)
+        given.name(wanted.input.name, "Update name")
+        given.name(wanted.meta.update_id, "UpdateId", required=False)
+        data.to_json(wanted.input.args.payloads, apart=True)
+        data.header_to_json(wanted.input)
     except UnfitError as error:
         raise invalid(str(error)) from error
     if request.wait_policy.lifecycle_stage not in Stage.values():

@@ -177,8 +177,8 @@ class WorkflowTasks:
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or token_of(entry, code.task) != token:
             return None
-        asked = {update.update_id for update in self._core.updates.undecided(entry.uid)}
-        return KnownUpdates(asked | code.admitted.keys(), code.updates)
+        undecided = {update.update_id for update in self._core.updates.undecided(entry.uid)}
+        return KnownUpdates(undecided | code.admitted.keys(), code.updates)
 
     async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
         """Pass the results of queries and updates in a response to their callers."""

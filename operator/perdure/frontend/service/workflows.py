@@ -159,7 +159,7 @@ class Workflows:
 
         A request that would change nothing is rejected, unless it is a repeated request (Temporal: service/history/api).
         """
-        asked = kind(
+        wanted = kind(
             request_id=request.request_id or uuid.uuid4().hex,
             reason=request.reason,
             identity=request.identity or call.principal,
@@ -170,11 +170,11 @@ class Workflows:
         entry = await runs.finder.reach(request.namespace, execution, seconds)
         state = (await runs.reader.view(entry)).state
         pauses = kind is inputs.PauseRequested
-        if state and not state.closed and asked.request_id not in state.requests and bool(state.paused) is pauses:
+        if state and not state.closed and wanted.request_id not in state.requests and bool(state.paused) is pauses:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
-        await runs.finder.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
+        await runs.finder.along(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
 
-    async def _demand(self, request: Any, call: CallContext, asked: inputs.Request) -> Entry:
+    async def _demand(self, request: Any, call: CallContext, wanted: inputs.Request) -> Entry:
         """Pass a request to the open run of a workflow, and return the run.
 
         A request with the first run of a chain goes to the chain's open run, regardless of its run ID (Temporal:
@@ -186,7 +186,7 @@ class Workflows:
             execution = WorkflowExecution(workflow_id=execution.workflow_id)
 
         async def demand(entry: Entry) -> Entry:
-            await runs.demand(entry, asked)
+            await runs.demand(entry, wanted)
             return entry
 
         entry = await runs.finder.reach(request.namespace, execution, seconds, first_run_id=first)

@@ -106,8 +106,8 @@ def _not_strictly_false(build: Build, operand: Node) -> Run:
 
 
 def _conditional(build: Build, condition: Node, yes: Node, no: Node) -> Run:
-    asked, then, otherwise = build(condition), build(yes), build(no)
-    return lambda frame: then(frame) if boolean(asked(frame), "? :") else otherwise(frame)
+    test, then, otherwise = build(condition), build(yes), build(no)
+    return lambda frame: then(frame) if boolean(test(frame), "? :") else otherwise(frame)
 
 
 def _equal(build: Build, left: Node, right: Node) -> Run:

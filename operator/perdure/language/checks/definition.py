@@ -355,8 +355,8 @@ class _Checks:
             for miss in look_up(scope, path)[1]:
                 if miss.certain and miss.path[:1] == ("steps",) and len(miss.path) == 2:  # noqa: PLR2004 (steps.<name>)
                     continue  # the compiler reports it with its path
-                asked = miss.path in guards if not miss.certain else miss.path in reads.guarded
-                if not asked and miss.path not in reported:
+                guarded = miss.path in guards if not miss.certain else miss.path in reads.guarded
+                if not guarded and miss.path not in reported:
                     reported.add(miss.path)
                     self.found(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
             if path[0] == "vars" and len(path) > 1 and path[1] not in self.variables and path[:2] not in guards:
@@ -379,14 +379,14 @@ class _Checks:
                 if other is None or other is reader or path[2:3] not in _RESULTS or not flows.may_be_skipped(other):
                     continue
                 output = path[:_OUTPUT_DEPTH]
-                asked = (
+                guarded = (
                     (reader is not None and reader.step.when == other.step.when)
                     or any(each[:2] == path[:2] for each in when)
                     or any((*path[:2], "status") in each.paths for _, each in sources)
                     or any(guard[:2] == path[:2] for guard in guards)
                     or (output in reads.paths and reads.alone is None)
                 )
-                if not asked:
+                if not guarded:
                     self.found(
                         where,
                         f"step `{name}` may be skipped, and then `{spelled(output)}` is {_RESULTS[path[2:3]]}; check "

@@ -111,8 +111,8 @@ class ApiServer(ObjectStore):
             found = self._pages.pop(token)
         else:
             found = self._select(resource, namespace, query)
-        asked = int(query.get("limit") or 0)  # 0: no limit
-        limit = min(asked, self._largest_page) if asked else len(found)
+        requested = int(query.get("limit") or 0)  # 0: no limit
+        limit = min(requested, self._largest_page) if requested else len(found)
         page, rest = found[:limit], found[limit:]
         meta: Object = {"resourceVersion": str(self.version)}
         if rest:

@@ -106,7 +106,7 @@ class VirtualLoop(ClusterLoop):
     ) -> asyncio.TimerHandle:
         """Schedule a call. Calls at the same time are due in order, each a minimal step after the previous one."""
         if len(self._last) > self._most_times:
-            self._last = {asked: due for asked, due in self._last.items() if asked >= self._clock.time}
+            self._last = {requested: due for requested, due in self._last.items() if requested >= self._clock.time}
             self._most_times = max(_MANY_TIMES, 2 * len(self._last))
         due = self._last[when] = math.nextafter(self._last[when], math.inf) if when in self._last else when
         return super().call_at(due, callback, *args, context=context)

@@ -28,7 +28,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     before: Object | None
     after: Object
     """The object after the change, or its last state if it was removed."""
-    asked_to_delete: bool = False
+    delete_requested: bool = False
     """Whether the actor sent a DELETE, even if the object still exists."""
 
 
@@ -210,14 +210,14 @@ class ObjectStore:
         if key.plural == "pods":
             return self._delete_pod(key, obj, actor, grace)
         if not obj["metadata"].get("finalizers"):
-            return self._remove(key, actor, asked=True)
+            return self._remove(key, actor, requested=True)
         if "deletionTimestamp" in obj["metadata"]:
             return obj
-        return self._store(key, _marked(obj, self._stamp(), 0), actor, asked=True)
+        return self._store(key, _marked(obj, self._stamp(), 0), actor, requested=True)
 
     def remove(self, key: ObjectKey, *, actor: str) -> None:
         """Remove an object regardless of its finalizers, as a forced deletion does."""
-        self._remove(key, actor, asked=True)
+        self._remove(key, actor, requested=True)
 
     def _delete_pod(self, key: ObjectKey, obj: Object, actor: str, grace: int | None) -> Object:
         """Give a pod time for its containers to stop, unless none of them runs."""
@@ -230,9 +230,9 @@ class ObjectStore:
         else:
             seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
         when = meta.get("deletionTimestamp") or self._stamp(seconds)
-        return self._store(key, _marked(obj, when, seconds), actor, asked=True)
+        return self._store(key, _marked(obj, when, seconds), actor, requested=True)
 
-    def _store(self, key: ObjectKey, new: Object, actor: str, *, asked: bool = False) -> Object:
+    def _store(self, key: ObjectKey, new: Object, actor: str, *, requested: bool = False) -> Object:
         old = self.objects[key]
         if new == old and new["metadata"]["uid"] not in self._without_status:
             return old
@@ -242,26 +242,32 @@ class ObjectStore:
             meta["generation"] += 1
         if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
             self.objects.put(key, new)
-            last = self._remove(key, actor, asked=asked)
-            return last if asked else new  # it was never stored, so it has the previous version
+            last = self._remove(key, actor, requested=requested)
+            return last if requested else new  # it was never stored, so it has the previous version
         meta["resourceVersion"] = self._next_version()
         self.objects.put(key, new)
-        self._report("MODIFIED", key, old, new, actor, asked=asked)
+        self._report("MODIFIED", key, old, new, actor, requested=requested)
         return new
 
-    def _remove(self, key: ObjectKey, actor: str, *, asked: bool) -> Object:
+    def _remove(self, key: ObjectKey, actor: str, *, requested: bool) -> Object:
         old = self.objects.pop(key)
         self._without_status.discard(old["metadata"]["uid"])
         last = {**old, "metadata": {**old["metadata"], "resourceVersion": self._next_version()}}
-        self._report("DELETED", key, old, last, actor, asked=asked)
+        self._report("DELETED", key, old, last, actor, requested=requested)
         self.garbage.removed(old["metadata"]["uid"])
         return last
 
     def _report(
-        self, type_: str, key: ObjectKey, before: Object | None, after: Object, actor: str, *, asked: bool = False
+        self, type_: str, key: ObjectKey, before: Object | None, after: Object, actor: str, *, requested: bool = False
     ) -> None:
         write = Write(
-            time=self._loop.time(), actor=actor, type=type_, key=key, before=before, after=after, asked_to_delete=asked
+            time=self._loop.time(),
+            actor=actor,
+            type=type_,
+            key=key,
+            before=before,
+            after=after,
+            delete_requested=requested,
         )
         for observe in self.observers.of(key.plural):
             observe(write)

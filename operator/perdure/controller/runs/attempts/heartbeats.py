@@ -49,9 +49,9 @@ class LeaseHeartbeats:
 
     async def _read(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, Pulse]:
         known, attempt = self._pulse(activity, now), self._context.definitions.attempt(activity)
-        asked = wall_clock()
+        sent = wall_clock()
         lease = await self._context.api.leases.read(self._context.run, PodKey.of(activity))
-        return lease, known.read(attempt, lease, asked, wall_clock())
+        return lease, known.read(attempt, lease, sent, wall_clock())
 
     def silent(self, activity: PendingActivity) -> bool:
         """Whether an attempt has missed its heartbeat timeout."""

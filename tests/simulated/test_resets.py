@@ -15,14 +15,12 @@ FAIL: Any = {"inline": {"steps": [{"name": "fail", "fail": {"message": "no"}}]}}
 AGAIN: Any = {"to": "FirstWorkflowTask"}
 
 
-def play(
-    scenario: Callable[[World], Coroutine[Any, Any, None]], run: Any = WAIT, *, seed: int = 0, **more: Any
-) -> None:
+def play(scenario: Callable[[World], Coroutine[Any, Any, None]], run: Any = WAIT, *, seed: int = 0) -> None:
     """Play a scenario with one operator and the run `order`, which has settled."""
 
     async def whole(world: World) -> None:
         world.begin()
-        world.create("WorkflowRun", "order", {**run, **more})
+        world.create("WorkflowRun", "order", run)
         await world.calm(5)
         await scenario(world)
 

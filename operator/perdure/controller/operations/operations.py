@@ -209,7 +209,10 @@ class Operations:
             operation = self._taken_up.get(uid) or self._add(obj)
             if operation.is_pending and not await self._take_up(operation, earlier):
                 return
-            earlier = operation.asked_run or earlier
+            if operation.asked_run:
+                earlier = operation.asked_run
+                self._held.add(key)  # noted before anything is awaited, so that its answer wakes a later one
+        self._held.discard(key)
 
     async def _take_up(self, operation: ReconciledOperation, earlier: str) -> bool:
         """Reconcile a pending Operation; return whether later ones can proceed.
@@ -218,8 +221,6 @@ class Operations:
             Exception: The Operation is still pending, and must be retried with backoff before later ones.
         """
         operation.earlier = earlier
-        if earlier:
-            self._held.add(operation.target)  # the earlier one may be answered meanwhile
         try:
             wake = await operation.advance()
         except Exception:
@@ -227,8 +228,6 @@ class Operations:
                 self._release(operation)
                 raise
             wake = now()  # its answer is recorded separately
-        if not operation.is_pending:
-            self._held.discard(operation.target)
         self._note_progress(operation, wake)
         return operation.gone or not operation.is_pending
 
@@ -240,9 +239,7 @@ class Operations:
 
     def _wait(self, operation: ReconciledOperation, wake: datetime | None) -> None:
         """Let an Operation and later ones wait until `wake`; None: until an earlier one is answered."""
-        if wake is None:
-            self._held.add(operation.target)
-        else:
+        if wake is not None:
             self._queue.wake_at(operation.target, wake)
         self._release(operation)
 

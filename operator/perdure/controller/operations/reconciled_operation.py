@@ -72,10 +72,14 @@ class Beginning:
 
     outcome: OperationAnswer
     """The answer, to be recorded when the run has begun."""
-    run_id: str
-    """UID of the new run."""
     until: datetime
     """When the answer is recorded even if the run has not begun."""
+
+    @property
+    def run_id(self) -> str:
+        """UID of the new run."""
+        assert self.outcome.result is not None
+        return str(self.outcome.result["runId"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ class ReconciledOperation:
         match self.progress:
             case Pending():
                 return await self._take_up(time)
-            case Beginning(outcome, run_id, until):
+            case Beginning(outcome=outcome, until=until, run_id=run_id):
                 if time < until and not await self._context.resets.has_begun(run_id):
                     return now() + _SOON
                 self.progress = Answered(outcome)
@@ -272,8 +276,7 @@ class ReconciledOperation:
             outcome = await self._context.resets.reset(self.object, wanted, entry)
             with suppress(kube.TooLargeError):  # the answer, which is larger, is reported in an Event
                 await self._record.write({**self._record.status, "result": outcome.result})
-        assert outcome.result is not None
-        self.progress = Beginning(outcome, outcome.result["runId"], time + _BEGIN_WITHIN)
+        self.progress = Beginning(outcome, time + _BEGIN_WITHIN)
 
     async def _deliver(self, request: inputs.Request, time: datetime) -> None:
         entry = await self._context.targets.find(self.object, request, again=self.must_reach_next_run)

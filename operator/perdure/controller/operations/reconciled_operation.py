@@ -183,6 +183,7 @@ class ReconciledOperation:
             case Pending():
                 return await self._take_up(time)
             case Beginning(outcome=outcome, until=until, run_id=run_id):
+                await self._note_new_run(outcome)
                 if time < until and not await self._context.resets.has_begun(run_id):
                     return now() + _SOON
                 self.progress = Answered(outcome)
@@ -209,7 +210,7 @@ class ReconciledOperation:
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report the answer in an Event only."""
-        outcome = self.progress.outcome if isinstance(self.progress, Answered) else _failed(error)
+        outcome = self.progress.outcome if isinstance(self.progress, Beginning | Answered) else _failed(error)
         self.progress = NoRoom()
         record_answer(self._context.tools.recorder, self.object, outcome)
 
@@ -236,7 +237,7 @@ class ReconciledOperation:
         if outcome is not None:
             self.progress = Answered(outcome)
             await self._write(outcome, time)
-        return now() + _SOON if isinstance(self.progress, Beginning) else None
+        return now() if isinstance(self.progress, Beginning) else None
 
     async def _apply(self, action: Action, time: datetime) -> OperationAnswer | None:
         """Apply an action; return its outcome, or None if a run or Schedule determines it later.
@@ -268,14 +269,12 @@ class ReconciledOperation:
                 assert_never(action)
 
     async def _begin(self, wanted: Reset | Retry, time: datetime) -> None:
-        """Create the run of a reset or a retry, and record it, so that it is not created again if it is deleted."""
+        """Create the run of a reset or a retry, unless an operator has recorded that it exists."""
         outcome = await self._context.resets.created(self.object)
         if outcome is None:
             entry = await self._context.targets.find(self.object, None, again=False)
             await self._note(entry, time)
             outcome = await self._context.resets.reset(self.object, wanted, entry)
-            with suppress(kube.TooLargeError):  # the answer, which is larger, is reported in an Event
-                await self._record.write({**self._record.status, "result": outcome.result})
         self.progress = Beginning(outcome, time + _BEGIN_WITHIN)
 
     async def _deliver(self, request: inputs.Request, time: datetime) -> None:
@@ -302,6 +301,11 @@ class ReconciledOperation:
         """Record the targeted run, so that the same run gets the request after a crash."""
         if self._record.status.get("runId") != entry.uid:
             await self._record.write(running(self.object, entry, time))
+
+    async def _note_new_run(self, outcome: OperationAnswer) -> None:
+        """Record the new run, so that it is not created again after a crash, even if it is deleted."""
+        if "result" not in self._record.status:
+            await self._record.write({**self._record.status, "result": outcome.result})
 
     def _take_answer(self, answer: Answer) -> None:
         """Process the answer of a run or a Schedule."""

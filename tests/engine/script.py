@@ -78,11 +78,13 @@ class Script:
     ) -> Decision:
         if self.broken:
             raise UndecidableError("the script is broken")
-        position = memory["position"] if memory else 0
+        position = memory["vars"]["position"] if memory else 0
         if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut):
             return Decision((cmd.FailWorkflowExecution(failure=event.failure),), memory)
         if position < len(self.commands):
-            return Decision((self.commands[position],), {"position": position + 1})
+            return Decision(
+                (self.commands[position],), {"vars": {"position": position + 1}}
+            )  # as the interpreter's memory
         return Decision((cmd.CompleteWorkflowExecution(result=position),), memory)
 
 
@@ -106,7 +108,8 @@ class Reacting:
     def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
         if self.broken:
             raise UndecidableError("the script is broken")
-        counts, rest = (memory["counts"], memory["rest"]) if memory else ({}, None)
+        known = memory["vars"] if memory else {"counts": {}, "rest": None}  # as the interpreter's memory
+        counts, rest = known["counts"], known["rest"]
         if event is None:
             self.heard.append(("", False))
             name, number, part = rest
@@ -122,7 +125,7 @@ class Reacting:
         more = part + 1 < len(parts)
         return Decision(
             parts[part],
-            {"counts": counts, "rest": [name, number, part + 1] if more else None},
+            {"vars": {"counts": counts, "rest": [name, number, part + 1] if more else None}},
             work=self.work,
             more=more,
         )

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions
 from temporalio.api.enums.v1 import WorkerVersioningMode
@@ -46,6 +47,19 @@ async def test_deployments_without_times_route_workflows(here: Served) -> None:
     await here.start()
     tasks = [(await here.call("PollWorkflowTaskQueue", deployment_options=each)).task_token for each in workers]
     assert len([token for token in tasks if token]) == 1
+
+
+@served
+async def test_a_deployment_of_a_newer_version_routes_and_is_not_written(here: Served) -> None:
+    await register(here, "1")
+    before = await edit(here, lambda entry: entry.update(regions=["eu"], current="1"), NAME)
+    with pytest.raises(RpcError, match=f"a newer version of Perdure has written worker deployment '{NAME}'") as refused:
+        await register(here, "2")
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+    await here.start()
+    assert (await here.call("PollWorkflowTaskQueue", deployment_options=options("1"))).task_token
+    found = await here.operator.do(here.frontend.runs.manager.client.get(URL))
+    assert found["data"] == before
 
 
 def without_offset(entry: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from typing import Any
 
 import grpc
@@ -32,6 +33,25 @@ from perdure.frontend.server import Frontend
 from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.runtime.callbacks import CallbackToken
 from perdure.simulation.cluster.storage import ObjectKey
+
+
+@served
+async def test_an_endpoint_of_a_newer_version_is_used_and_not_written(here: Served) -> None:
+    made = await endpoint(here, callers="default, shop")
+    key = ObjectKey("configmaps", "default", CONFIG_MAP)
+    stored = here.world.server.get(key)["data"]
+    newer = {"billing": json.dumps({**json.loads(stored["billing"]), "quota": 5})}
+    here.world.server.update(key, lambda found: found.update(data=dict(newer)))
+    here.restart()
+    assert list((await here.call("ListNexusEndpoints")).endpoints) == [made]
+    for name in ("billing", "invoicing"):
+        with pytest.raises(RpcError, match="a newer version of Perdure has written endpoint") as refused:
+            await here.call("UpdateNexusEndpoint", id=made.id, version=1, spec=spec(name))
+        assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+    await endpoint(here, name="another")
+    assert here.world.server.get(key)["data"]["billing"] == newer["billing"]
+    await here.call("DeleteNexusEndpoint", id=made.id, version=1)
+    assert set(here.world.server.get(key)["data"]) == {"another"}
 
 
 @served

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -33,11 +35,13 @@ from perdure.frontend.door import Door
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.guard import Guard
 from perdure.frontend.matching import queue_shard
-from perdure.frontend.peers.messages import CALL
+from perdure.frontend.peers.messages import CALL, OFFER
+from perdure.frontend.peers.messages import pack as pack_message
 from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.peer_server import PeerServer, PeerSettings, peered
 from perdure.frontend.peers.router import Router
 from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
+from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.rpc_types import SERVICES, request_of
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.call import CallContext
@@ -107,6 +111,37 @@ def test_a_member_authenticates_with_its_token_over_tls_and_forwards_the_caller(
             assert (await call(client, "alice")).server_version == "1"
             assert principals == ["alice"]
             assert api.asked_for == [[AUDIENCE]]
+
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(60)
+
+
+NEWER = {
+    "a field of a batch": [],
+    "a field of an offer": ["offers", "r", 0, 0],
+    "a field of a queue": ["offers", "r", 0, 1, "queue"],
+}
+
+
+@pytest.mark.parametrize("path", NEWER.values(), ids=NEWER)
+def test_a_message_of_a_newer_member_is_refused_as_a_whole(tmp_path: Path, path: list[Any]) -> None:
+    offer = {"run_id": "r", "scheduled_event_id": 2}
+    to = {"queue": {"namespace": "default", "kind": "workflow", "name": "orders"}}
+    batch: dict[str, Any] = {"session": "s", "whole": True, "offers": {"r": [[offer, to]]}}
+    reduce(getitem, path, batch)["deadline"] = 5
+
+    async def check(fleet: ServedFleet) -> None:
+        (member,) = fleet.fleet.members.values()
+        async with guarded(fleet, tmp_path, OPERATOR, ApiServer()) as (client, _):
+            with pytest.raises(RpcError, match="an operator of another version has sent a message") as refused:
+                await client.call("m", OFFER, batch, encode=pack_message, decode=bytes, seconds=10)
+            assert refused.value.code is grpc.StatusCode.UNAVAILABLE, "so that workers and members retry"
+            assert "unknown field `deadline`" in refused.value.message
+            queue = QueueName("default", Kind.WORKFLOW, "orders")
+            assert member.frontend.queues.statistics(queue).waiting == 0
+            del reduce(getitem, path, batch)["deadline"]
+            await client.call("m", OFFER, batch, encode=pack_message, decode=bytes, seconds=10)
+            assert member.frontend.queues.statistics(queue).waiting == 1
 
     with in_memory_fleet(1) as fleet:
         fleet.do(check(fleet)).result(60)

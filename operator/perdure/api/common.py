@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
 from perdure.api.field_rules import Rule, json_name
 from perdure.api.suggestions import meant_by_field, meant_by_value
 
 if TYPE_CHECKING:
-    from pydantic import GetJsonSchemaHandler, SerializerFunctionWrapHandler, ValidationError
+    from pydantic import GetJsonSchemaHandler, SerializerFunctionWrapHandler
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import ErrorDetails, core_schema
 
@@ -166,7 +166,17 @@ class SpecModel(ApiModel):
 
 
 class StatusModel(ApiModel):
-    """Base of models that the operator writes; an unknown field comes from a newer version and is ignored."""
+    """Base of models that the operator writes. Readers ignore an unknown field; who writes the object asks for `newer_field`."""
+
+    @classmethod
+    def newer_field(cls, stored: object) -> str:
+        """Name a field of a stored object that only a newer version knows; empty if there is none."""
+        try:
+            cls.model_validate(stored, by_alias=True, by_name=False, extra="forbid")
+        except ValidationError as error:
+            unknown = (each["loc"] for each in error.errors() if each["type"] == "extra_forbidden")
+            return next((f"unknown field `{field_path(('status', *location))}`" for location in unknown), "")
+        return ""
 
 
 class OwnerReference(StatusModel):

@@ -1,11 +1,16 @@
-"""Read JSON that can come from a newer operator, or be damaged: unexpected values count as missing."""
+"""Read JSON that can come from a newer operator, or be damaged: unexpected values count as missing.
+
+What is read this way is shown, or tells what another object needs. It is never stored again, because that would drop the rest.
+"""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 import orjson
+from msgspec import inspect
 
 from perdure.api.depth import nests_deeper
 
@@ -44,11 +49,56 @@ def moment(value: Any) -> datetime | None:
 
 
 def convert(value: Any, kind: type[_Kind]) -> _Kind | None:
-    """Convert JSON to a value of a type, or return None."""
+    """Convert JSON to a value of a type, without the fields that only a newer version knows, or return None."""
     try:
         return None if value is None else msgspec.convert(value, kind)
     except msgspec.ValidationError:
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(_known(value, inspect.type_info(kind)), kind)
         return None
+
+
+def decode(raw: str, kind: Any) -> Any:
+    """Decode a JSON text, without the fields that only a newer version knows.
+
+    Raises:
+        msgspec.MsgspecError: It is not JSON, or not a value of the type.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(_known(msgspec.json.decode(raw), inspect.type_info(kind)), kind)
+
+
+def is_known(raw: str, kind: Any) -> bool:
+    """Whether this version knows everything in a JSON text, so that it can write the value again."""
+    try:
+        msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
+def _known(value: Any, info: inspect.Type) -> Any:
+    """The part of a JSON value that a type has a place for."""
+    if isinstance(info, inspect.UnionType):
+        return _known(value, next((each for each in info.types if _fits(value, each)), inspect.AnyType()))
+    if isinstance(info, inspect.StructType) and isinstance(value, dict):
+        fields = {each.encode_name: each.type for each in info.fields}
+        kept = {name: _known(each, fields[name]) for name, each in value.items() if name in fields}
+        return kept if info.tag_field is None else {info.tag_field: value.get(info.tag_field), **kept}
+    if isinstance(info, inspect.DictType) and isinstance(value, dict):
+        return {key: _known(each, info.value_type) for key, each in value.items()}
+    if isinstance(info, (inspect.ListType, inspect.VarTupleType)) and isinstance(value, list):
+        return [_known(each, info.item_type) for each in value]
+    return value
+
+
+def _fits(value: Any, info: inspect.Type) -> bool:
+    """Whether a member of a union may describe a value that has fields or entries."""
+    if isinstance(info, inspect.StructType) and isinstance(value, dict):
+        return info.tag_field is None or value.get(info.tag_field) == info.tag
+    return isinstance(info, inspect.DictType if isinstance(value, dict) else inspect.CollectionType)
 
 
 def convert_all(value: Any, kind: type[_Kind]) -> dict[str, _Kind]:
@@ -76,6 +126,28 @@ def read_annotation(obj: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kin
     Returns:
         None if the annotation does not exist, is not valid, or nests deeper than a status can.
     """
+    return convert(_annotation(obj, key), kind)
+
+
+def newer_annotation(obj: Mapping[str, Any], key: str, kind: type[Any]) -> str:
+    """Say what an annotation contains that only a newer version can read; empty if there is nothing.
+
+    Args:
+        obj: The object.
+        key: Name of the annotation, whose value is JSON.
+        kind: Type of the value.
+    """
+    found = _annotation(obj, key)
+    try:
+        if found is not None:
+            msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        return f"annotation `{key}`: {error}" if convert(found, kind) is not None else ""
+    return ""
+
+
+def _annotation(obj: Mapping[str, Any], key: str) -> Any:
+    """The JSON in an annotation; None if it does not exist, is not valid, or nests deeper than a status can."""
     given = (obj["metadata"].get("annotations") or {}).get(key)
     if not given:
         return None
@@ -83,4 +155,4 @@ def read_annotation(obj: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kin
         found = orjson.loads(given)
     except orjson.JSONDecodeError:
         return None
-    return None if nests_deeper(found) else convert(found, kind)
+    return None if nests_deeper(found) else found

@@ -29,6 +29,10 @@ class ConditionType(StrEnum):
     """True if a HistorySegment is missing or was changed. The run continues, but its history cannot be shown, replayed or reset
     to."""
 
+    NEWER_STATE = "NewerState"
+    """True while the operator cannot read the state of the run, because a newer version wrote it. The operator leaves the run as
+    it is. Absent otherwise."""
+
     CIRCUIT_CLOSED = "CircuitClosed"
     """True while the circuit breaker lets attempts start. Absent if the policy has no circuit breaker."""
 
@@ -102,6 +106,13 @@ class ConditionReason(StrEnum):
     """Another client edited, removed or replaced the status, or a backup was restored; docs/backup.md says what to do.
     WorkflowRun: The run stops until you restore or accept the status. Schedule: No runs start until you restore or accept
     the status. Operation: The damaged status is that of the target."""
+
+    NEWER_STATE = "NewerState"
+    """A newer version of the operator wrote the object, and this one cannot read all of it, for example during an upgrade or
+    after a rollback. The operator leaves the object as it is; upgrade the operator. WorkflowRun: The run and its requests wait,
+    also if the newer version wrote the WorkflowLimit that the run takes. Schedule: No runs start, and requests wait.
+    WorkflowLimit: Runs and steps that do not hold the limit yet wait. RetryPolicy: Attempts wait for its circuit breaker.
+    Operation: The operator cannot read the history of the target. Create the Operation again after the upgrade."""
 
     INTERNAL_ERROR = "InternalError"
     """The operator cannot process the object. The message has the error, the operator's log the stack trace. Please report it.
@@ -356,6 +367,10 @@ class EventReason(StrEnum):
 
     STATE_DAMAGED = "StateDamaged"
     """Another client edited, removed or replaced the status. The note says what is wrong and what to do; see docs/backup.md."""
+
+    NEWER_STATE = "NewerState"
+    """A newer version of the operator wrote the object, and this one cannot read all of it. It leaves the object as it is;
+    upgrade the operator."""
 
     COMPILING = "Compiling"
     """The definition has been waiting to be compiled for more than 2 seconds."""

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from perdure.api.workflowrun import Phase
+from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.kubernetes_times import read_time
 
 _SUCCEEDED: Final = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
@@ -97,7 +97,7 @@ async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
     except kube.NotFoundError:
         return
     status = run.get("status") or {}
-    closed = status.get("completionTime") and not edited(status, OF_RUNS)  # an edited status may be wrong about the end
+    closed = status.get("completionTime") and not distrust(run)  # an edited status may be wrong about the end
     if run["metadata"]["uid"] == uid and closed and not has_chores(run):
         await client.delete(url, uid=uid, version=run["metadata"]["resourceVersion"])
 

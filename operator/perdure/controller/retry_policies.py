@@ -15,9 +15,10 @@ import pydantic
 import structlog
 
 from perdure.api.common import API_VERSION, mistakes
-from perdure.api.reasons import EventReason
-from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec
+from perdure.api.reasons import ConditionType, EventReason
+from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec, RetryPolicyStatus
 from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.reconcile.newer_states import NewerStateReports, message_for, with_report
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
@@ -51,16 +52,19 @@ class _KnownPolicy:
     """The policy; None if it is invalid."""
     breaker: CircuitBreaker | None
     mistakes: tuple[str, ...] = ()
+    newer: str = ""
+    """What only a newer version can read in its status."""
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownPolicy":
+        newer = RetryPolicyStatus.newer_field(obj.get("status") or {})
         try:
             spec = RetryPolicySpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:
-            return cls(object=obj, policy=None, breaker=None, mistakes=tuple(mistakes(error)))
+            return cls(object=obj, policy=None, breaker=None, mistakes=tuple(mistakes(error)), newer=newer)
         name, breaker = obj["metadata"]["name"], spec.circuit_breaker
         policy = retry_rules(spec, name=name, circuit_breaker=breaker is not None)
-        return cls(object=obj, policy=policy, breaker=breaker)
+        return cls(object=obj, policy=policy, breaker=breaker, newer=newer)
 
     @property
     def version(self) -> str:
@@ -93,6 +97,7 @@ class Policies:
         self._policies: dict[str, dict[str, RetryPolicy]] = defaultdict(dict)
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._checked_at: dict[Name, datetime] = {}
+        self._newer: dict[Name, NewerStateReports] = {}
         self._log = structlog.get_logger("perdure.policies")
 
     # The policies
@@ -120,6 +125,7 @@ class Policies:
         self._policies[namespace].pop(name, None)
         self._locks.pop((namespace, name), None)
         self._checked_at.pop((namespace, name), None)
+        self._newer.pop((namespace, name), None)
         metrics.forget_circuit(namespace, name)
         self.changed(namespace)
 
@@ -177,12 +183,14 @@ class Policies:
                 return None
             circuit: Circuit | None = None
 
-            async def compute(obj: kube.Object) -> kube.Object:
+            async def compute(obj: kube.Object) -> kube.Object | None:
                 nonlocal seen, circuit
                 if seen is None or seen.object is not obj:  # another client has written
                     metrics.CIRCUIT_CONFLICTS.inc()
                     self.observe(obj)
                     seen = _KnownPolicy.read(obj)
+                if seen.newer:
+                    return self._newer_status(seen, wall_clock())
                 before = seen.circuit
                 circuit = change(seen.breaker, before) if seen.breaker and before else None
                 return policy_status(
@@ -203,9 +211,23 @@ class Policies:
             if obj is not seen.object:
                 before = seen.circuit
                 self._keep(replace(seen, object=obj))
+                if seen.newer:
+                    about = {"apiVersion": API_VERSION, "kind": "RetryPolicy", "metadata": obj["metadata"]}
+                    note = message_for(seen.newer)
+                    self._recorder.record(
+                        about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read"
+                    )
                 if circuit is not None:
                     self._tell(obj, before, circuit)
             return circuit
+
+    def _newer_status(self, known: _KnownPolicy, now: datetime) -> kube.Object | None:
+        """The status of a policy that a newer version has written, with a report if it is due; None to leave it as it is."""
+        namespace, name = known.object["metadata"]["namespace"], known.object["metadata"]["name"]
+        reports = self._newer.setdefault((namespace, name), NewerStateReports("RetryPolicy", namespace))
+        if not reports.due(known.status, now):
+            return None
+        return with_report(known.object, message_for(known.newer), {ConditionType.READY: False}, now)
 
     def _tell(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
         if before is None or before.state is circuit.state:
@@ -233,6 +255,9 @@ class Policies:
             return circuit
 
         known = self._known[namespace].get(name)
+        if known is not None and known.breaker is not None and known.newer:
+            newer = f"a newer version of Perdure has written the circuit breaker of RetryPolicy `{name}`"
+            return Held(f"{newer}, and this one cannot read it", until=None)
         before = known.circuit if known is not None else None
         if before is None:
             return None  # the policy was deleted or no longer has a breaker
@@ -266,8 +291,11 @@ class Policies:
         is_open = str(event) in (state.get("activities") or {}) and open_attempt == attempt
         return not is_open and f"{event}/{attempt}" not in (state.get("reports") or {})
 
-    async def report(self, namespace: str, who: str, report: CircuitReport) -> None:
+    async def report(self, namespace: str, who: str, report: CircuitReport) -> bool:
         """Report the end of an attempt to a circuit breaker; repeating the report changes nothing.
+
+        Returns:
+            Whether the report was processed: not by a breaker whose state a newer version has written.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -275,6 +303,8 @@ class Policies:
         await self._change(
             namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)
         )
+        known = self._known[namespace].get(report.policy)
+        return known is None or known.breaker is None or not known.newer
 
 
 def _admits_more(before: Circuit | None, after: Circuit | None) -> bool:

@@ -3,12 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.retry import RetryPolicy
 
 
-class OpenActivityOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class OpenActivityOptions(StoredStruct, frozen=True, kw_only=True):
     """The options that a client may change, named like the fields of the activity."""
 
     task_queue: str

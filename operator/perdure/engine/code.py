@@ -3,8 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine import events as ev
 from perdure.engine.versioning import UNVERSIONED, Versioning
 
@@ -19,7 +18,7 @@ def task_timeout(wanted: timedelta | None, run_timeout: timedelta | None) -> tim
     return min(wanted or DEFAULT_TIMEOUT, LONGEST_TIMEOUT, run_timeout or LONGEST_TIMEOUT)
 
 
-class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class WorkflowTask(StoredStruct, frozen=True, kw_only=True):
     """A workflow task that waits for a worker, or that a worker is deciding."""
 
     attempt: int = 1
@@ -53,7 +52,7 @@ class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return self.scheduled_event_id or self.started_event_id - 1
 
 
-class UpdateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateRecord(StoredStruct, frozen=True, kw_only=True):
     """An update that was accepted."""
 
     accepted_event_id: int
@@ -61,7 +60,7 @@ class UpdateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """0: not yet."""
 
 
-class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Code(StoredStruct, frozen=True, kw_only=True):
     """The additional state of a run that Temporal SDK workers decide."""
 
     workflow_type: str

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api.depth import nests_deeper
+from perdure.api.stored_struct import StoredStruct
 
 MAX_MESSAGE: Final = 4_096
 """The size limit of a message that quotes other messages, in characters."""
@@ -80,7 +81,7 @@ _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW, Failure
 _THEN = "then failed as well: "
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Failure(StoredStruct, frozen=True, kw_only=True):
     """One node of a failure tree.
 
     `kind` determines which other fields are used; `cause` is the failure below this one.

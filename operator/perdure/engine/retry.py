@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -17,7 +18,7 @@ _GOOGLE_RETRIES = 5
 """The most retries if only `max_retry_duration` limits them."""
 
 
-class CloudSchedulerRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CloudSchedulerRetry(StoredStruct, frozen=True, kw_only=True):
     """Google Cloud Scheduler's RetryConfig (cloud.google.com/scheduler/docs/reference/rest/v1/projects.locations.jobs).
 
     Its retry guide gives 10, 20, 40, 120, 120 for 10 s, 300 s and 3 doublings, where the reference gives 10, 20, 40, 80, 160,
@@ -57,7 +58,7 @@ class CloudSchedulerRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         return None if in_time else RetryState.TIMEOUT
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RetryPolicy(StoredStruct, frozen=True, kw_only=True):
     """Exponential backoff with Temporal's defaults: 1 s, doubling, up to 100 times the first interval, unlimited attempts."""
 
     initial_interval: timedelta = timedelta(seconds=1)

@@ -3,8 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
@@ -18,7 +17,7 @@ SHORTEST_RUN = timedelta(seconds=1)
 """Minimum time between the first steps of a run and of the next run (Temporal: WorkflowIdReuseMinimalInterval)."""
 
 
-class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Callback(StoredStruct, frozen=True, kw_only=True):
     """The caller of a Nexus operation that the end of a workflow completes."""
 
     url: str
@@ -27,7 +26,7 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """JSON of temporal.api.common.v1.Link, opaque."""
 
 
-class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StartExtras(StoredStruct, frozen=True, kw_only=True):
     """Options of a Temporal client for a run that it starts, in addition to the spec. Opaque to the engine."""
 
     identity: str = ""
@@ -63,7 +62,7 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return {field: version for field, version in inherited.items() if version is not None}
 
 
-class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class WorkflowStart(StoredStruct, frozen=True, kw_only=True):
     """The run that a start creates."""
 
     workflow_type: str
@@ -81,7 +80,7 @@ class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     extras: StartExtras | None = None
 
 
-class ParentReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ParentReference(StoredStruct, frozen=True, kw_only=True):
     """The run that a child belongs to."""
 
     name: str
@@ -91,7 +90,7 @@ class ParentReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     initiated_event_id: int
 
 
-class ExternalReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExternalReference(StoredStruct, frozen=True, kw_only=True):
     """The run that sent a signal or a cancellation request to another one, and the event that recorded its decision."""
 
     workflow_id: str
@@ -99,7 +98,7 @@ class ExternalReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     initiated_event_id: int
 
 
-class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CarriedSignal(StoredStruct, frozen=True, kw_only=True):
     """A signal that one run passes to the next."""
 
     signal_name: str

@@ -3,14 +3,14 @@
 The rules are those of Temporal's server (service/history/workflow/mutable_state_impl.go: GetEffectiveVersioningBehavior).
 """
 
-import msgspec
+from perdure.api.stored_struct import StoredStruct
 
 PINNED, AUTO_UPGRADE, ONE_TIME = "Pinned", "AutoUpgrade", "OneTime"
 USE_RAMPING_VERSION = "UseRampingVersion"
 """An option of continue-as-new: the first workflow task of the next run goes to the ramping version."""
 
 
-class DeploymentVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentVersion(StoredStruct, frozen=True, kw_only=True):
     """A version of a worker deployment."""
 
     deployment_name: str
@@ -20,7 +20,7 @@ class DeploymentVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return f"{self.deployment_name}:{self.build_id}"
 
 
-class VersioningOverride(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class VersioningOverride(StoredStruct, frozen=True, kw_only=True):
     """A client's override of the behavior that workers report."""
 
     behavior: str
@@ -29,7 +29,7 @@ class VersioningOverride(msgspec.Struct, frozen=True, kw_only=True, omit_default
     """The version; None with AutoUpgrade."""
 
 
-class InheritedAutoUpgradeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InheritedAutoUpgradeInfo(StoredStruct, frozen=True, kw_only=True):
     """The version information that a run inherits from an unpinned run, or from a pinned run that continues without its pin."""
 
     source_deployment_version: DeploymentVersion
@@ -37,7 +37,7 @@ class InheritedAutoUpgradeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_d
     """AutoUpgrade or UseRampingVersion, from the continue-as-new command; otherwise empty."""
 
 
-class Versioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Versioning(StoredStruct, frozen=True, kw_only=True):
     """The versioning of a run; all fields are empty while only unversioned workers have decided."""
 
     behavior: str = ""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
+from perdure.api.stored_struct import MessageStruct
+
 LEVELS = 5
 """Priorities range from 1, the most urgent, to this (temporal.api.common.v1.Priority)."""
 DEFAULT_LEVEL = 3
@@ -19,8 +21,7 @@ _SLACK = 64
 """The backlog is compacted when it has this many entries more than twice the number in use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(MessageStruct, frozen=True):
     """The priority level, fairness key, and weight of a task."""
 
     level: int = DEFAULT_LEVEL

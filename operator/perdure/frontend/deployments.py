@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.errors import exhausted, invalid, not_found, precondition
 from perdure.frontend.given import Time
@@ -30,7 +31,7 @@ GRACE = timedelta(minutes=3)
 _MAX_NAME = 480
 
 
-class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Version(StoredStruct, frozen=True, kw_only=True):
     """A version of a deployment."""
 
     create_time: Time
@@ -50,7 +51,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
         return queue in self.task_queues.get(kind, ())
 
 
-class WorkerDeployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class WorkerDeployment(StoredStruct, frozen=True, kw_only=True):
     """A worker deployment, stored as JSON under its key in the ConfigMap."""
 
     create_time: Time

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from perdure.api import lenient
+from perdure.api.stored_struct import StoredStruct
 from perdure.frontend.errors import exists, not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -26,7 +28,7 @@ _TRIES = 20
 _log = structlog.get_logger("perdure.frontend.endpoints")
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Endpoint(StoredStruct, frozen=True, kw_only=True):
     """A Nexus endpoint, stored as JSON under its name in the ConfigMap."""
 
     id: str
@@ -158,13 +160,19 @@ class EndpointRegistry:
         stored = found.get("data") or {}
         before = _decoded(found)
         after = change(before)
+        newer = {each.id for name, each in before.items() if not lenient.is_known(stored[name], Endpoint)}
+        changed = {name: each for name, each in after.items() if before.get(name) != each}
+        for name in (name for name, each in changed.items() if each.id in newer):
+            raise unavailable(
+                f"a newer version of Perdure has written endpoint '{name}': this operator leaves it as it is"
+            )
         # Keep an invalid entry, so that its author can fix it.
-        unread = {name: value for name, value in stored.items() if name not in before}
+        kept = {name: value for name, value in stored.items() if name not in before or name in after}
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": found.get("metadata") or {"name": CONFIG_MAP, "namespace": self._namespace},
-            "data": {**unread, **{name: msgspec.json.encode(each).decode() for name, each in after.items()}},
+            "data": {**kept, **{name: msgspec.json.encode(each).decode() for name, each in changed.items()}},
         }
         if found:
             await self._client().replace(self._url(CONFIG_MAP), body)
@@ -205,7 +213,7 @@ def _decoded(found: kube.Object) -> dict[str, Endpoint]:
     endpoints = {}
     for name, value in (found.get("data") or {}).items():
         try:
-            endpoints[name] = msgspec.json.decode(value, type=Endpoint)
+            endpoints[name] = lenient.decode(value, Endpoint)
         except msgspec.MsgspecError as error:
             _log.warning("A Nexus endpoint cannot be read", endpoint=name, error=str(error))
     return endpoints

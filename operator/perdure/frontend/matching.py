@@ -12,17 +12,17 @@ that owner knows, when it places a task, whether the worker that has cached the 
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
+from perdure.api.stored_struct import MessageStruct
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 
 
-@dataclass(frozen=True, slots=True)
-class Poller:
+class Poller(MessageStruct, frozen=True):
     """A worker that gets an offer."""
 
     identity: str
@@ -30,7 +30,7 @@ class Poller:
     """Whether the offer was in its sticky queue."""
     through: str = ""
     """The member that the worker is connected to; empty for this one."""
-    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    request_id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
     """Identifies this delivery to the worker."""
 
 
@@ -40,8 +40,7 @@ Returner = Callable[[Offer, Poller], None]
 """Takes back a task that a worker did not receive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(MessageStruct, frozen=True):
     """The queue of an offer."""
 
     queue: QueueName
@@ -52,7 +51,7 @@ class Destination:
 Offers = Mapping[Offer, Destination]
 
 
-class OfferBatch(msgspec.Struct, frozen=True, kw_only=True):
+class OfferBatch(MessageStruct, frozen=True, kw_only=True):
     """The offers of one member to another since its last batch."""
 
     session: str
@@ -63,7 +62,7 @@ class OfferBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The offers by key; an empty list withdraws all offers of a key."""
 
 
-class PolledQueues(msgspec.Struct, frozen=True, kw_only=True):
+class PolledQueues(MessageStruct, frozen=True, kw_only=True):
     """The response to a batch: the task queues of the member that workers poll."""
 
     known: bool

@@ -13,6 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 import structlog
 
+from perdure.api import lenient
 from perdure.frontend.errors import exhausted, namespace_not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -156,17 +157,25 @@ class NamespaceRegistry(Generic[Entry]):
 
     async def _write(self, namespace: str, change: Callable[[Entries[Entry]], Entries[Entry]]) -> Entries[Entry]:
         found = await self._get(namespace)
+        stored = found.get("data") or {}
         before = self._decoded(found)
         after = change(before)
         if after == before:
             return before
         # Keep an invalid entry until someone fixes it.
-        unread = {key: value for key, value in (found.get("data") or {}).items() if _name(key) not in before}
+        unread = {key: value for key, value in stored.items() if _name(key) not in before}
         for name in after.keys() & {_name(key) for key in unread}:
             raise precondition(
                 f"{self._kind.noun} '{name}' cannot be read: fix or delete its entry in the ConfigMap {self._kind.config_map}"
             )
-        data = {**unread, **{_key(name): msgspec.json.encode(each).decode() for name, each in after.items()}}
+        changed = {name: each for name, each in after.items() if before.get(name) != each}
+        for name in changed.keys() & before.keys():
+            if not lenient.is_known(stored[_key(name)], self._kind.type):
+                raise unavailable(
+                    f"a newer version of Perdure has written {self._kind.noun} '{name}': this operator leaves it as it is"
+                )
+        kept = {_key(name): stored[_key(name)] for name in after.keys() - changed.keys()}
+        data = {**unread, **kept, **{_key(name): msgspec.json.encode(each).decode() for name, each in changed.items()}}
         meta = found.get("metadata") or {"name": self._kind.config_map, "namespace": namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
@@ -202,11 +211,11 @@ class NamespaceRegistry(Generic[Entry]):
         self._many = max(_MANY, 2 * len(self._read))
 
     def _decoded(self, found: kube.Object) -> dict[str, Entry]:
-        """The entries of a ConfigMap. An entry that cannot be decoded is logged and ignored."""
+        """The entries of a ConfigMap, as far as this version knows them. One that cannot be decoded is logged and ignored."""
         entries = {}
         for key, value in (found.get("data") or {}).items():
             try:
-                entry = msgspec.json.decode(value, type=self._kind.type)
+                entry = lenient.decode(value, self._kind.type)
                 self._kind.check(entry)
             except (msgspec.MsgspecError, ValueError) as error:
                 _log.warning(f"A {self._kind.noun} cannot be read", name=_name(key), error=str(error))

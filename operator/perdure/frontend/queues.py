@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from sys import getsizeof
 
+from perdure.api.stored_struct import MessageStruct
 from perdure.frontend.backlog import ORDINARY, Backlog, Rank
 from perdure.frontend.errors import exhausted
 from perdure.frontend.rates import RateLimits
@@ -42,8 +43,7 @@ class Kind(StrEnum):
     NEXUS = "nexus"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueName:
+class QueueName(MessageStruct, frozen=True):
     """The name of a task queue."""
 
     namespace: str
@@ -53,8 +53,7 @@ class QueueName:
     """The version of a worker deployment whose workers poll this part of the queue; empty: unversioned workers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(MessageStruct, frozen=True):
     """Work for a worker: a workflow task, an attempt of an activity, a query, or a Nexus call."""
 
     run_id: str

@@ -10,6 +10,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.manager import Manager
 from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run_status import message_of
+from perdure.engine.inputs import Answer
 from perdure.frontend import given
 from perdure.frontend.errors import CompletedError, RpcError, invalid, not_found, unavailable
 from perdure.frontend.run_changes import RunChanges
@@ -163,7 +164,7 @@ class RunFinder:
         def so() -> bool:
             entry, run = self._manager.directory.get(run_id), self._manager.runs.get(run_id)
             waits = entry is not None and entry.standing is Standing.WAITING and not (run and run.unrecorded)
-            return not waits or bool(damage_of(self._manager, run_id))
+            return not waits or unreadable(self._manager, run_id) is not None
 
         return await self._changes.wait_until(run_id, so, seconds)
 
@@ -182,9 +183,13 @@ def gone(entry: Entry) -> RpcError:
     return not_found(_NOT_FOUND[entry.kind].format(entry.workflow_id))
 
 
-def damage_of(manager: Manager, run_id: str) -> str:
-    """Why a run with a damaged status does not continue; empty for a run that continues."""
+def unreadable(manager: Manager, run_id: str) -> Answer | None:
+    """The answer to requests for a run whose status is damaged, or was written by a newer version; None for other runs."""
     run = manager.runs.get(run_id)
     if run is None or run.state is not None:
-        return ""
-    return message_of(run.object.get("status") or {}, ConditionReason.STATE_DAMAGED)
+        return None
+    status = run.object.get("status") or {}
+    for reason in (ConditionReason.STATE_DAMAGED, ConditionReason.NEWER_STATE):
+        if message := message_of(status, reason):
+            return Answer(ok=False, reason=reason.value, message=message)
+    return None

@@ -20,11 +20,9 @@ from perdure.frontend.errors import (
     unavailable,
 )
 from perdure.frontend.run_changes import RunChanges
-from perdure.frontend.run_finder import RunFinder, damage_of, gone
+from perdure.frontend.run_finder import RunFinder, gone, unreadable
 from perdure.frontend.run_reader import RunReader
 from perdure.kube import client as kube
-
-_DAMAGED = ConditionReason.STATE_DAMAGED.value
 
 
 class RunGateway:
@@ -51,7 +49,7 @@ class RunGateway:
         return run
 
     async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
-        """Pass a request to a run, and return its answer once the answer is recorded. A damaged run rejects requests."""
+        """Pass a request to a run, and return its answer once the answer is recorded. A run that cannot be read rejects it."""
         answers: list[Answer] = []
 
         def answered(given: Answer) -> None:
@@ -60,12 +58,13 @@ class RunGateway:
 
         with suppress(kube.ApiError, *kube.TRANSIENT):  # the queue then retries
             await self.manager.runs.find(entry)
-        if not damage_of(self.manager, entry.uid):  # otherwise, the request would be processed after a repair
+        if not unreadable(self.manager, entry.uid):  # otherwise, the request would be processed after a repair
             self.manager.runs.requests.send(entry, request, answered)
-        await self.changes.wait_until(entry.uid, lambda: bool(answers or damage_of(self.manager, entry.uid)), None)
-        if not answers:
+        await self.changes.wait_until(entry.uid, lambda: bool(answers or unreadable(self.manager, entry.uid)), None)
+        refused = unreadable(self.manager, entry.uid)
+        if not answers and refused is not None:
             self.manager.runs.requests.withdraw(entry.uid, request.request_id)
-            return Answer(ok=False, reason=_DAMAGED, message=damage_of(self.manager, entry.uid))
+            return refused
         return answers[0]
 
     async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
@@ -102,7 +101,9 @@ def refusal(answer: Answer) -> RpcError:
             return not_found(answer.message)
         case inputs.CLOSING:
             return busy(answer.message)
-        case _ if answer.reason == _DAMAGED:
+        case ConditionReason.STATE_DAMAGED:
             return damaged(answer.message)
+        case ConditionReason.NEWER_STATE:
+            return unavailable(answer.message)
         case _:
             return invalid(answer.message)

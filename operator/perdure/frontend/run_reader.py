@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from perdure.controller.manager import Manager
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for
+from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.run_entries import Entry
 from perdure.controller.runs.history_segments import past_of
 from perdure.controller.runs.run import Run
-from perdure.controller.runs.run_status import DamagedStateError, stored_state
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.state import RunState
@@ -103,13 +106,15 @@ class RunReader:
             obj = await self._manager.client.get(url)
             if obj["metadata"]["uid"] != entry.uid:
                 raise gone(entry)
-            return View(entry, obj, stored_state(obj.get("status") or {}))
+            return View(entry, obj, stored_state(obj))
         except kube.NotFoundError:
             raise gone(entry) from None
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         except DamagedStateError as error:
             raise damaged(str(error)) from error
+        except NewerStateError as error:
+            raise unavailable(message_for(str(error))) from error
 
     async def history(self, view: View, first: int = 1) -> tuple[ev.AnyEvent, ...]:
         """Return the history of a run starting at an event, including sealed events.
@@ -128,7 +133,10 @@ class RunReader:
             if past.damage:
                 raise damaged(past.damage[0].message)
             events, begins = past.events, 1
-        return history.decode_events(events[max(first - begins, 0) :])
+        try:
+            return history.decode_events(events[max(first - begins, 0) :])
+        except msgspec.ValidationError as error:
+            raise unavailable(message_for(f"its history: {error}")) from error
 
     async def last(self, view: View) -> ev.AnyEvent:
         """Return the last event of a run that has begun.

@@ -28,6 +28,7 @@ from perdure.api import labels
 from perdure.api import schedule as kind
 from perdure.api.durations import format_duration, parse_duration
 from perdure.api.lenient import read_annotation
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -56,7 +57,7 @@ _UNCHANGED = ("ttlSecondsAfterFinished", "ttlSecondsAfterFailure")
 """Fields of a template without a counterpart in Temporal."""
 
 
-class ClientOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClientOptions(StoredStruct, frozen=True, kw_only=True):
     """The options of a Temporal client for a schedule that its spec does not have."""
 
     request_id: str = ""

@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from perdure.api.stored_struct import StoredStruct
 from perdure.frontend.backlog import LEAST_WEIGHT, MOST_WEIGHT, Rank
 from perdure.frontend.errors import invalid
 from perdure.frontend.given import Time
@@ -24,7 +25,7 @@ _Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 _Weight: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class RateLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RateLimit(StoredStruct, frozen=True, kw_only=True):
     """A limit, and the client that set it."""
 
     requests_per_second: _Rate | None = None
@@ -34,7 +35,7 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     update_time: Time
 
 
-class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class QueueSettings(StoredStruct, frozen=True, kw_only=True):
     """The settings of a task queue for one kind of task."""
 
     queue_rate_limit: RateLimit | None = None

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.failures import Failure
 
 
@@ -25,7 +26,7 @@ class Status(StrEnum):
     SKIPPED = "Skipped"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Outcome(StoredStruct, frozen=True, kw_only=True):
     """The outcome of a task, step, loop, or frame: Succeeded, Failed, Cancelled, or Skipped."""
 
     status: Status
@@ -49,7 +50,7 @@ def failed(failure: Failure) -> Outcome:
     return Outcome(status=Status.FAILED, failure=failure)
 
 
-class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StepRecord(StoredStruct, frozen=True, kw_only=True):
     """The record of a step: the value of `steps.<name>` in expressions."""
 
     status: Status
@@ -61,7 +62,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The output artifacts, kept only if an expression may still read them."""
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Frame(StoredStruct, frozen=True, kw_only=True):
     """A list of steps that is running: the main one, or that of a block."""
 
     block: str = ""
@@ -87,7 +88,7 @@ class Stage(StrEnum):
     ON_END = "OnEnd"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Task(StoredStruct, frozen=True, kw_only=True):
     """A step that is running, or one item of it."""
 
     stage: Stage = Stage.BODY
@@ -109,7 +110,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The values of timeouts that are expressions: `timeout` of the step, `waitTimeout` of its wait."""
 
 
-class ForEachLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ForEachLoop(StoredStruct, frozen=True, kw_only=True):
     """A `forEach` that is running."""
 
     items: list[Any] | None = None
@@ -133,7 +134,7 @@ class ForEachLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return self.first + index if self.items is None else self.items[index]
 
 
-class Compensation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Compensation(StoredStruct, frozen=True, kw_only=True):
     """The compensation of a step that has completed. Its input was evaluated when the step completed."""
 
     path: str
@@ -146,7 +147,7 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The values of timeouts of the activity that are expressions, by Python name; evaluated with the input."""
 
 
-class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class BufferedSignal(StoredStruct, frozen=True, kw_only=True):
     """A received signal that was not consumed yet."""
 
     name: str
@@ -156,7 +157,7 @@ class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     time: datetime
 
 
-class Closing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Closing(StoredStruct, frozen=True, kw_only=True):
     """The state after the main steps, while compensations and handlers run."""
 
     outcome: Outcome = field(name="ending")
@@ -171,7 +172,7 @@ class Closing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """Failures of compensations and handlers."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Memory(StoredStruct, frozen=True, kw_only=True):
     """The state of a run in its program."""
 
     frames: dict[str, Frame] = {}

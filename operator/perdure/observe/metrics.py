@@ -84,6 +84,12 @@ DAMAGED = Counter(
     ["namespace", "kind"],
     registry=REGISTRY,
 )
+NEWER_STATES = Counter(
+    "perdure_newer_state",
+    "Objects that this operator leaves as they are because a newer version has written them, by kind.",
+    ["namespace", "kind"],
+    registry=REGISTRY,
+)
 PASSES = Histogram(
     "perdure_pass_duration_seconds",
     "Duration of one reconciliation of a run, including writes.",

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from perdure.api import labels
+from perdure.api.cachedresult import CachedResultSpec
 from perdure.api.common import API_VERSION
 from perdure.api.fields import format_time
 from perdure.api.names import cached_result_name, label_value
@@ -21,6 +22,7 @@ from perdure.runtime.kubernetes_times import read_time
 
 _WORK: Final = frozenset({*WORK_KINDS, "artifacts", "workspaces", "pod_spec_patch"})
 """The fields of an activity that determine its result."""
+_FIELDS: Final = frozenset(field.alias or name for name, field in CachedResultSpec.model_fields.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class CacheKey:
         meta, spec = cached["metadata"], cached["spec"]
         completed, expiry = read_time(spec.get("completedTime")), read_time(spec.get("expiryTime"))
         is_same = CacheKey(spec["activity"], spec["definitionHash"], spec["key"]) == self
-        if not is_same or meta.get("deletionTimestamp") or completed is None or expiry is None:
+        is_newer = bool(spec.keys() - _FIELDS)  # only the version that stored it knows what it means
+        if not is_same or is_newer or meta.get("deletionTimestamp") or completed is None or expiry is None:
             return False
         return now < min(completed + max_age, expiry)
 

@@ -10,6 +10,7 @@ from perdure.api.depth import nests_deeper
 from perdure.api.lenient import read_annotation
 from perdure.api.names import started_name
 from perdure.api.operation import CompleteActivity, OperationSpec
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.attempts import KubeObject
@@ -21,7 +22,7 @@ MAX_DEPTH: Final = 100
 """Maximum nesting of the JSON of an Operation: within the status of a run it is nested deeper, and must still be writable."""
 
 
-class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StartSignal(StoredStruct, frozen=True, kw_only=True):
     """The signal of a signal-with-start. It is stored on the run that it started, so neither exists without the other."""
 
     request_id: str

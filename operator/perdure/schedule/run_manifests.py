@@ -10,6 +10,7 @@ from perdure.api import labels
 from perdure.api.fields import format_time
 from perdure.api.lenient import read_annotation
 from perdure.api.names import label_value
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.starts import StartExtras
 from perdure.schedule.state import NAME_FORM, Running, ScheduleState
 
@@ -28,7 +29,7 @@ _NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<manual>-[tb][0-9a-f]{8})?(?P<ins
 """The part of a run's name after the name of its schedule."""
 
 
-class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ScheduledBy(StoredStruct, frozen=True, kw_only=True):
     """The annotation of a run about the schedule that started it."""
 
     name: str

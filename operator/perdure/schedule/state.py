@@ -6,16 +6,18 @@ without a `run_id` may not exist yet. Its name never changes, so creating it aga
 
 import hashlib
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from perdure.api.schedule import OverlapPolicy, PausedBy
+from perdure.api.schedule import OverlapPolicy, PausedBy, ScheduleStatus
+from perdure.api.stored_struct import StoredStruct
 
 NAME_FORM = "%Y%m%dt%H%M%Sz"
+_FIELDS: Final = frozenset(field.alias or name for name, field in ScheduleStatus.model_fields.items())
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Start(StoredStruct, frozen=True, kw_only=True):
     """The start of a run: when and why the run starts or has started."""
 
     nominal: datetime
@@ -50,7 +52,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         return f"{schedule}-{self.nominal.astimezone(UTC).strftime(NAME_FORM)}{ending}"
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Running(StoredStruct, frozen=True, kw_only=True):
     """A run that is open, or that the schedule is about to create."""
 
     name: str
@@ -75,7 +77,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     service/worker/scheduler/workflow.go, recordAction)."""
 
 
-class PendingRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingRetry(StoredStruct, frozen=True, kw_only=True):
     """A failed run whose retry waits for its backoff."""
 
     start: Start
@@ -86,7 +88,7 @@ class PendingRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """`instead` of the failed run."""
 
 
-class Backfilling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Backfilling(StoredStruct, frozen=True, kw_only=True):
     """A backfill that is not complete yet."""
 
     request: str
@@ -96,7 +98,7 @@ class Backfilling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     policy: OverlapPolicy
 
 
-class Recent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Recent(StoredStruct, frozen=True, kw_only=True):
     """One of the last actions."""
 
     name: str
@@ -106,7 +108,7 @@ class Recent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     status: str = "Running"
 
 
-class Paused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Paused(StoredStruct, frozen=True, kw_only=True):
     """A pause by an Operation or after a failure, not by the spec."""
 
     by: PausedBy
@@ -114,7 +116,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     reason: str = ""
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Counts(StoredStruct, frozen=True, kw_only=True):
     """Counters since the schedule was created."""
 
     actions: int = 0
@@ -123,7 +125,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     buffer_dropped: int = 0
 
 
-class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AnsweredRequest(StoredStruct, frozen=True, kw_only=True):
     """A request that was processed."""
 
     request: str
@@ -133,14 +135,14 @@ class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     result: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Handled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Handled(StoredStruct, frozen=True, kw_only=True):
     """A stretch whose times were handled: their runs were started, skipped or dropped. Times that only passed do not count."""
 
     after: datetime
     until: datetime
 
 
-class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ScheduleState(StoredStruct, frozen=True, kw_only=True):
     """The state of a schedule."""
 
     cursor: datetime
@@ -183,6 +185,18 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """The state as JSON, without the values that other fields of the status have."""
         small: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, result=None, failure=None))
         return small
+
+
+def newer_state(status: dict[str, Any]) -> str:
+    """Say what only a newer version can read in an intact status; empty if this version can read all of it."""
+    unknown = sorted(status.keys() - _FIELDS)
+    if unknown:
+        return f"unknown field `status.{unknown[0]}`"
+    try:
+        load_state(status)
+    except msgspec.ValidationError as error:
+        return f"`status.state`: {error}"
+    return ""
 
 
 def load_state(status: dict[str, Any]) -> ScheduleState | None:

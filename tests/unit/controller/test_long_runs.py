@@ -8,7 +8,8 @@ import pytest
 
 from engine.script import T0
 from perdure.api.workflow import WorkflowSpec
-from perdure.controller.runs.run_status import RunFacts, compose, stored_state, without_sealed
+from perdure.controller.recorded_state import stored_state
+from perdure.controller.runs.run_status import RunFacts, compose, without_sealed
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.inputs import AttemptCompleted
@@ -114,7 +115,7 @@ def test_a_loop_over_thousands_of_items_keeps_only_open_ones(
     assert [event["eventId"] for event in past.events] == list(range(1, 3 * items + 3))
     folded = history.replay(history.decode_events(past.events), long.decider)
     assert history.encode(folded.memory) == history.encode(long.state.memory)
-    assert stored_state(long.status) is not None
+    assert stored_state({"metadata": {}, "status": long.status}) is not None
     print(
         f"\nlargest status {max(long.sizes) / 1024:.0f} KiB, {len(long.sealed)} segments, statuses of "
         f"{first / 1024:.1f} KiB in the second decile and {last / 1024:.1f} KiB in the last"

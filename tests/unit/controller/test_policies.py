@@ -72,6 +72,28 @@ async def test_an_invalid_policy_is_reported_and_treated_as_missing(store: Store
         assert await policies.missing("shop", {"shared"}) == ["shared"]
 
 
+async def test_a_circuit_breaker_of_a_newer_version_admits_nothing_and_keeps_its_state(store: Store) -> None:
+    store.put("retrypolicies", "shared", spec=breaker())
+    async with operator(store) as policies:
+        assert await policies.report("shop", "run/2/1", report_of(FAILED))
+    status = store.objects["retrypolicies/shared"]["status"]
+    newer = {**status, "circuit": {**status["circuit"], "slowCalls": 7}}
+    store.put("retrypolicies", "shared", spec=breaker(), status=newer)
+    async with operator(store) as policies:
+        held = await policies.admit("shop", "shared", "run/3/1")
+        assert held is not None
+        assert "a newer version of Perdure has written the circuit breaker of RetryPolicy `shared`" in held.reason
+        assert not await policies.report("shop", "run/2/2", report_of(FAILED)), "the run keeps its report"
+        await policies.reconcile("shop", "shared")
+        assert store.circuit == newer["circuit"]
+        assert store.conditions()["Ready"] == ("False", "NewerState")
+        policies.observe(store.put("retrypolicies", "shared", spec=breaker(), status=status))
+        assert await policies.admit("shop", "shared", "run/3/1") is None
+        assert await policies.report("shop", "run/2/2", report_of(FAILED))
+    assert store.circuit["consecutiveFailures"] == 2
+    assert store.conditions()["Ready"] == ("True", "Accepted")
+
+
 async def test_a_policy_that_no_watch_has_shown_is_read(store: Store) -> None:
     async with operator(store) as policies:
         assert await policies.missing("shop", {"shared"}) == ["shared"]

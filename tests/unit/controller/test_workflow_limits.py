@@ -86,6 +86,31 @@ async def test_a_limit_that_does_not_exist_or_is_invalid_cannot_be_used(store: S
         assert await limits.claim("shop", "mutex", claim("a")) == Granted()
 
 
+async def test_a_limit_of_a_newer_version_is_reported_and_left_as_it_is(store: Store) -> None:
+    limit = store.put("workflowlimits", "mutex", spec={"capacity": 2})
+    async with operator(store) as limits:
+        assert await limits.claim("shop", "mutex", claim("a")) == Granted()
+    status = store.objects["workflowlimits/mutex"]["status"]
+    newer = {**status, "holders": [{**status["holders"][0], "slots": 2}], "reserved": {"b": 1}}
+    store.put("workflowlimits", "mutex", spec=limit["spec"], status=newer)
+    async with operator(store) as limits:
+        woken: list[str] = []
+        limits.wake = lambda run: woken.append(run.name)
+        for _ in range(3):
+            answer = await limits.claim("shop", "mutex", claim("b"))
+        assert answer == Unusable(newer=True)
+        assert isinstance(answer, Unusable)
+        assert answer.reason("mutex", "shop").startswith("a newer version of Perdure has written the status")
+        found = store.objects["workflowlimits/mutex"]["status"]
+        (ready,) = found["conditions"]
+        assert (ready["status"], ready["reason"]) == ("False", "NewerState")
+        assert "unknown field `status.holders[0].slots`" in ready["message"]
+        assert {**found, "conditions": None} == {**newer, "conditions": None}
+        limits.observe(store.put("workflowlimits", "mutex", spec=limit["spec"], status=status))
+        assert woken == ["b"]
+        assert await limits.claim("shop", "mutex", claim("b")) == Granted()
+
+
 async def test_a_run_that_must_not_wait_is_not_listed(store: Store) -> None:
     store.put("workflowlimits", "mutex", spec={})
     async with operator(store) as limits:

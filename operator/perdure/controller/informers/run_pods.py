@@ -9,10 +9,10 @@ from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, OrphanKey, RunKey
+from perdure.controller.recorded_state import distrust
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.decoding import Stored
-from perdure.runtime.commits import OF_RUNS, edited
 
 
 class _HeldPod(NamedTuple):
@@ -115,7 +115,7 @@ class RunPods:
             self.take(pod)
             return
         run = await self._read("workflowruns", pod["metadata"]["namespace"], name, uid)
-        if run is not None and edited(run.get("status") or {}, OF_RUNS):
+        if run is not None and distrust(run):
             self._runs.suspect(run)
             self.take(pod)
         elif run is not None and expiry_of(run) is None:

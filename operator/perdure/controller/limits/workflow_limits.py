@@ -19,9 +19,10 @@ from typing import Any
 import pydantic
 
 from perdure.api.common import API_VERSION, mistakes
-from perdure.api.reasons import EventReason
-from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec
+from perdure.api.reasons import ConditionType, EventReason
+from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.reconcile.newer_states import NewerStateReports, message_for, with_report
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder
@@ -59,10 +60,14 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """The limit does not exist, or its spec is invalid. The run is woken when that changes."""
+    """The limit does not exist, its spec is invalid, or a newer version wrote its status. The run is woken when that changes."""
+
+    newer: bool = False
 
     def reason(self, name: str, namespace: str) -> str:
         """Name the missing limit."""
+        if self.newer:
+            return f"a newer version of Perdure has written the status of WorkflowLimit `{name}`, and this one cannot read it"
         return f"there is no valid WorkflowLimit `{name}` in namespace `{namespace}`"
 
 
@@ -102,9 +107,13 @@ class _KnownLimit:
     by_run: Mapping[str, Sequence[LimitEntry]]
     """The holders and waiters, by run ID."""
     mistakes: tuple[str, ...] = ()
+    newer: str = ""
+    """What only a newer version can read in its status."""
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownLimit":
+        if newer := WorkflowLimitStatus.newer_field(obj.get("status") or {}):
+            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, newer=newer)
         try:
             queue = LimitQueue.read(obj.get("status") or {})
             spec = WorkflowLimitSpec.parse(obj.get("spec") or {})
@@ -129,6 +138,7 @@ class WorkflowLimits:
         self._waiting: dict[Name, dict[str, Claim]] = defaultdict(dict)
         """The waiting claims of this process, by limit and ID."""
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._newer: dict[Name, NewerStateReports] = {}
 
     # Known limits
 
@@ -166,6 +176,7 @@ class WorkflowLimits:
     def _forget(self, namespace: str, name: str) -> None:
         self._known[namespace].pop(name, None)
         self._locks.pop((namespace, name), None)
+        self._newer.pop((namespace, name), None)
         metrics.forget_limit(namespace, name)
 
     def _keep(self, known: _KnownLimit) -> None:
@@ -200,7 +211,7 @@ class WorkflowLimits:
             return Granted()
         if known is None or known.spec is None:
             self._waiting[namespace, name][claim.id] = claim
-            return Unusable()
+            return Unusable(newer=known is not None and bool(known.newer))
         if claim.queues:
             self._waiting[namespace, name][claim.id] = claim
         return Full(known.spec, known.queue.to_cancel(claim.id) if claim.cancels else None)
@@ -217,11 +228,13 @@ class WorkflowLimits:
                 return
             seen = known
 
-            async def compute(obj: kube.Object) -> kube.Object:
+            async def compute(obj: kube.Object) -> kube.Object | None:
                 nonlocal seen
                 if seen.object is not obj:  # another client has written
                     metrics.LIMIT_CONFLICTS.inc()
                     seen = _KnownLimit.read(obj)
+                if seen.newer:
+                    return self._newer_status(seen, wall_clock())
                 queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
                 return self._status(seen, queue, wall_clock())
 
@@ -235,12 +248,24 @@ class WorkflowLimits:
 
     def _report(self, known: _KnownLimit, seen: _KnownLimit, written: kube.Object) -> None:
         """Record an Event if this write marked the spec as invalid."""
+        about = {"apiVersion": API_VERSION, "kind": "WorkflowLimit", "metadata": written["metadata"]}
+        if seen.newer and written is not seen.object:
+            note = message_for(seen.newer)
+            self._recorder.record(about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read")
+            return
         generation = (known.object.get("status") or {}).get("observedGeneration")
         if seen.spec is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
             return
-        about = {"apiVersion": API_VERSION, "kind": "WorkflowLimit", "metadata": written["metadata"]}
         note = "; ".join(seen.mistakes)
         self._recorder.record(about, kind="Warning", reason=EventReason.INVALID_SPEC, note=note, action="Read")
+
+    def _newer_status(self, known: _KnownLimit, now: datetime) -> kube.Object | None:
+        """The status of a limit that a newer version has written, with a report if it is due; None to leave it as it is."""
+        namespace, name = known.object["metadata"]["namespace"], known.object["metadata"]["name"]
+        reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
+        if not reports.due(known.object.get("status") or {}, now):
+            return None
+        return with_report(known.object, message_for(known.newer), {ConditionType.READY: False}, now)
 
     @staticmethod
     def _status(known: _KnownLimit, queue: LimitQueue, now: datetime) -> dict[str, Any]:

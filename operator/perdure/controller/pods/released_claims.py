@@ -11,11 +11,11 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller.directory import Directory
+from perdure.controller.recorded_state import distrust
 from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import is_open
-from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.workspaces import is_deleted_after, pods_label
 
 _SELECTOR: Final = f"{labels.WORKSPACE_LABEL},{labels.STAYS_UNTIL_LABEL}={labels.RUN_CLOSED}"
@@ -57,7 +57,7 @@ class ReleasedClaims:
         meta = claim["metadata"]
         run = await self._run(claim)
         status = run.get("status") or {} if run is not None else {}
-        if run is None or is_open(status) or edited(status, OF_RUNS):
+        if run is None or is_open(status) or distrust(run):
             return  # the garbage collector deletes the claim of a deleted run
         url = _claims(meta["namespace"], meta["name"])
         if not is_deleted_after(claim, succeeded=status.get("phase") in _SUCCEEDED):

@@ -1,14 +1,15 @@
 """Check that all objects that wait for the end of a run have recorded it, before the run is removed."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from perdure.api import labels
+from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.runtime.chains import first_run_id, is_open, parent_of
-from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, edited
+from perdure.runtime.commits import OF_SCHEDULES, edited
 from perdure.runtime.deadletters import dead_letter_of, waits_for
 from perdure.schedule.run_manifests import owner_of, scheduled_by
+from perdure.schedule.state import newer_state
 
 
 class EndRecorded:
@@ -21,7 +22,7 @@ class EndRecorded:
     async def everywhere(self, run: kube.Object) -> bool:
         """Whether a finished run's parent, Schedule, and re-driven DeadLetter have recorded its end.
 
-        A parent or Schedule whose status was edited may not have.
+        A parent or Schedule whose status was edited, or written by a newer version, may not have.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -56,23 +57,25 @@ def _waits(plural: str, owner: kube.Object, run: kube.Object) -> bool:
     """Whether an owner of a run has not recorded its end yet."""
     match plural:
         case "workflowruns":
-            return _waits_for_child(owner.get("status") or {}, run)
+            return _waits_for_child(owner, run)
         case "schedules":
-            return _follows(owner.get("status") or {}, run)
+            return _follows(owner, run)
         case _:
             return waits_for(owner, run)
 
 
-def _waits_for_child(status: dict[str, Any], run: kube.Object) -> bool:
-    if edited(status, OF_RUNS):
+def _waits_for_child(parent: kube.Object, run: kube.Object) -> bool:
+    status = parent.get("status") or {}
+    if distrust(parent):
         return True
     tie = parent_of(run)
     children = (status.get("state") or {}).get("children") or {}
     return is_open(status) and tie is not None and str(tie.initiated_event_id) in children
 
 
-def _follows(status: dict[str, Any], run: kube.Object) -> bool:
-    if edited(status, OF_SCHEDULES):
+def _follows(schedule: kube.Object, run: kube.Object) -> bool:
+    status = schedule.get("status") or {}
+    if edited(status, OF_SCHEDULES) or newer_state(status):
         return True
     running = (status.get("state") or {}).get("running") or ()
     return any(each["name"] == run["metadata"]["name"] or each.get("runId") == first_run_id(run) for each in running)

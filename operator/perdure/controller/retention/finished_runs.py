@@ -9,11 +9,11 @@ from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.queue.keys import ExpiryKey
+from perdure.controller.recorded_state import distrust
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.run_entries import Entry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime.commits import OF_RUNS, edited
 
 _CHORES_PAUSE: Final = timedelta(seconds=1)
 """Delay before a finished run with pending work is checked again."""
@@ -61,8 +61,8 @@ class FinishedRuns:
         return self._expiry(run) is not None and not has_chores(run)
 
     def _expiry(self, run: kube.Object) -> datetime | None:
-        """When a run may be removed; None if it is open or its status was edited. An edited run is reported and stays."""
-        if edited(run.get("status") or {}, OF_RUNS):
+        """When a run may be removed; None if it is open or must not be relied on. Such a run is reported and stays."""
+        if distrust(run):
             self._runs.suspect(run)
             return None
         over = expiry_of(run)

@@ -7,6 +7,7 @@ import msgspec
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND
+from perdure.controller.recorded_state import distrust
 from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled
 from perdure.controller.runs.effects.children import follow, stored_children
 from perdure.controller.runs.effects.effect_context import application_failure
@@ -20,7 +21,6 @@ from perdure.engine.inputs import ChildOutcome
 from perdure.engine.state import PendingChild, RunState
 from perdure.kube import client as kube
 from perdure.runtime.chains import is_child, next_run, successor_refused
-from perdure.runtime.commits import OF_RUNS, edited
 
 _OUTCOMES = {
     "Completed": ChildOutcome.COMPLETED,
@@ -100,7 +100,7 @@ class ChildOutcomes:
         except kube.NotFoundError:
             return []
         status = obj.get("status") or {}
-        if edited(status, OF_RUNS):
+        if distrust(obj):
             self._context.peers.suspect(obj)
             return []
         end = _end(entry, status, exact=exact)

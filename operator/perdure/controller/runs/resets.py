@@ -16,12 +16,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from perdure.api import operation
 from perdure.api.names import reset_name, successor_name
 from perdure.api.reasons import ConditionReason
 from perdure.api.reset_point import ResetPoint
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for
+from perdure.controller.recorded_state import stored_state
 from perdure.controller.runs.first_event import scope_of
 from perdure.controller.runs.history_segments import past_of
 from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
@@ -97,7 +101,10 @@ async def reset(
     url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)
     with suppress(kube.NotFoundError):
         return _made(await client.get(url), request_id)
-    events = history.decode_events(await _whole(client, run))
+    try:
+        events = _decoded(await _whole(client, run))
+    except NewerStateError as error:
+        raise RefusedError(ConditionReason.NEWER_STATE, message_for(str(error))) from error
     if isinstance(wanted, operation.Retry):
         found = await _redo(definitions, run, events, wanted)
     else:
@@ -227,6 +234,7 @@ async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
 
     Raises:
         RefusedError: The run has no events yet, some are missing, or its status was edited.
+        NewerStateError: A newer version has written the run.
     """
     if wrong := edited(run.get("status") or {}, OF_RUNS):
         raise RefusedError(
@@ -238,7 +246,20 @@ async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
         raise RefusedError(past.damage[0].reason, message)
     if not past.events:
         raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
+    stored_state(run)
     return past.events
+
+
+def _decoded(events: list[dict[str, Any]]) -> tuple[ev.AnyEvent, ...]:
+    """Decode the intact history of a run.
+
+    Raises:
+        NewerStateError: A newer version has written it.
+    """
+    try:
+        return history.decode_events(events)
+    except msgspec.ValidationError as error:
+        raise NewerStateError(f"its history: {error}") from error
 
 
 # The start of the new run
@@ -293,6 +314,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
 
     Raises:
         RefusedError: The original history is missing, or no definition reproduces it anymore.
+        NewerStateError: A newer version has written the original run.
         NotYetError: The definition of the run is being compiled.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
@@ -302,7 +324,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     if base is None or base["metadata"]["uid"] != wanted.run_id:
         raise _deleted(wanted)
     raw = await _whole(client, base)
-    events = history.decode_events(raw)
+    events = _decoded(raw)
     state, definition = await _fork(definitions, base, events, wanted.event_id)
     return Fork(base, raw[: wanted.event_id], events[wanted.event_id :], state, definition)
 
@@ -402,7 +424,7 @@ async def since_fork(client: kube.Client, fork: Fork, origin: ResetOrigin) -> li
             break
         if not is_successor(following, meta["uid"]):
             break
-        events = history.decode_events((await past_of(client, following)).events)
+        events = _decoded((await past_of(client, following)).events)
         reapplied += _received_by(following, events, signals=signals, updates=updates)
         run, closing = following, events[-1] if events else None
     for number, override in enumerate(origin.overrides):

@@ -5,9 +5,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
-from perdure.api.reasons import ConditionReason, EventReason
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.peers import Peers
+from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.record import Status
 from perdure.controller.runs import run_status
 from perdure.controller.runs.kubernetes_events import RunEventRecorder
@@ -49,6 +50,7 @@ class RunConditions:
         self._event_recorder = event_recorder
         self._facts = facts
         self._compiling_since: datetime | None = None
+        self._newer = NewerStateReports("WorkflowRun", run.namespace)
 
     async def wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
         """Record once why the run does not start or continue.
@@ -66,6 +68,24 @@ class RunConditions:
             self._event_recorder.warn(EventReason(reason.value), message, "Start")
             if reason is ConditionReason.STATE_DAMAGED:
                 metrics.DAMAGED.labels(self._run.namespace, "WorkflowRun").inc()
+
+    async def report_newer(self, why: str, now: datetime) -> datetime | None:
+        """Report that a newer version has written the run. Everything else about it stays as it is, and its requests pending.
+
+        Args:
+            why: What this version cannot read.
+            now: The time.
+
+        Returns:
+            When to call again, because the newer operator has removed the report; None to wait for an event.
+
+        Raises:
+            ConflictError, TooLargeError: As for `Record.write`.
+        """
+        verdicts: dict[ConditionType, bool | None] = {ConditionType.NEWER_STATE: True}
+        if not self._stored.record.status.get("completionTime"):  # the outcome of a closed run stays visible
+            verdicts[ConditionType.SUCCEEDED] = None
+        return await self._newer.report(self._stored.record, why, verdicts, self._event_recorder.warn, now)
 
     async def wait_for_definition(self, error: NotYetError, now: datetime) -> NoReturn:
         """Wait until the definition is compiled, and report this if it takes a while.

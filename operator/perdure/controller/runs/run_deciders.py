@@ -6,8 +6,8 @@ from datetime import datetime
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.record import Record
+from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs.first_event import Idle, one_activity, one_operation, scope_of
-from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, read_spec
 from perdure.engine import inputs

@@ -105,7 +105,8 @@ class RunLimits:
                 message = answer.reason(use.name, self._run.namespace)
                 _check_time(due, now, message)
                 message = f"{message}; the run starts once there is one"
-                raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
+                reason = ConditionReason.NEWER_STATE if answer.newer else ConditionReason.LIMIT_NOT_FOUND
+                raise NotReadyError(reason, message, until=due)
             case Full():
                 failure = answer.failure(use.name, entry.key, "run")
                 if policy is OverflowPolicy.FAIL:

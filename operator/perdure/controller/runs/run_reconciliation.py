@@ -23,13 +23,14 @@ from perdure.controller.errors import NotYetError
 from perdure.controller.payloads.inlining import inlined
 from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.reconcile.inbox import PendingRequest
+from perdure.controller.reconcile.newer_states import NewerStateError
+from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs import run_status
 from perdure.controller.runs.answers import answered
 from perdure.controller.runs.next_requests import next_requests
 from perdure.controller.runs.run_deciders import Deciding
 from perdure.controller.runs.run_parts import RunParts
 from perdure.controller.runs.run_record import NoRoomError, OutOfStepError
-from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.runs.unrecorded_start import LONGEST, UnrecordedStart, may_wait
 from perdure.controller.runs.workflow_ids import decides
 from perdure.controller.tools import Tools
@@ -247,6 +248,9 @@ class RunReconciliation:
                     return await self._begin(now)
             if not state.closed and state.code is None:
                 self._decide_by(self._deciders.resume(state))
+        except NewerStateError as error:
+            self._try_again = await self._conditions.report_newer(str(error), now)
+            return False
         except DamagedStateError as error:
             await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)
             self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))

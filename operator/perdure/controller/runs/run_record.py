@@ -7,9 +7,10 @@ from datetime import datetime
 from perdure.controller.artifacts.run_artifacts import RunArtifacts
 from perdure.controller.payloads.payload_store import Blobs, BlobsOfRun
 from perdure.controller.reconcile.record import Record, Status, encoded
+from perdure.controller.recorded_state import DamagedStateError, next_event_id, stored_state
 from perdure.controller.runs import run_status
 from perdure.controller.runs.history_segments import Sealed, Segments
-from perdure.controller.runs.run_status import DamagedStateError, RunFacts
+from perdure.controller.runs.run_status import RunFacts
 from perdure.engine.decider import Decider
 from perdure.engine.state import RunState, apply
 from perdure.engine.step import RunTransition, terminate
@@ -73,9 +74,11 @@ class RunRecord:
 
         Raises:
             DamagedStateError: The state is not the last committed one.
+            NewerStateError: A newer version has written it.
         """
-        state = run_status.stored_state(self.record.status)
-        damage = self._witness.damage(self.record.latest())
+        current = self.record.latest()
+        state = stored_state(current)
+        damage = self._witness.damage(current)
         if damage:
             raise DamagedStateError(damage)
         return state
@@ -162,7 +165,7 @@ def _composed(before: Status, transition: RunTransition, facts: Facts, now: date
     Raises:
         OutOfStepError: The transition does not continue the history in the status.
     """
-    following = run_status.next_event_id(before)
+    following = next_event_id(before)
     if transition.events and transition.events[0].event_id != following:
         message = f"event {transition.events[0].event_id} does not follow event {following - 1}"
         raise OutOfStepError(409, "Conflict", message)

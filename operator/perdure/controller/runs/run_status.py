@@ -18,7 +18,6 @@ from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
-from perdure.engine.step import next_wake
 from perdure.language.awaiting import Awaited
 from perdure.language.interpreter import load_memory
 from perdure.language.step_failures import as_json
@@ -178,45 +177,9 @@ def truncated(status: Status, damage: Damage, now: datetime) -> Status:
     return status if marked == conditions else {**status, "conditions": [condition.dump() for condition in marked]}
 
 
-class DamagedStateError(Exception):
-    """A run cannot continue from its status, which was edited, removed, or partly restored. The message says what to do."""
-
-
-_RESTORE = "restore the status, or delete the run"
-"""How to fix an unreadable status."""
-
-
-def next_event_id(status: Status) -> int:
-    """The ID of the event that continues the history in a status; 1 without a history."""
-    found: int = (status.get("history") or {}).get("nextEventId", 1)
-    return found
-
-
-def stored_state(status: Status) -> RunState | None:
-    """Read the state of a run from its status; None if it has not started.
-
-    Raises:
-        DamagedStateError: The state is missing or not valid.
-    """
-    stored, following = status.get("state"), next_event_id(status)
-    if stored is None and following == 1:
-        return None
-    try:
-        state = history.decode_state(stored)
-        if state.code is None:
-            load_memory(state.memory)
-        next_wake(state, state.start_time)  # compares all its times
-    except (msgspec.ValidationError, TypeError) as error:
-        raise DamagedStateError(f"`status.state` cannot be read: {error}; {_RESTORE}") from error
-    if state.next_event_id != following:
-        message = f"`status.state` is at event {state.next_event_id}, but `status.history` is at event {following}; {_RESTORE}"
-        raise DamagedStateError(message)
-    return state
-
-
 def is_stuck(status: Status) -> bool:
-    """Whether a status says that the run cannot be processed because it is damaged or the operator failed."""
-    stuck = ConditionReason.STATE_DAMAGED, ConditionReason.INTERNAL_ERROR
+    """Whether a status says that the run cannot be processed: it is damaged, a newer version wrote it, or the operator failed."""
+    stuck = ConditionReason.STATE_DAMAGED, ConditionReason.NEWER_STATE, ConditionReason.INTERNAL_ERROR
     return any(c.get("reason") in stuck for c in status.get("conditions") or ())
 
 
@@ -335,7 +298,7 @@ def _step_of(activity: PendingActivity) -> str:
 
 
 def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
-    conditions = read_conditions(old)
+    conditions = [each for each in read_conditions(old) if each.type != ConditionType.NEWER_STATE]
     for verdict in verdicts:
         conditions = set_condition(
             conditions,

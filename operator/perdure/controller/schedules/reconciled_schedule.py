@@ -21,10 +21,11 @@ import pydantic
 import structlog
 
 from perdure.api.common import mistakes
-from perdure.api.reasons import ConditionReason, EventReason
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.schedule import ScheduleSpec
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
@@ -40,12 +41,12 @@ from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder
 from perdure.language.program import retry_policy
 from perdure.observe import metrics
-from perdure.runtime.commits import OF_SCHEDULES, Witness
+from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.rules import Rules, times_hash
-from perdure.schedule.state import ScheduleState, load_state
+from perdure.schedule.state import ScheduleState, load_state, newer_state
 from perdure.schedule.status import Problem, compose, not_ready
 from perdure.schedule.step import ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times
@@ -89,6 +90,8 @@ class ReconciledSchedule:
         self._chains = ScheduledChains(client, self._record, peers, output_of)
         self._runs = ScheduledRuns(client, self._record, peers, self._event_recorder, self._chains)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
+        self._newer = NewerStateReports("Schedule", self.namespace)
+        self._try_again: datetime | None = None
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
         self._log = structlog.get_logger("perdure.schedule")
@@ -164,14 +167,14 @@ class ReconciledSchedule:
         """Observe, decide, commit, and apply the effects."""
         changed = self._rules is None or self._rules[0] != self._generation
         if (self._state is None or changed) and not await self._load(now):
-            return None
+            return self._try_again
         if self._state is not None:
             await self._runs.start(self._state, now)
         rules, problem = self._rules_now()
         if self._state is None and (self._runs.any_started or self._witness.is_accepted(self._record.latest())):
             # Its status was removed, or replaced on purpose: the times since its creation were processed before.
             rules = replace(rules, created=now)
-        rules, missing = await self._with_policy(rules)
+        rules, missing = await _with_policy(self._policies, self.namespace, rules)
         self.waits_for_policy = missing is not None
         problem = problem or missing or self._template.problem
         observed = list(self._runs.observed)
@@ -209,8 +212,12 @@ class ReconciledSchedule:
 
     async def _load(self, now: datetime) -> bool:
         """Resume from the stored status, and return whether the Schedule can continue."""
-        status, self._state = self._record.status, None
+        status, self._state, self._try_again = self._record.status, None, None
         damage = self._witness.damage(self._record.latest())
+        if not damage and not self._witness.accepted and Commit.of(status) and (why := newer_state(status)):
+            verdicts = {ConditionType.READY: False}
+            self._try_again = await self._newer.report(self._record, why, verdicts, self._event_recorder.warn, now)
+            return False
         try:
             self._state = None if damage else load_state(status)
         except (msgspec.ValidationError, AttributeError) as error:
@@ -289,18 +296,19 @@ class ReconciledSchedule:
             self._rules = (self._generation, rules, problem)
         return self._rules[1], self._rules[2]
 
-    async def _with_policy(self, rules: Rules) -> tuple[Rules, Problem | None]:
-        """Add the current RetryPolicy to the rules; also return a problem if it is missing."""
-        choice = retry_policy(rules.spec.retry_policy) if rules.spec.retry_policy else None
-        if not isinstance(choice, PolicyReference):
-            return replace(rules, retry_policy=choice), None
-        if not await self._policies.missing(self.namespace, [choice.name]):
-            return replace(rules, retry_policy=self._policies.of(self.namespace)[choice.name]), None
-        message = (
-            f"there is no valid RetryPolicy `{choice.name}`; failed runs are retried once there is one, unless the next run is "
-            "due first"
-        )
-        return rules, Problem(ConditionReason.RETRY_POLICY_NOT_FOUND, message)
+
+async def _with_policy(policies: Policies, namespace: str, rules: Rules) -> tuple[Rules, Problem | None]:
+    """Add the current RetryPolicy to the rules; also return a problem if it is missing."""
+    choice = retry_policy(rules.spec.retry_policy) if rules.spec.retry_policy else None
+    if not isinstance(choice, PolicyReference):
+        return replace(rules, retry_policy=choice), None
+    if not await policies.missing(namespace, [choice.name]):
+        return replace(rules, retry_policy=policies.of(namespace)[choice.name]), None
+    message = (
+        f"there is no valid RetryPolicy `{choice.name}`; failed runs are retried once there is one, unless the next run is "
+        "due first"
+    )
+    return rules, Problem(ConditionReason.RETRY_POLICY_NOT_FOUND, message)
 
 
 def _is_due(rules: Rules, state: ScheduleState, now: datetime) -> bool:

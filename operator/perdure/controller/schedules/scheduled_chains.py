@@ -13,12 +13,12 @@ from perdure.api.schedule import ScheduleSpec
 from perdure.controller.expiry import remove_finished
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
+from perdure.controller.recorded_state import distrust
 from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.child_outcomes import failure_in
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import next_run
-from perdure.runtime.commits import OF_RUNS, edited
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.state import Running, ScheduleState
@@ -86,7 +86,7 @@ class ScheduledChains:
             chain = (await self._listed_chains()).get(last.first_uid, [])
             return None if any(entry.standing is not Standing.CLOSED for entry in chain) else gone
         status = obj.get("status") or {}
-        if edited(status, OF_RUNS):
+        if distrust(obj):
             self._peers.suspect(obj)
             return None
         following = next_run(status)

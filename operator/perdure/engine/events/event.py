@@ -3,15 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-import msgspec
+from perdure.api.stored_struct import StoredStruct
 
 
 class Event(
-    msgspec.Struct,
+    StoredStruct,
     frozen=True,
     kw_only=True,
-    omit_defaults=True,
-    rename="camel",
     tag_field="eventType",
     tag=True,
 ):

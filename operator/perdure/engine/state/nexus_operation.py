@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.failures import Failure, TimeoutType
 from perdure.engine.state.deadlines import deadline_after
 
@@ -21,7 +22,7 @@ _ANSWER_BUFFER = timedelta(seconds=1)
 _FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(seconds=1), timedelta(hours=1)
 
 
-class HandlerCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class HandlerCalls(StoredStruct, frozen=True, kw_only=True):
     """The calls of the handler of a Nexus operation, which are retried after a failure."""
 
     due: datetime
@@ -46,7 +47,7 @@ class HandlerCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return msgspec.structs.replace(self.answered(now), last_failure=failure, due=now + wait)
 
 
-class OperationCancellation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class OperationCancellation(StoredStruct, frozen=True, kw_only=True):
     """The cancellation of a Nexus operation."""
 
     requested_event_id: int
@@ -58,7 +59,7 @@ class OperationCancellation(msgspec.Struct, frozen=True, kw_only=True, omit_defa
     """The response: Succeeded or Failed; empty if there is none yet."""
 
 
-class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingOperation(StoredStruct, frozen=True, kw_only=True):
     """A Nexus operation that has not closed."""
 
     scheduled_event_id: int

@@ -3,14 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.failures import Failure
 from perdure.engine.starts import Callback, WorkflowStart
 
 
-class PendingTimer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingTimer(StoredStruct, frozen=True, kw_only=True):
     """A timer that has not fired."""
 
     started_event_id: int
@@ -18,7 +17,7 @@ class PendingTimer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     fire_time: datetime
 
 
-class PendingChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingChild(StoredStruct, frozen=True, kw_only=True):
     """A child that has not closed; in a closed run, a child whose parent close policy has not been applied yet.
 
     Until the child starts, it has the data for the start; afterwards, it only has the child's identity.
@@ -36,7 +35,7 @@ class PendingChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Run ID of the first run of the child; empty until it has started."""
 
 
-class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingExternal(StoredStruct, frozen=True, kw_only=True):
     """A signal or a cancellation request to another run, which that run has not recorded yet."""
 
     initiated_event_id: int
@@ -52,7 +51,7 @@ class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     control: str = ""
 
 
-class HeldLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class HeldLimits(StoredStruct, frozen=True, kw_only=True):
     """The WorkflowLimits that a step holds."""
 
     scheduled_event_id: int
@@ -62,7 +61,7 @@ class HeldLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The input of that event: see `perdure.language.limit_keys`."""
 
 
-class PendingCallback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingCallback(StoredStruct, frozen=True, kw_only=True):
     """A Nexus operation that the end of the run or of an update completes."""
 
     callback: Callback

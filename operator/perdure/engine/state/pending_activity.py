@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from perdure.api.durations import show_duration
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.retry import RetryPolicy
@@ -23,7 +22,7 @@ RECORD_START_AFTER = timedelta(seconds=2)
 Shorter attempts need no separate write."""
 
 
-class PauseInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PauseInfo(StoredStruct, frozen=True, kw_only=True):
     """Who paused a run or an activity, when, and why."""
 
     reason: str = ""
@@ -32,7 +31,7 @@ class PauseInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     """None in states of earlier versions."""
 
 
-class ScheduledActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ScheduledActivity(StoredStruct, frozen=True, kw_only=True):
     """The part of an open activity that the history records."""
 
     scheduled_event_id: int
@@ -55,7 +54,7 @@ class ScheduledActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """The event that records the request; 0 also if an older version has recorded it."""
 
 
-class PendingActivity(ScheduledActivity, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingActivity(ScheduledActivity, frozen=True, kw_only=True):
     """An activity that has not closed, with the status of its attempts, which no event records until it closes.
 
     The stored state holds the fields of both classes side by side.

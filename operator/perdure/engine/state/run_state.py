@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.api.durations import show_duration
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine import events as ev
 from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.failures import Failure
@@ -32,7 +33,7 @@ class RunStatus(StrEnum):
     TIMED_OUT = "TimedOut"
 
 
-class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskFailure(StoredStruct, frozen=True, kw_only=True):
     """The decider could not decide about the first undecided event. It is retried at `next_attempt_time`."""
 
     attempt: int
@@ -51,7 +52,7 @@ class CircuitResult(StrEnum):
     """It ended for a reason unrelated to the called service: lost, canceled, or a failure that is not retried."""
 
 
-class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CircuitReport(StoredStruct, frozen=True, kw_only=True):
     """The end of an attempt, to report to a circuit breaker."""
 
     policy: str
@@ -60,7 +61,7 @@ class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     time: datetime
 
 
-class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RunState(StoredStruct, frozen=True, kw_only=True):
     """A run between two steps."""
 
     workflow_id: str = ""

@@ -4,6 +4,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from perdure.api.stored_struct import MessageStruct
+from perdure.frontend.errors import unavailable
 from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer
 
@@ -38,7 +40,7 @@ HANDLED, NOT_OWNER = "handled", "not-owner"
 Message = TypeVar("Message")
 
 
-class OfferTaken(msgspec.Struct, frozen=True, kw_only=True):
+class OfferTaken(MessageStruct, frozen=True, kw_only=True):
     """A worker takes an offered task."""
 
     kind: Kind
@@ -55,6 +57,11 @@ def unpack(raw: bytes, kind: type[Message]) -> Message:
     """Decode a message.
 
     Raises:
-        ValueError: The message has another type.
+        RpcError: An operator of another version has sent it, and this version cannot read all of it.
     """
-    return msgspec.msgpack.decode(raw, type=kind)
+    try:
+        return msgspec.msgpack.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise unavailable(
+            f"an operator of another version has sent a message that this one cannot read: {error}"
+        ) from error

@@ -4,8 +4,9 @@ import asyncio
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
+
+import structlog
 
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
@@ -25,6 +26,7 @@ _SECONDS: Final = 5.0
 _LEAST_OFTEN_SECONDS: Final = 2.0
 """The longest interval between updates about the polled task queues of other members, in seconds."""
 _RETRY_SECONDS: Final = 0.2
+_log = structlog.get_logger("perdure.frontend.peers")
 _MANY: Final = 2_000
 """Maximum number of keys in one batch."""
 
@@ -38,6 +40,8 @@ class _Link:
         self.whole = True
         """Whether the member needs all offers."""
         self.changed = asyncio.Event()
+        self.refused = ""
+        """Why the member has not processed the last batch."""
         self.task: asyncio.Task[None] | None = None
 
     def next_keys(self) -> list[str]:
@@ -134,10 +138,19 @@ class FleetMembers:
             link.changed.clear()
             try:
                 await self._send(member, link)
-            except (PeerLostError, NotOwnerError, RpcError):
+            except (PeerLostError, NotOwnerError):
                 link.whole = True
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            except RpcError as error:
+                if link.refused != error.message:
+                    _log.warning(
+                        "Another operator cannot process the offers of tasks", member=member, error=error.message
+                    )
+                link.whole, link.refused = True, error.message
+                await asyncio.sleep(_LEAST_OFTEN_SECONDS)
+                continue
+            link.refused = ""
             if link.whole or link.keys:
                 continue
             with suppress(TimeoutError):
@@ -153,8 +166,8 @@ class FleetMembers:
         offers = matching.offered_to(member, link.next_keys())
         await self._read_routing({to.queue.namespace for each in offers.values() for _, to in each})
         batch = OfferBatch(session=self._session, whole=whole, offers=offers)
-        decode = partial(unpack, kind=PolledQueues)
-        polled = await self._client.call(member, OFFER, batch, encode=pack, decode=decode, seconds=_SECONDS)
+        raw = await self._client.call(member, OFFER, batch, encode=pack, decode=bytes, seconds=_SECONDS)
+        polled = unpack(raw, PolledQueues)
         if not polled.known:
             link.whole = True
         matching.polled_by(member, polled)

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
+from msgspec.structs import replace
 
 from perdure.frontend.bearer import claims_of
 from perdure.frontend.connections import peer_of

@@ -32,6 +32,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
+from perdure.api.stored_struct import StoredStruct
 from perdure.controller.run_entries import Entry
 from perdure.frontend import given
 from perdure.frontend import payload_messages as data
@@ -59,7 +60,7 @@ _TYPES = {
 }
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Batch(StoredStruct, frozen=True, kw_only=True):
     """The description of a batch by the client."""
 
     job_id: str

@@ -70,8 +70,13 @@ def adopted(child: KubeObject, parent: RunRef) -> KubeObject:
     """
     before = parent_of(child)
     assert before is not None
-    tie = msgspec.structs.replace(before, name=parent.name, run_id=parent.uid)
     meta = child["metadata"]
+    # A newer version may have added fields, which stay.
+    tie = {
+        **msgspec.json.decode(meta["annotations"][labels.PARENT_ANNOTATION]),
+        "name": parent.name,
+        "runId": parent.uid,
+    }
     owners = [
         {**o, "name": parent.name, "uid": parent.uid} if o["uid"] == before.run_id else o
         for o in meta.get("ownerReferences") or ()

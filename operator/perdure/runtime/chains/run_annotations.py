@@ -8,13 +8,14 @@ import msgspec
 from perdure.api import labels
 from perdure.api.lenient import read_annotation
 from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.stored_struct import StoredStruct
 from perdure.engine.failures import Failure
 from perdure.engine.starts import CarriedSignal, ParentReference, StartExtras
 from perdure.engine.versioning import VersioningOverride
 from perdure.runtime.attempts import KubeObject
 
 
-class Parent(ParentReference, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Parent(ParentReference, frozen=True, kw_only=True):
     """The parent of a child, in an annotation of the child."""
 
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
@@ -22,7 +23,7 @@ class Parent(ParentReference, frozen=True, kw_only=True, omit_defaults=True, ren
     """Number of ancestors of the child; 1 if an older version, which did not record it, started the child."""
 
 
-class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Continuation(StoredStruct, frozen=True, kw_only=True):
     """The previous run of a chain, in an annotation of the next one."""
 
     name: str
@@ -44,7 +45,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """IDs of the last applied requests: a client that got no response may send one again to this run, without effect."""
 
 
-class Ancestor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Ancestor(StoredStruct, frozen=True, kw_only=True):
     """A run from whose history another run copied its first events."""
 
     name: str
@@ -54,7 +55,7 @@ class Ancestor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """The last event that the other run has taken over."""
 
 
-class ResetOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ResetOrigin(StoredStruct, frozen=True, kw_only=True):
     """The run that was reset, in an annotation of the run that the reset created."""
 
     request_id: str

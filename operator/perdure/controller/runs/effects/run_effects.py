@@ -8,7 +8,7 @@ from typing import assert_never
 from perdure.api.names import child_name
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.refusals import Refusals, is_for_now
-from perdure.controller.retry_policies import Policies
+from perdure.controller.retry_policies import ASK_AGAIN, Policies
 from perdure.controller.runs.effects import children, dead_letter_creation, external_runs, nexus_callbacks, successors
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
@@ -124,9 +124,12 @@ class Effects:
         match effect:
             case fx.ReportAttempt():
                 who = holder(self.context.run, effect.key)
-                await self._policies.report(self.context.run.namespace, who, state.reports[effect.key])
+                reported = await self._policies.report(self.context.run.namespace, who, state.reports[effect.key])
                 self._applied.add(effect)
-                self.context.pending.enqueue(inputs.EffectDone(effect=effect))
+                if reported:
+                    self.context.pending.enqueue(inputs.EffectDone(effect=effect))
+                else:
+                    self._retry_soon(effect, ASK_AGAIN.total_seconds())
             case fx.StartChild(number):
                 child = state.children[str(number)]
                 priority = state.code.priority if state.code is not None else None

@@ -1,0 +1,97 @@
+"""Objects that a newer version of the operator has written: they are reported, and otherwise left as they are.
+
+Two operators may work on the same objects while one replaces the other. The newer one removes the report, because it can read the
+object. So the older one repeats it with growing delays, and neither keeps the other busy.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.lenient import mappings
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.controller.reconcile.record import Record, Status
+from perdure.kube import client as kube
+from perdure.observe import metrics
+
+Verdicts = Mapping[ConditionType, bool | None]
+"""Conditions, and whether each of them holds; None is Unknown."""
+
+_FIRST_PAUSE: Final = timedelta(seconds=10)
+_LONGEST_PAUSE: Final = timedelta(hours=1)
+ADVICE: Final = (
+    "this operator leaves the object as it is. Upgrade the operator, or wait until the upgrade has replaced this one"
+)
+
+
+class NewerStateError(Exception):
+    """A newer version of the operator has written an object. The message names what this version cannot read."""
+
+
+def message_for(why: str) -> str:
+    """The message of the condition for what this version cannot read."""
+    return f"A newer version of Perdure has written the object, and this one cannot read it ({why}): {ADVICE}"
+
+
+class NewerStateReports:
+    """When to report one object. The newer operator removes the report if it works on the object, too."""
+
+    def __init__(self, kind: str, namespace: str) -> None:
+        """`kind` of the object, and its namespace, for the metric."""
+        self._kind = kind
+        self._namespace = namespace
+        self._reports = 0
+        self._next: datetime | None = None
+
+    def due(self, status: Mapping[str, Any], now: datetime) -> bool:
+        """Whether to report the object now, which counts as a report; not while its status contains one."""
+        if is_reported(status) or (self._next is not None and now < self._next):
+            return False
+        self._next = now + min(_FIRST_PAUSE * (1 << min(self._reports, 10)), _LONGEST_PAUSE)
+        self._reports += 1
+        if self._reports == 1:
+            metrics.NEWER_STATES.labels(self._namespace, self._kind).inc()
+        return True
+
+    async def report(
+        self, record: Record, why: str, verdicts: Verdicts, warn: Callable[[EventReason, str, str], None], now: datetime
+    ) -> datetime | None:
+        """Record the report in the status, and in an Event, if it is due.
+
+        Args:
+            record: The object.
+            why: What this version cannot read.
+            verdicts: The conditions that contain the report.
+            warn: Records an Event with a reason, a note and an action.
+            now: The time.
+
+        Returns:
+            When to call again, because the newer operator has removed the report; None to wait for an event.
+
+        Raises:
+            ConflictError, TooLargeError: As for `Record.write`.
+        """
+        if self.due(record.status, now):
+            message = message_for(why)
+            await record.write(with_report(record.latest(), message, verdicts, now))
+            warn(EventReason.NEWER_STATE, message, "Load")
+        return None if is_reported(record.status) else self._next
+
+
+def with_report(obj: kube.Object, message: str, verdicts: Verdicts, now: datetime) -> Status:
+    """Return the status of an object with the report, and otherwise as it is."""
+    status, generation = obj.get("status") or {}, obj["metadata"].get("generation", 1)
+    conditions = read_conditions(status)
+    for kind, holds in verdicts.items():
+        conditions = set_condition(
+            conditions, kind, holds, ConditionReason.NEWER_STATE, message, now=now, observed_generation=generation
+        )
+    reported = {each.type: each.dump() for each in conditions if each.type in verdicts}
+    kept = [reported.pop(each.get("type", ""), each) for each in mappings(status.get("conditions"))]
+    return {**status, "conditions": [*kept, *reported.values()]}
+
+
+def is_reported(status: Mapping[str, Any]) -> bool:
+    """Whether a condition in a status says that a newer version has written the object."""
+    return any(each.get("reason") == ConditionReason.NEWER_STATE for each in mappings(status.get("conditions")))

@@ -1,0 +1,115 @@
+"""The recorded state of a run: read it without losing anything, and tell whether this operator can rely on it.
+
+An older operator must not continue a run whose state it reads only in part: its next commit would drop the rest, with a correct
+digest. It meets such runs during an upgrade, after a rollback, and when it gains a shard of a newer operator.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from perdure.api import labels
+from perdure.api.lenient import newer_annotation
+from perdure.api.workflowrun import WorkflowRunStatus
+from perdure.controller.reconcile.newer_states import NewerStateError
+from perdure.controller.reconcile.record import Status
+from perdure.engine import history
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import RunState
+from perdure.engine.step import next_wake
+from perdure.kube import client as kube
+from perdure.language.interpreter import load_memory
+from perdure.runtime.chains import Continuation, Parent, ResetOrigin
+from perdure.runtime.commits import OF_RUNS, Commit, edited
+from perdure.runtime.operation_requests import StartSignal
+from perdure.schedule.run_manifests import ScheduledBy
+
+_RESTORE: Final = "restore the status, or delete the run"
+"""How to fix an unreadable status."""
+_FIELDS: Final = frozenset(field.alias or name for name, field in WorkflowRunStatus.model_fields.items())
+_ANNOTATIONS: Final[Mapping[str, type[Any]]] = {
+    labels.CONTINUES_ANNOTATION: Continuation,
+    labels.PARENT_ANNOTATION: Parent,
+    labels.RESET_ANNOTATION: ResetOrigin,
+    labels.SCHEDULED_BY_ANNOTATION: ScheduledBy,
+    labels.START_ANNOTATION: StartExtras,
+    labels.START_SIGNAL_ANNOTATION: StartSignal,
+}
+"""The annotations that a run begins with, and passes on to its next runs."""
+
+
+class DamagedStateError(Exception):
+    """A run cannot continue from its status, which was edited, removed, or partly restored. The message says what to do."""
+
+
+def next_event_id(status: Status) -> int:
+    """The ID of the event that continues the history in a status; 1 without a history."""
+    found: int = (status.get("history") or {}).get("nextEventId", 1)
+    return found
+
+
+def stored_state(run: kube.Object) -> RunState | None:
+    """Read the state of a run; None if it has not started.
+
+    Raises:
+        NewerStateError: A newer version wrote the run, and this one cannot read all of it.
+        DamagedStateError: The state is missing or not valid.
+    """
+    if why := _newer_start(run):
+        raise NewerStateError(why)
+    status: Status = run.get("status") or {}
+    stored, following = status.get("state"), next_event_id(status)
+    if stored is None and following == 1:
+        return None
+    try:
+        state = history.decode_state(stored)
+        if state.code is None:
+            load_memory(state.memory)
+        next_wake(state, state.start_time)  # compares all its times
+    except (msgspec.ValidationError, TypeError) as error:
+        if _is_intact(status):
+            raise NewerStateError(f"`status.state`: {error}") from error
+        raise DamagedStateError(f"`status.state` cannot be read: {error}; {_RESTORE}") from error
+    if why := _newer_history(status):
+        raise NewerStateError(why)
+    if state.next_event_id != following:
+        message = f"`status.state` is at event {state.next_event_id}, but `status.history` is at event {following}; {_RESTORE}"
+        raise DamagedStateError(message)
+    return state
+
+
+def distrust(run: kube.Object) -> str:
+    """Say why the status of a run must not be acted upon: it was edited, or a newer version wrote it. Empty if it may be."""
+    if why := edited(run.get("status") or {}, OF_RUNS):
+        return why
+    try:
+        stored_state(run)
+    except NewerStateError as error:
+        return str(error)
+    except DamagedStateError:
+        return ""  # an early version recorded it, without a digest
+    return ""
+
+
+def _newer_start(run: kube.Object) -> str:
+    """What only a newer version can read in the annotations of a run, or in the fields of its status."""
+    for key, kind in _ANNOTATIONS.items():
+        if why := newer_annotation(run, key, kind):
+            return why
+    unknown = sorted((run.get("status") or {}).keys() - _FIELDS)
+    return f"unknown field `status.{unknown[0]}`" if unknown else ""
+
+
+def _newer_history(status: Status) -> str:
+    """What only a newer version can read in the latest events of a run."""
+    try:
+        history.decode_events((status.get("history") or {}).get("events") or [])
+    except msgspec.ValidationError as error:
+        return f"`status.history.events`: {error}" if _is_intact(status) else ""
+    return ""
+
+
+def _is_intact(status: Status) -> bool:
+    """Whether an operator wrote a status as it is."""
+    return Commit.of(status) is not None and not edited(status, OF_RUNS)

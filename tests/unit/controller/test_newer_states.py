@@ -1,0 +1,319 @@
+"""An operator does not touch what a newer version has written: it would drop what it does not know, and sign the loss.
+
+Found in a review: `decode_state` accepted a state with one more field, and the next commit recorded it without the field.
+"""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from msgspec import inspect
+
+from perdure.api.fields import format_time
+from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
+from perdure.api.operation import Reset
+from perdure.api.reasons import ConditionReason
+from perdure.controller.errors import RefusedError
+from perdure.controller.reconcile.newer_states import NewerStateReports
+from perdure.controller.recorded_state import stored_state
+from perdure.controller.runs.resets import reset
+from perdure.engine import history, inputs
+from perdure.engine.events import AnyEvent
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import RunState
+from perdure.frontend.deployments import WorkerDeployment
+from perdure.frontend.endpoints import Endpoint
+from perdure.frontend.matching import OfferBatch, PolledQueues
+from perdure.frontend.peers.messages import OfferTaken
+from perdure.frontend.task_queue_settings import QueueSettings
+from perdure.kube.clock import now
+from perdure.language.memory import Memory
+from perdure.observe.metrics import REGISTRY
+from perdure.runtime import status_texts
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import Continuation, Parent, ResetOrigin, adopted
+from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed, edited
+from perdure.runtime.operation_requests import StartSignal
+from perdure.schedule.run_manifests import ScheduledBy
+from perdure.schedule.state import ScheduleState
+from unit.controller.shop import Json, Store, halfway, operator, pods, reason, schedule, succeed, until
+
+if TYPE_CHECKING:
+    from perdure.engine.inputs import Answer
+
+KEY, LIMIT, POLICY, NIGHTLY = "workflowruns/order", "workflowlimits/oven", "retrypolicies/calm", "schedules/nightly"
+ONE_STEP: Json = {"steps": [{"name": "x", "return": {"output": 1}}]}
+
+STORED = [
+    *(
+        RunState,
+        AnyEvent,
+        Memory,
+        ScheduleState,
+        Continuation,
+        Parent,
+        ResetOrigin,
+        ScheduledBy,
+        StartExtras,
+        StartSignal,
+    ),
+    *(OfferBatch, OfferTaken, PolledQueues, WorkerDeployment, Endpoint, QueueSettings),
+]
+"""What the operator stores or sends to other operators, as a whole."""
+
+
+def parts(kind: Any) -> dict[Any, inspect.Type]:
+    """All types with fields in a type."""
+    found: dict[Any, inspect.Type] = {}
+    left = [inspect.type_info(kind)]
+    while left:
+        each = left.pop()
+        has_fields = isinstance(each, inspect.StructType | inspect.DataclassType | inspect.TypedDictType)
+        if has_fields and each.cls not in found:
+            found[each.cls] = each
+            left += [field.type for field in each.fields]
+        for name in ("item_type", "key_type", "value_type"):
+            left += [getattr(each, name)] if hasattr(each, name) else []
+        for name in ("types", "item_types"):
+            left += getattr(each, name, ())
+    return found
+
+
+@pytest.mark.parametrize("kind", STORED, ids=lambda kind: getattr(kind, "__name__", "AnyEvent"))
+def test_every_stored_type_refuses_unknown_fields(kind: Any) -> None:
+    found = parts(kind)
+    assert found
+    for cls, described in found.items():
+        assert isinstance(described, inspect.StructType), f"{cls} accepts unknown fields"
+        assert cls.__struct_config__.forbid_unknown_fields, f"{cls} accepts unknown fields"
+
+
+# Runs
+
+
+def newer_run(change: Callable[[Json], Any]) -> Callable[[Json], None]:
+    """A change of a run as a newer operator commits it: with a correct digest."""
+
+    def write(run: Json) -> None:
+        change(run)
+        status = run["status"]
+        commit = status.pop("commit")
+        run["status"] = committed(status, OF_RUNS, commit["uid"], commit["number"])
+        assert not edited(run["status"], OF_RUNS)
+
+    return write
+
+
+def in_state(**fields: Any) -> Callable[[Json], None]:
+    return lambda run: run["status"]["state"].update(fields)
+
+
+def in_activity(run: Json) -> None:
+    for activity in run["status"]["state"]["activities"].values():
+        activity["heartbeatGrace"] = 5
+
+
+def in_memory(run: Json) -> None:
+    run["status"]["state"]["memory"]["checkpoints"] = {"a": 1}
+
+
+def in_event(run: Json) -> None:
+    run["status"]["history"]["events"][0]["revision"] = "two-abc"
+
+
+def another_event(run: Json) -> None:
+    run["status"]["history"]["events"][-1]["eventType"] = "WorkflowExecutionHibernated"
+
+
+def in_annotation(run: Json) -> None:
+    run["metadata"]["annotations"] = {
+        CONTINUES_ANNOTATION: '{"name":"a","runId":"b","firstRunId":"b","revision":"two-abc"}'
+    }
+
+
+FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
+    "a field of the state": (in_state(hibernated=True), "`status.state`: Object contains unknown field `hibernated`"),
+    "a status of the run": (in_state(status="Hibernated"), "Invalid enum value 'Hibernated'"),
+    "a field of an activity": (in_activity, "unknown field `heartbeatGrace`"),
+    "a field of the memory": (in_memory, "unknown field `checkpoints`"),
+    "a field of an event": (in_event, "`status.history.events`: Object contains unknown field `revision`"),
+    "a type of event": (another_event, "WorkflowExecutionHibernated"),
+    "a field of the status": (lambda run: run["status"].update(stateVersion=2), "unknown field `status.stateVersion`"),
+    "a field of an annotation": (in_annotation, f"annotation `{CONTINUES_ANNOTATION}`: Object contains unknown field"),
+}
+
+
+def others(status: Json) -> Json:
+    """A status without its conditions."""
+    return {key: value for key, value in status.items() if key != "conditions"}
+
+
+def conditions(store: Store, key: str = KEY) -> dict[str, Json]:
+    return {each["type"]: each for each in store.status(key).get("conditions") or ()}
+
+
+def counted(kind: str) -> float:
+    return REGISTRY.get_sample_value("perdure_newer_state_total", {"namespace": "shop", "kind": kind}) or 0.0
+
+
+@pytest.mark.parametrize(("form", "told"), FORMS.values(), ids=FORMS)
+async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
+    store: Store, form: Callable[[Json], Any], told: str
+) -> None:
+    async with operator(store):
+        await halfway(store)
+    good = copy.deepcopy(store.objects[KEY])
+    store.edit(KEY, newer_run(form))
+    newer, found = store.status(), counted("WorkflowRun")
+    async with operator(store) as manager:
+        await until(lambda: "NewerState" in conditions(store))
+        both = conditions(store)
+        assert (both["NewerState"]["status"], both["NewerState"]["reason"]) == ("True", "NewerState")
+        assert (both["Succeeded"]["status"], both["Succeeded"]["reason"]) == ("Unknown", "NewerState")
+        assert "A newer version of Perdure has written the object" in both["NewerState"]["message"]
+        assert told in both["NewerState"]["message"]
+        await until(lambda: store.events_of("NewerState"))
+        assert counted("WorkflowRun") == found + 1
+        # A request stays pending, and neither it nor the end of a pod changes anything.
+        answers: list[Answer] = []
+        entry = manager.directory.get(good["metadata"]["uid"])
+        assert entry is not None
+        cancel = inputs.CancelRequested(request_id="later", reason="", identity="test")
+        await manager.runs.requests.deliver(entry, cancel, answers.append)
+        succeed(store, pods(store)[1])
+        await settled(store)
+        assert others(store.status()) == others(newer)
+        assert (answers, len(pods(store)), store.deleted) == ([], 2, [])
+        assert store.events_of("NewerState") == 1
+        # The newer operator is done with it, in the form that both know.
+        store.edit(KEY, lambda run: run.update(status=status_texts.decode(good)["status"], metadata=good["metadata"]))
+        await until(lambda: answers)
+        await until(lambda: store.status().get("completionTime"))
+    assert answers[0].ok
+    assert "NewerState" not in conditions(store)
+    assert store.events_of("StateDamaged") == 0
+
+
+async def settled(store: Store, key: str = KEY) -> None:
+    """Wait until the operator has done what it wants to do."""
+    version = ""
+    while version != (version := store.objects[key]["metadata"]["resourceVersion"]):
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+
+
+async def test_a_closed_run_of_a_newer_version_keeps_its_outcome_and_is_not_removed(store: Store) -> None:
+    store.create("workflowruns", "order", spec={"inline": ONE_STEP})
+    async with operator(store):
+        await until(reason(store, "Completed"))
+    store.edit(KEY, newer_run(in_state(archived=True)))
+    store.edit(KEY, lambda run: run["spec"].update(ttlSecondsAfterFinished=0))
+    newer = store.status()
+    async with operator(store):
+        await until(lambda: "NewerState" in conditions(store))
+        await settled(store)
+    assert others(store.status()) == others(newer)
+    assert (conditions(store)["Succeeded"]["status"], conditions(store)["Succeeded"]["reason"]) == ("True", "Completed")
+    assert store.deleted == []
+
+
+async def test_a_parent_does_not_take_the_outcome_of_a_child_of_a_newer_version(store: Store) -> None:
+    store.create("workflows", "child", spec=ONE_STEP)
+    steps = [{"name": "child", "childWorkflow": {"workflow": {"name": "child"}}}]
+    store.create("workflowruns", "order", spec={"inline": {"steps": steps}})
+    made, forms = "workflowruns/order-2", list[Json]()
+
+    def upgrade(plural: str, obj: Json, deleted: bool) -> None:
+        if obj["metadata"]["name"] == "order-2" and (obj.get("status") or {}).get("completionTime") and not forms:
+            forms.append(status_texts.decode(copy.deepcopy(obj))["status"])
+            newer = status_texts.decode(copy.deepcopy(store.objects[made]))
+            newer_run(lambda run: run["status"]["history"]["events"][-1].update(archive="2026/11"))(newer)
+            store.objects[made]["status"] = newer["status"]
+            obj = copy.deepcopy(store.objects[made])
+        passed(plural, obj, deleted)
+
+    async with operator(store):
+        passed, store.watch = store.watch, upgrade
+        await until(lambda: made in store.objects and "NewerState" in conditions(store, made))
+        assert store.condition()["reason"] == "Running"
+        store.edit(made, lambda run: run.update(status=forms[0]))
+        await until(reason(store, "Completed"))
+    assert "NewerState" not in conditions(store, made)
+
+
+async def test_the_history_of_a_newer_version_is_not_reset(store: Store) -> None:
+    store.create("workflowruns", "order", spec={"inline": ONE_STEP})
+    async with operator(store) as manager:
+        await until(reason(store, "Completed"))
+        run = status_texts.decode(copy.deepcopy(store.objects[KEY]))
+        newer_run(in_event)(run)
+        with pytest.raises(RefusedError, match="A newer version of Perdure has written the object") as caught:
+            await reset(manager.client, manager.tools.definitions, run, Reset(event_id=1), request_id="asked")
+    assert caught.value.reason is ConditionReason.NEWER_STATE
+
+
+def test_a_state_with_an_unknown_field_that_no_operator_signed_is_damaged() -> None:
+    state = {"startTime": "2026-01-01T00:00:00Z", "nextEventId": 2, "hibernated": True}
+    status = {"state": state, "history": {"nextEventId": 2}}
+    with pytest.raises(Exception, match="cannot be read") as caught:
+        stored_state({"metadata": {}, "status": status})
+    assert type(caught.value).__name__ == "DamagedStateError"
+
+
+def test_an_adopted_child_keeps_the_fields_of_its_parent_annotation_that_a_newer_version_wrote() -> None:
+    given = {"name": "old", "runId": "o", "workflowId": "w", "initiatedEventId": 2, "revision": "two-abc"}
+    child = {
+        "metadata": {"resourceVersion": "1", "annotations": {PARENT_ANNOTATION: msgspec.json.encode(given).decode()}}
+    }
+    patch = adopted(child, RunRef(namespace="shop", name="new", uid="n", workflow_id="w"))
+    stored = msgspec.json.decode(patch["metadata"]["annotations"][PARENT_ANNOTATION])
+    assert stored == {**given, "name": "new", "runId": "n"}
+
+
+def test_a_decoded_state_is_the_whole_state() -> None:
+    state = {"startTime": "2026-01-01T00:00:00Z"}
+    history.decode_state(state)
+    with pytest.raises(msgspec.ValidationError, match="unknown field `hibernated`"):
+        history.decode_state({**state, "hibernated": True})
+
+
+# Schedules, limits, and circuit breakers
+
+
+async def test_a_schedule_of_a_newer_version_is_reported_and_left_as_it_is(store: Store) -> None:
+    store.create("schedules", "nightly", **schedule())
+    async with operator(store):
+        await until(reason(store, "Accepted", NIGHTLY))
+    good = store.status(NIGHTLY)
+    past = format_time(now() - timedelta(days=3))  # so that runs are due
+    state = {**good["state"], "cursor": past, "handledAfter": past, "zones": ["Europe/Berlin"]}
+    commit = good["commit"]
+    newer = committed(
+        {key: value for key, value in {**good, "state": state}.items() if key != "commit"},
+        OF_SCHEDULES,
+        commit["uid"],
+        commit["number"],
+    )
+    store.edit(NIGHTLY, lambda obj: obj.update(status=newer))
+    async with operator(store):
+        await until(reason(store, "NewerState", NIGHTLY))
+        assert "unknown field `zones`" in store.condition(NIGHTLY)["message"]
+        store.edit(NIGHTLY, lambda obj: obj["metadata"].update(generation=2))
+        await settled(store, NIGHTLY)
+        assert others(store.status(NIGHTLY)) == others(newer)
+        assert not [key for key in store.created if key.startswith("workflowruns/")]
+        store.edit(NIGHTLY, lambda obj: obj.update(status=good))
+        await until(reason(store, "Accepted", NIGHTLY))
+    assert store.events_of("NewerState") == 1
+
+
+def test_a_report_that_the_newer_operator_removes_is_repeated_with_growing_delays() -> None:
+    reports, start = NewerStateReports("WorkflowRun", "shop"), datetime(2026, 1, 1, tzinfo=UTC)
+    times = [second for second in range(3_600) if reports.due({}, start + timedelta(seconds=second))]
+    assert times == [0, 10, 30, 70, 150, 310, 630, 1_270, 2_550]
+    reported = {"conditions": [{"type": "Succeeded", "reason": "NewerState"}]}
+    assert not reports.due(reported, start + timedelta(days=1))

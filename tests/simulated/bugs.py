@@ -285,6 +285,20 @@ BUGS = (
         first_seed=16,
         found="the loop spins",
     ),
+    Bug(
+        name="an older operator drops a field of a newer one, and signs the loss",
+        commit="67df5dc",
+        changes=(
+            Change(
+                file="api/stored_struct.py",
+                good='rename="camel", forbid_unknown_fields=True',
+                bad='rename="camel"',
+            ),
+        ),
+        scenario="upgrades",
+        operators=2,
+        found="loses `state.sinceNewer`, which a newer version has written",
+    ),
 )
 
 

@@ -14,6 +14,7 @@ from perdure.simulation.cluster.process import Operator, Trace
 from perdure.simulation.cluster.watches import Deliver
 from simulated.faults import Faults
 from simulated.network import FaultySession
+from simulated.newer import NewerSession, as_known
 from simulated.watches import LaggingWatch
 
 _Result = TypeVar("_Result")
@@ -40,6 +41,7 @@ class FaultyOperator(Operator):
         fleet: str = "",
         address: str = "",
         lease_seconds: int = 10,
+        newer: bool = False,
     ) -> None:
         """Start it.
 
@@ -59,13 +61,15 @@ class FaultyOperator(Operator):
             fleet: With whom it shares the work; empty: with nobody.
             address: Where other members of the fleet reach it.
             lease_seconds: The duration of its Lease.
+            newer: Whether it writes states in the form of a newer version.
         """
+        self.newer = newer
         self._random = random
         self._lag = lag
         self._lagging: list[LaggingWatch] = []
 
         tell = None if trace is None else _prefixed(name, trace)
-        self._connections = FaultySession(loop, server, faults, name, tell)
+        self._connections = (NewerSession if newer else FaultySession)(loop, server, faults, name, tell)
         options = OperatorOptions(
             namespaces=namespaces,
             instance=name,
@@ -82,7 +86,12 @@ class FaultyOperator(Operator):
 
     def watch(self, plural: str, label: str | None, deliver: Deliver) -> LaggingWatch:
         """A watch of one kind."""
-        seen = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=deliver)
+
+        def deliver_known(type_: str | None, obj: dict[str, Any]) -> None:
+            deliver(type_, as_known(obj))
+
+        taker = deliver_known if self.newer else deliver
+        seen = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=taker)
         self._lagging.append(seen)
         return seen
 

@@ -22,6 +22,7 @@ from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT,
 from simulated.limits import activity_limits, limits, step_limits
 from simulated.schedule_starts import wait_for_starts
 from simulated.sdk.scenario import code, crowd
+from simulated.upgrades import upgrades
 from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
 
@@ -487,6 +488,7 @@ SCENARIOS: dict[str, Scenario] = {
         artifacts,
         caching,
         container_groups,
+        upgrades,
         code,
     )
 }

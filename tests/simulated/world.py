@@ -148,10 +148,11 @@ class World:
         if self._checking is not None:
             self._checking.cancel()
 
-    def start(self, frontend: Frontend | None = None, *, name: str = "") -> FaultyOperator:
+    def start(self, frontend: Frontend | None = None, *, name: str = "", newer: bool = False) -> FaultyOperator:
         """Start one more operator; with a frontend if Temporal SDKs are served.
 
-        With the ``name`` of one that was killed, it is the same pod, whose container is started again.
+        With the ``name`` of one that was killed, it is the same pod, whose container is started again. A ``newer`` one is of a
+        newer version.
         """
         random = self.random(f"operator {self._started}")
         name = name or f"op-{self._started}"
@@ -173,6 +174,7 @@ class World:
             frontend=frontend,
             fleet="fleet" if self.setting.fleet else "",
             address=address_of(name) if self.setting.fleet and self.frontends is not None else "",
+            newer=newer,
         )
         if frontend is not None and self.frontends is not None:
             self.frontends.serve(operator, frontend, fleet=self.setting.fleet)
@@ -193,17 +195,23 @@ class World:
             self._disturb()
             match random.choice(["kill", "kill", "kill", "interrupt", "freeze"]):
                 case "kill":
-                    await victim.kill()
-                    self.operators.remove(victim)
-                    await asyncio.sleep(random.choice([0, random.uniform(0, 5)]))
                     same_pod = self.setting.fleet and self.random(f"restart {self._started}").random() < 0.5
-                    self.start(name=victim.name if same_pod else "")
-                    self._disturb()
-                    self._calm_at = max(self._calm_at, self.loop.time())
+                    await self.replace(
+                        victim, random.choice([0, random.uniform(0, 5)]), name=victim.name if same_pod else ""
+                    )
                 case "interrupt":
                     self._upset(victim.interrupt, random.choice([1, 5, 70]))
                 case _:
                     self._upset(victim.freeze, random.uniform(1, 60))
+
+    async def replace(self, victim: FaultyOperator, after: float, *, name: str = "", newer: bool = False) -> None:
+        """Kill an operator, and start another one some seconds later."""
+        await victim.kill()
+        self.operators.remove(victim)
+        await asyncio.sleep(after)
+        self.start(name=name, newer=newer)
+        self._disturb()
+        self._calm_at = max(self._calm_at, self.loop.time())
 
     def _disturb(self) -> None:
         if self._fleet is not None:

@@ -18,6 +18,7 @@ from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
+from perdure.controller.reconcile.newer_states import is_reported
 from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
@@ -102,7 +103,7 @@ class WorkflowRuns:
             if self.directory.is_newer(obj):
                 return  # the watch lags behind our own writes: the run has closed since then
             holds = self._shards.holds(namespace, sharding_name(obj))
-            if over is not None and not has_chores(obj):
+            if over is not None and not _has_work(obj):
                 self._index.leave_to_directory(uid)
                 self.fleet.others.discard(uid)
                 if before is not None and holds and _was_edited(before, obj):
@@ -117,7 +118,7 @@ class WorkflowRuns:
 
     def take_finished(self, obj: kube.Object) -> bool:
         """Take a run from a list if it is finished and has no pending work; return whether it was taken."""
-        if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or has_chores(obj):
+        if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or _has_work(obj):
             return False
         take_in(obj, self.take)
         return True
@@ -260,6 +261,11 @@ class WorkflowRuns:
         if letter is not None:
             self._queue.wake(LetterKey(run.ref.namespace, letter))
         self._neighbors.wake(entry)
+
+
+def _has_work(run: kube.Object) -> bool:
+    """Whether a closed run has pending work, or an older operator has reported that it cannot read it."""
+    return has_chores(run) or is_reported(run.get("status") or {})
 
 
 def _was_edited(before: Entry, run: kube.Object) -> bool:

@@ -26,6 +26,7 @@ EXPLAINED = {
     "*_EXTERNAL_WORKFLOW_EXECUTION_INITIATED: namespace": "names the workflow's own namespace where the command names none",
     "UpdateSchedule: *": "a conflict token that does not match is refused, also one that is no token",
     "CreateSchedule: *": "a schedule whose workflows have no ID is refused, not each of its starts",
+    "DescribeSchedule: *.start_workflow.retry_policy.*": "unset fields have their defaults; SDKs reject zeros in an update",
     "PollActivityTaskQueue: response.start_to_close_timeout": "the time that is left until the schedule-to-close timeout",
     "*NexusEndpoint: response.endpoint.created_time": "Temporal's server forgets it with the first update",
     "DescribeTaskQueue: response.effective_rate_limit.*": "named only if a client or a worker has set one",

@@ -4,10 +4,12 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import ListScheduleMatchingTimesRequest, UpdateScheduleRequest
 from temporalio.client import (
     Client,
@@ -20,10 +22,12 @@ from temporalio.client import (
     ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
+    ScheduleRange,
     ScheduleSpec,
     ScheduleState,
     ScheduleUpdate,
 )
+from temporalio.common import Priority, RetryPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from temporal import flows
@@ -42,12 +46,18 @@ class Maker:
         return self.temporal.client
 
     async def __call__(
-        self, workflow: Any, *arguments: Any, spec: ScheduleSpec | None = None, name: str = "", **said: Any
+        self,
+        workflow: Any,
+        *arguments: Any,
+        spec: ScheduleSpec | None = None,
+        name: str = "",
+        start: dict[str, Any] | None = None,
+        **said: Any,
     ) -> ScheduleHandle:
         name = name or f"s-{uuid.uuid4().hex[:8]}"
         options = {key: said.pop(key) for key in ("trigger_immediately", "backfill", "memo") if key in said}
         action = ScheduleActionStartWorkflow(
-            workflow, args=list(arguments), id=f"of-{name}", task_queue=self.temporal.task_queue
+            workflow, args=list(arguments), id=f"of-{name}", task_queue=self.temporal.task_queue, **(start or {})
         )
         handle = await self.client.create_schedule(
             name, Schedule(action=action, spec=spec or ScheduleSpec(), **said), **options
@@ -150,6 +160,81 @@ async def test_an_update_changes_the_next_action(make: Maker) -> None:
         await handle.trigger()
         assert await make.results(handle, 1) == ["Hello, two"]
     assert (await handle.describe()).info.last_updated_at is not None
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RetryPolicy(),
+        RetryPolicy(maximum_attempts=3),
+        RetryPolicy(initial_interval=timedelta(seconds=5), non_retryable_error_types=["Broken"]),
+        RetryPolicy(backoff_coefficient=1.5, maximum_interval=timedelta(seconds=1)),
+    ],
+)
+async def test_a_retry_policy_survives_an_update_when_fields_equal_the_defaults(
+    make: Maker, policy: RetryPolicy
+) -> None:
+    handle = await make(flows.Greet.run, "you", start={"retry_policy": policy})
+    before = (await handle.describe()).raw_description.schedule
+    await handle.update(lambda found: ScheduleUpdate(found.description.schedule))
+    after = await handle.describe()
+    assert after.raw_description.schedule == before
+    longest = policy.maximum_interval or policy.initial_interval * 100
+    assert after.schedule.action.retry_policy == replace(policy, maximum_interval=longest)
+
+
+async def test_every_option_of_a_schedule_survives_an_update(make: Maker) -> None:
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    handle = await make(
+        flows.Greet.run,
+        "you",
+        start={
+            "retry_policy": RetryPolicy(),
+            "execution_timeout": timedelta(hours=3),
+            "run_timeout": timedelta(hours=2),
+            "task_timeout": timedelta(seconds=20),
+            "memo": {"note": "why"},
+            "static_summary": "in short",
+            "static_details": "at length",
+            "priority": Priority(priority_key=2, fairness_key="fair", fairness_weight=1.5),
+            "headers": {"trace": Payload(metadata={"encoding": b"binary/plain"}, data=b"id")},
+        },
+        spec=ScheduleSpec(
+            calendars=[ScheduleCalendarSpec(hour=[ScheduleRange(8, 18, 2)], comment="in working hours")],
+            cron_expressions=["0 12 * * MON"],
+            intervals=[ScheduleIntervalSpec(timedelta(hours=1), offset=timedelta(minutes=5))],
+            skip=[ScheduleCalendarSpec(day_of_week=[ScheduleRange(0)])],
+            start_at=start,
+            end_at=start + timedelta(days=365),
+            jitter=timedelta(seconds=80),
+            time_zone_name="Europe/Berlin",
+        ),
+        policy=SchedulePolicy(
+            overlap=ScheduleOverlapPolicy.BUFFER_ONE, catchup_window=timedelta(hours=1), pause_on_failure=True
+        ),
+        state=ScheduleState(note="a note", paused=True, limited_actions=True, remaining_actions=5),
+        memo={"team": "accounts"},
+    )
+    before = (await handle.describe()).raw_description
+    await handle.update(lambda found: ScheduleUpdate(found.description.schedule))
+    after = (await handle.describe()).raw_description
+    assert after.schedule == before.schedule
+    assert after.memo == before.memo
+    whole = after.schedule.action.start_workflow
+    assert {field.name for field, _ in whole.ListFields()} == {
+        "workflow_id",
+        "workflow_type",
+        "task_queue",
+        "input",
+        "workflow_execution_timeout",
+        "workflow_run_timeout",
+        "workflow_task_timeout",
+        "retry_policy",
+        "memo",
+        "header",
+        "user_metadata",
+        "priority",
+    }
 
 
 async def test_20_a_stale_conflict_token_is_rejected(make: Maker) -> None:

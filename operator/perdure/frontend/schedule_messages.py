@@ -1,18 +1,18 @@
 """Convert schedules between Temporal's messages and Schedule objects. Pure.
 
-An update keeps the original form of unchanged parts: cron lines stay cron lines, and fields without a counterpart in Temporal
-are kept.
+An update keeps the original form of unchanged parts: cron lines stay cron lines, a RetryPolicy stays referenced by name, and
+fields without a counterpart in Temporal are kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 from temporalio.api.common.v1 import Memo, SearchAttributes, WorkflowExecution
-from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
-from temporalio.api.enums.v1 import ScheduleOverlapPolicy, TaskQueueKind, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import ScheduleOverlapPolicy, TaskQueueKind, WorkflowExecutionStatus, WorkflowIdReusePolicy
 from temporalio.api.schedule.v1 import (
     Schedule,
     ScheduleAction,
@@ -20,6 +20,7 @@ from temporalio.api.schedule.v1 import (
     ScheduleInfo,
     ScheduleListEntry,
     SchedulePolicies,
+    ScheduleSpec,
     ScheduleState,
 )
 from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
@@ -53,8 +54,16 @@ _CATCHUP, _SHORTEST_CATCHUP = timedelta(days=365), timedelta(seconds=10)
 """The default window and the shortest window (service/worker/scheduler/workflow.go)."""
 _KEPT_RUNS = 100
 _DEFAULTS = {"executionTimeout": "0s", "runTimeout": "", "taskTimeout": "10s"}
-_UNCHANGED = ("ttlSecondsAfterFinished", "ttlSecondsAfterFailure")
-"""Fields of a template without a counterpart in Temporal."""
+_COUNTERPARTS: tuple[tuple[tuple[str, ...], Callable[[NewWorkflowExecutionInfo], Any]], ...] = (
+    (("workflowId",), attrgetter("workflow_id")),
+    (("workflow", "inline"), attrgetter("workflow_type.name", "task_queue.name")),
+    (("input",), attrgetter("input")),
+    (("retryPolicy",), lambda start: start.retry_policy if start.HasField("retry_policy") else None),
+    (("searchAttributes",), attrgetter("search_attributes")),
+    *(((ours,), attrgetter(theirs)) for theirs, ours in TIMEOUTS),
+)
+"""Fields of a template, and what a client sends in place of them."""
+_REUSE = ("Unspecified", "AllowDuplicate")
 
 
 class ClientOptions(StoredStruct, frozen=True, kw_only=True):
@@ -151,7 +160,7 @@ def changed_schedule(obj: KubeObject, wanted: Schedule, types: Mapping[str, str]
         **(obj["metadata"].get("annotations") or {}),
         labels.CLIENT_ANNOTATION: _json(_with_state(options, wanted.state)),
     }
-    if wanted.spec != before.spec:
+    if wanted.spec not in (before.spec, _as_sdks_read(before.spec)):
         spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(wanted.spec)
     if wanted.policies != before.policies:
         spec |= _policies(wanted.policies)
@@ -161,10 +170,28 @@ def changed_schedule(obj: KubeObject, wanted: Schedule, types: Mapping[str, str]
     if wanted.action != before.action:
         template, extras = _template(wanted.action, types, obj["metadata"]["namespace"])
         old = spec["workflowRunTemplate"]
-        kept = {field: old["spec"][field] for field in _UNCHANGED if field in old["spec"]}
-        spec["workflowRunTemplate"] = {**old, "spec": {**kept, **template}}
+        replaced = _replaced_fields(before.action.start_workflow, wanted.action.start_workflow)
+        spec["workflowRunTemplate"] = {
+            **old,
+            "spec": {field: value for field, value in old["spec"].items() if field not in replaced}
+            | {field: value for field, value in template.items() if field in replaced},
+        }
         annotations[labels.START_ANNOTATION] = _json(extras)
     return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}, "spec": spec}
+
+
+def _as_sdks_read(spec: ScheduleSpec) -> ScheduleSpec:
+    """The times without calendars in the older format, which SDKs ignore, and so do not send back."""
+    made = ScheduleSpec()
+    made.CopyFrom(spec)
+    made.ClearField("calendar")
+    made.ClearField("exclude_calendar")
+    return made
+
+
+def _replaced_fields(before: NewWorkflowExecutionInfo, wanted: NewWorkflowExecutionInfo) -> set[str]:
+    """The fields of a template whose counterparts a client has changed."""
+    return {field for fields, read in _COUNTERPARTS if read(before) != read(wanted) for field in fields}
 
 
 def paused_schedule(obj: KubeObject, paused: bool, notes: str) -> KubeObject:
@@ -186,6 +213,10 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
         given.name(value, f"schedule.action.start_workflow.{field}")
     if start.cron_schedule:
         raise ValueError("schedule.action.start_workflow.cron_schedule: is not supported in a schedule")
+    if from_enum(WorkflowIdReusePolicy, start.workflow_id_reuse_policy) not in _REUSE:
+        raise ValueError(
+            "schedule.action.start_workflow.workflow_id_reuse_policy: must be ALLOW_DUPLICATE in a schedule"
+        )
     try:
         spec, extras = requested_run(start, types, namespace)
     except ValueError as error:
@@ -278,17 +309,6 @@ def _remaining(obj: KubeObject, spec: kind.ScheduleSpec) -> int | None:
     return left
 
 
-def _without_defaults(made: ProtoRetryPolicy, policy: RetryPolicy) -> None:
-    """Clear the fields with their default values, which no client has set."""
-    default = RetryPolicy()
-    if policy.initial_interval == default.initial_interval:
-        made.ClearField("initial_interval")
-    if policy.backoff_coefficient == default.backoff_coefficient:
-        made.ClearField("backoff_coefficient")
-    if policy.maximum_interval is None:
-        made.ClearField("maximum_interval")
-
-
 def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInfo:
     run = spec.workflow_run_template.spec
     extras = read_annotation(obj, labels.START_ANNOTATION, StartExtras) or StartExtras()
@@ -308,7 +328,6 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     policy = retry_policy(run.retry_policy) if run.retry_policy is not None else None
     if isinstance(policy, RetryPolicy):
         made.retry_policy.CopyFrom(history_messages.retry_policy(policy))
-        _without_defaults(made.retry_policy, policy)
     for field, value in (
         ("memo", data.memo(extras.memo)),
         ("header", data.header(extras.header)),

@@ -187,6 +187,7 @@ def test_string_calendars_have_temporals_meaning() -> None:
         (lambda s: setattr(s.policies, "keep_original_workflow_id", True), "policies.keep_original_workflow_id"),
         (lambda s: setattr(s.action.start_workflow, "cron_schedule", "@daily"), "start_workflow.cron_schedule"),
         (lambda s: setattr(s.action.start_workflow, "workflow_id", "x" * 2000), "start_workflow.workflow_id"),
+        (lambda s: setattr(s.action.start_workflow, "workflow_id_reuse_policy", 3), "workflow_id_reuse_policy"),
         (lambda s: setattr(s.action.start_workflow.workflow_type, "name", ""), "start_workflow.workflow_type"),
         (lambda s: s.action.ClearField("start_workflow"), "action.start_workflow"),
         (lambda s: s.action.start_workflow.retry_policy.MergeFrom(RetryPolicy(maximum_attempts=-1)), "MaximumAttempts"),
@@ -257,11 +258,67 @@ def test_remaining_actions_are_shown_without_limited_actions() -> None:
     assert schedule_messages.described(changed).state == said.state
 
 
-def test_an_explicit_default_maximum_interval_is_shown() -> None:
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RetryPolicy(),
+        RetryPolicy(maximum_attempts=1, maximum_interval=seconds(100)),
+        RetryPolicy(initial_interval=seconds(1), backoff_coefficient=2),
+        RetryPolicy(initial_interval=seconds(7)),
+    ],
+)
+def test_a_retry_policy_is_described_with_its_defaults(policy: RetryPolicy) -> None:
+    """SDKs read an absent coefficient as zero, and reject it when they send the policy back."""
     said = asked()
-    policy = RetryPolicy(maximum_attempts=1, maximum_interval=seconds(100))
     said.action.start_workflow.retry_policy.CopyFrom(policy)
-    assert schedule_messages.described(made_of(said)).action.start_workflow.retry_policy == policy
+    first = policy.initial_interval.seconds or 1
+    assert schedule_messages.described(made_of(said)).action.start_workflow.retry_policy == RetryPolicy(
+        initial_interval=seconds(first),
+        backoff_coefficient=2,
+        maximum_interval=seconds(100 * first),
+        maximum_attempts=policy.maximum_attempts,
+    )
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"retryPolicy": {"name": "patient"}},
+        {"retryPolicy": {"cloudScheduler": {"retryCount": 3}}},
+        {"retryPolicy": {"exponential": {}}},
+        {"inline": {"steps": []}, "workflow": None},
+        {"startDelay": "10m", "priority": 5, "ttlSecondsAfterFailure": 60, "workflowIdReusePolicy": "RejectDuplicate"},
+        {"workflowId": None},
+    ],
+    ids=str,
+)
+def test_an_update_of_the_input_keeps_the_other_fields_of_the_template(kept: dict[str, Any]) -> None:
+    obj = made_of(asked())
+    written = obj["spec"]["workflowRunTemplate"]["spec"] | kept
+    before = {field: value for field, value in written.items() if value is not None}
+    obj["spec"]["workflowRunTemplate"]["spec"] = before
+    wanted = schedule_messages.described(obj)
+    start = wanted.action.start_workflow
+    start.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_UNSPECIFIED  # as sent by the SDKs
+    start.input.payloads.append(Payload(metadata={"encoding": b"json/plain"}, data=b"5"))
+    changed = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())
+    assert changed["spec"]["workflowRunTemplate"]["spec"] == {**before, "input": 5}
+
+
+def test_an_update_replaces_the_fields_of_the_template_that_a_client_changes() -> None:
+    obj = made_of(asked())
+    template = obj["spec"]["workflowRunTemplate"]["spec"]
+    del template["workflow"]
+    template |= {"inline": {"steps": []}, "retryPolicy": {"name": "patient"}}
+    wanted = schedule_messages.described(obj)
+    start = wanted.action.start_workflow
+    start.workflow_type.name, start.task_queue.name = "Report", "reports"
+    start.retry_policy.SetInParent()
+    updated = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())
+    changed = updated["spec"]["workflowRunTemplate"]["spec"]
+    assert changed["workflow"] == {"type": "Report", "taskQueue": "reports"}
+    assert "inline" not in changed
+    assert changed["retryPolicy"]["exponential"]["initialInterval"] == "1s"
 
 
 def test_recent_actions_have_workflow_ids() -> None:
@@ -383,6 +440,17 @@ def test_days_that_depend_on_the_month_are_described_as_strings() -> None:
     assert [each.day_of_week for each in described.calendar] == ["*", "MON#1"]
     assert not described.structured_calendar
     assert to_times(described)["calendars"][0]["dayOfMonth"] == "L"
+
+
+def test_an_update_by_an_sdk_keeps_days_that_depend_on_the_month() -> None:
+    """SDKs ignore calendars in the older format, and do not send them back."""
+    obj = made_of(asked(cron_string=["0 6 L * *", "0 12 * * *"]))
+    wanted = schedule_messages.described(obj)
+    assert wanted.spec.calendar
+    del wanted.spec.calendar[:]
+    assert schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"] == obj["spec"]
+    wanted.spec.jitter.CopyFrom(seconds(5))
+    assert "cron" not in schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]
 
 
 def sparse() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from perdure.frontend.admission import MessageMemory, Places
 from perdure.frontend.connections import Connections, Peer
 from perdure.frontend.errors import RpcError, too_large, too_late
 from perdure.frontend.guard import Guard, User, tenant_of
+from perdure.frontend.visible_namespaces import VisibleNamespaces
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Maximum size of a message, in bytes."""
@@ -84,6 +85,7 @@ class Door:
         long_polls: Places | None = None,
     ) -> None:
         self._guard = guard
+        self._namespaces = None if guard is None else VisibleNamespaces(guard)
         self._connections = connections
         self._refusal_seconds = refusal_seconds
         self._refusals = Places("refused calls", each=4, total=512)
@@ -116,6 +118,14 @@ class Door:
         """
         if self._guard is not None and user is not None:
             await self._guard.authorize(user, rpc, namespace)
+
+    async def visible(self, user: User | None, names: Sequence[str]) -> Sequence[str]:
+        """Return the namespaces that a user may describe, out of the given ones.
+
+        Raises:
+            RpcError: The user has too many lists to review, or the API server does not respond.
+        """
+        return names if self._namespaces is None or user is None else await self._namespaces.among(user, names)
 
     @asynccontextmanager
     async def place(self, rpc: str, user: User | None) -> AsyncIterator[None]:

@@ -18,7 +18,7 @@ from perdure.observe import metrics
 
 _AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
-_KNOWN_FOR = timedelta(seconds=30)
+KNOWN_FOR = timedelta(seconds=30)
 """Maximum time for which a revoked token or permission stays valid."""
 _REFUSED_FOR = timedelta(seconds=2)
 """How long a missing permission is cached."""
@@ -91,11 +91,11 @@ class Guard:
             raise unauthenticated("a ServiceAccount token is needed: `authorization: Bearer <token>`")
         key, time = hashlib.sha256(token.encode(errors="replace")).digest(), now()
         known = self._users.get(key)
-        if known is not None and _holds(known[0], time, _KNOWN_FOR):
+        if known is not None and holds(known[0], time, KNOWN_FOR):
             return known[1]
         user = None
         refused_until = self._refused.get(key)
-        if refused_until is None or not _holds(refused_until, time, _INVALID_FOR):
+        if refused_until is None or not holds(refused_until, time, _INVALID_FOR):
             audience = self._audience_of(token, time)
             user = await self._reviewed(key, token, audience, None if known is not None else address)
         if user is None:
@@ -168,24 +168,34 @@ class Guard:
         metrics.TOKEN_REVIEWS.labels(outcome="Valid").inc()
         reviewed = status.get("user") or {}
         user = User(reviewed.get("username", ""), reviewed.get("uid", ""), tuple(reviewed.get("groups") or ()))
-        self._users.put(key, (now() + _KNOWN_FOR, user))
+        self._users.put(key, (now() + KNOWN_FOR, user))
         return user
 
     async def _may(self, user: User, namespace: str, right: Right) -> bool:
         key = user, namespace, right
         known = self._rights.get(key)
-        if known is None or not _holds(known[0], now(), _KNOWN_FOR if known[1] else _REFUSED_FOR):
+        if known is None or not holds(known[0], now(), KNOWN_FOR if known[1] else _REFUSED_FOR):
             if known is None and not self._rate_of_user.take(user.name, now()):
                 raise exhausted(f"too many permissions of {user.name} to review; retry later")
             other = right.of_frontend
-            allowed = await self._review_access(user, namespace, right) or (
-                other is not None and await self._review_access(user, namespace, other)
+            allowed = await self.review_access(user, namespace, right) or (
+                other is not None and await self.review_access(user, namespace, other)
             )
-            known = now() + (_KNOWN_FOR if allowed else _REFUSED_FOR), allowed
+            known = now() + (KNOWN_FOR if allowed else _REFUSED_FOR), allowed
             self._rights.put(key, known)
         return known[1]
 
-    async def _review_access(self, user: User, namespace: str, right: Right) -> bool:
+    async def review_access(self, user: User, namespace: str, right: Right) -> bool:
+        """Ask the API server whether a user has a right. The answer is not cached.
+
+        Args:
+            user: The user.
+            namespace: The namespace; empty: in all namespaces.
+            right: The right.
+
+        Raises:
+            RpcError: The API server does not respond.
+        """
         attributes = {
             "namespace": namespace,
             "verb": right.verb,
@@ -213,7 +223,7 @@ class Guard:
             raise unavailable(f"the API server could not review the token: {error}") from error
 
 
-def _holds(until: datetime, time: datetime, longest: timedelta) -> bool:
+def holds(until: datetime, time: datetime, longest: timedelta) -> bool:
     """Whether a cached answer holds. It does not if the clock was set back to a time before it arrived."""
     return until - longest <= time <= until
 

@@ -57,8 +57,8 @@ DEPRECATED = frozenset(
     }
 )
 """Earlier forms of worker versioning, which are not supported."""
-FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"}) | DEPRECATED
-"""RPCs for all authenticated users; they reveal nothing about a namespace."""
+FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes", "ListNamespaces"}) | DEPRECATED
+"""RPCs for all authenticated users; they reveal nothing about a namespace that the user may not describe."""
 _RIGHTS: dict[str, tuple[Right, ...]] = {
     "StartWorkflowExecution": (_START,),
     "SignalWithStartWorkflowExecution": (_START, _TELL),
@@ -120,7 +120,6 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "ListSchedules": (_LIST_SCHEDULES,),
     "CountSchedules": (_LIST_SCHEDULES,),
     "DescribeNamespace": (_READ,),
-    "ListNamespaces": (Right("list", "namespaces", group=""),),
     "DescribeTaskQueue": (_READ,),
     "CountWorkers": (_READ,),
     "ListWorkers": (_READ,),

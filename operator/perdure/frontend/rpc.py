@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -120,7 +121,8 @@ class Rpc:
                 async def recheck() -> None:
                     await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)
 
-                call = CallContext(incoming.seconds_left, metadata, principal, recheck)
+                visible = partial(self.door.visible, user)
+                call = CallContext(incoming.seconds_left, metadata, principal, recheck, visible=visible)
                 record.response = await self.handler(request, call)
                 if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()

@@ -14,6 +14,11 @@ async def _unguarded() -> None:
     """Do nothing, because there is no authentication."""
 
 
+async def _all_of(names: Sequence[str]) -> Sequence[str]:
+    """Return all namespaces, because there is no authentication."""
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """The caller of an RPC."""
@@ -27,6 +32,8 @@ class CallContext:
     """Rejects a caller whose token or rights were revoked since the call began; sends a request at most every 30 s."""
     member: str = ""
     """The member of the fleet that has forwarded the call; empty if the caller is connected to this one."""
+    visible: Callable[[Sequence[str]], Awaitable[Sequence[str]]] = _all_of
+    """Returns the namespaces that the caller may describe, out of the given ones."""
 
     def header(self, name: str) -> str:
         """A header of the call; empty if the caller has not sent it."""

@@ -33,6 +33,7 @@ from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
+from perdure.frontend.paging import page_of
 from perdure.frontend.rpc_namespaces import DEFAULT
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.visibility import BUILT_IN
@@ -41,6 +42,8 @@ from perdure.kube import client as kube
 SERVER_VERSION = "1.32.0"
 """The version of Temporal's server whose behavior Perdure follows; some clients check it."""
 _KEPT = timedelta(days=1)
+_MAX_NAMESPACES = 1_000
+"""Maximum number of namespaces in one response."""
 _CLIENTS = {
     **dict.fromkeys(
         (
@@ -122,18 +125,26 @@ class System:
             raise unavailable(str(error)) from error
 
     async def list_namespaces(self, request: ListNamespacesRequest, call: CallContext) -> ListNamespacesResponse:
-        """List the served namespaces."""
-        del request, call
+        """List the served namespaces that the caller may describe, by name."""
+        found = await self._served()
+        page, token = page_of(
+            await call.visible(sorted(found)), request.next_page_token, request.page_size, _MAX_NAMESPACES
+        )
+        listed = [found[name] or await self._find(name) for name in page]
+        return ListNamespacesResponse(
+            namespaces=[self._namespace(each) for each in listed if each is not None], next_page_token=token
+        )
+
+    async def _served(self) -> dict[str, kube.Object | None]:
+        """The served namespaces by name; None: not yet read."""
         manager = self._core.runs.manager
         if manager.served.names:  # the operator's Roles allow it to read these namespaces, but not to list any
-            named = [await self._find(name) for name in manager.served.names]
-            return ListNamespacesResponse(namespaces=[self._namespace(each) for each in named if each is not None])
+            return dict.fromkeys(name for name in manager.served.names if name in manager.served)
         try:
             found = await manager.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
-        served = [self._namespace(each) for each in found if each["metadata"]["name"] in manager.served]
-        return ListNamespacesResponse(namespaces=served)
+        return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in manager.served}
 
     def _namespace(self, found: kube.Object) -> DescribeNamespaceResponse:
         meta = found["metadata"]

@@ -58,11 +58,13 @@ from perdure.observe import metrics
 async def test_a_handler_gets_input_headers_and_timeouts_of_the_caller(here: Served) -> None:
     await endpoint(here)
     await here.start()
-    await here.decide(schedule(header={"Tenant": "a"}, schedule_to_close_timeout=timedelta(minutes=1)))
+    await here.decide(
+        schedule(header={"Tenant": "a", "X-Api-Key": "k"}, schedule_to_close_timeout=timedelta(minutes=1))
+    )
     request = (await handle(here)).request
     said = request.start_operation
     assert (request.endpoint, said.service, said.operation, said.payload) == ("billing", "invoices", "charge", FIVE)
-    assert request.header["tenant"] == "a"
+    assert (request.header["tenant"], request.header["x-api-key"]) == ("a", "k")
     assert 8_000 <= int(request.header["request-timeout"].removesuffix("ms")) <= 9_000
     assert 59_000 <= int(request.header["operation-timeout"].removesuffix("ms")) <= 60_000
     assert request.capabilities.temporal_failure_responses

@@ -108,7 +108,8 @@ class Http:
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, str]]:
     port = free_port()
-    with in_memory(settings=replace(OPEN, http_address=f"127.0.0.1:{port}")) as server:
+    settings = replace(OPEN, http_address=f"127.0.0.1:{port}", nexus_headers=frozenset({"x-tenant"}))
+    with in_memory(settings=settings) as server:
         yield server.address, f"http://127.0.0.1:{port}"
 
 
@@ -140,14 +141,19 @@ async def test_a_missing_input_or_result_has_no_content(served: Http) -> None:
     assert (status, headers.get("Content-Type"), answer) == (200, None, None)
 
 
-async def test_a_handler_gets_the_headers_of_the_caller_except_credentials(served: Http) -> None:
+async def test_a_handler_gets_only_known_headers_of_the_caller(served: Http) -> None:
     link = "temporal:///namespaces/default/workflows/w/r/history"
     status, _, answer = await served.call(
         "seen?callback=http://example.com/done",
         Authorization="Bearer s3cret",
+        Grpc_Metadata_Authorization="Bearer s3cret",
+        X_Forwarded_Access_Token="s3cret",
+        Authorization_Extras="s3cret",
         Cookie="session=s3cret",
         Temporal_Principal_Name="admin",
-        Tenant="blue",
+        X_Tenant="blue",
+        X_Other="other",
+        Traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         Nexus_Request_Id="r-1",
         Nexus_Callback_Token="t",
         Nexus_Link=f'<{link}>; type="temporal.api.common.v1.Link.WorkflowEvent"',
@@ -158,9 +164,16 @@ async def test_a_handler_gets_the_headers_of_the_caller_except_credentials(serve
     assert answer["callback"] == ["http://example.com/done", {"token": "t"}]
     assert answer["links"] == [[link, "temporal.api.common.v1.Link.WorkflowEvent"]]
     headers = answer["headers"]
-    assert headers["tenant"] == "blue"
+    assert headers["x-tenant"] == "blue"
+    assert headers["traceparent"].startswith("00-0af7")
     assert int(headers["request-timeout"].removesuffix("ms")) <= 19_000
-    assert not headers.keys() & {"authorization", "cookie", "temporal-principal-name", "host", "nexus-callback-token"}
+    assert headers.keys() - {"request-timeout", "timeout", "user-agent"} == {
+        "nexus-link",
+        "nexus-request-id",
+        "traceparent",
+        "x-tenant",
+    }
+    assert "s3cret" not in json.dumps(answer)
 
 
 async def test_a_handler_cannot_inject_headers(served: Http) -> None:

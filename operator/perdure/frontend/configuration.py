@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from perdure.frontend.nexus_headers import additional
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -36,6 +38,8 @@ class Settings:
     """Address of Temporal's HTTP API; empty if it is not served."""
     webhooks: bool = True
     """Whether the HTTP API takes requests to Webhooks."""
+    nexus_headers: frozenset[str] = frozenset()
+    """Names of further headers of HTTP requests that Nexus handlers get, in lower case."""
     member: str = ""
     """The name of this member of the fleet."""
     peer_address: str = ""
@@ -56,7 +60,7 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
     """Read the settings from the environment.
 
     Raises:
-        ValueError: A value is not a number.
+        ValueError: A value is not valid.
     """
     authentication = environment.get("PERDURE_TEMPORAL_AUTHENTICATION") or "Kubernetes"
     if authentication not in {"Kubernetes", "None"}:
@@ -70,12 +74,13 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
         namespace=environment.get("PERDURE_NAMESPACE", ""),
         secret=environment.get("PERDURE_TEMPORAL_TLS_SECRET", ""),
-        names=tuple(filter(None, map(str.strip, environment.get("PERDURE_TEMPORAL_TLS_NAMES", "").split(",")))),
+        names=_listed(environment, "PERDURE_TEMPORAL_TLS_NAMES"),
         authorities=environment.get("PERDURE_TEMPORAL_CA_CONFIGMAP", ""),
         publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
         client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
         http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
         webhooks=environment.get("PERDURE_WEBHOOKS") != "false",
+        nexus_headers=additional(_listed(environment, "PERDURE_NEXUS_HEADERS")),
         member=environment.get("POD_NAME", ""),
         peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),
         peer_audience=environment.get("PERDURE_PEER_AUDIENCE") or "perdure.dev/fleet",
@@ -84,3 +89,8 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
         console_url=environment.get("PERDURE_CONSOLE_URL", "").rstrip("/"),
     )
+
+
+def _listed(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The items of a list, which commas separate."""
+    return tuple(filter(None, map(str.strip, environment.get(name, "").split(","))))

@@ -209,7 +209,7 @@ def _http_api(
     from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
     nexus, webhooks, manager = (
-        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints),
+        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, frontend.settings.nexus_headers),
         None,
         frontend.runs.manager,
     )

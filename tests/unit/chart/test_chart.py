@@ -347,6 +347,11 @@ def test_notes_contain_three_commands(helm: Helm) -> None:
         ('excludeNamespaces=["*"]', r"'/excludeNamespaces/0'|excludeNamespaces\.0", "does not match pattern"),
         ('watchNamespaces=["Team_A"]', r"'/watchNamespaces/0'|watchNamespaces\.0", "does not match pattern"),
         ('image.digest="sha256:1"', r"'/image/digest'|image\.digest", "does not match pattern"),
+        (
+            'temporal.httpApi.nexusHeaders=["x-tenant", "x-forwarded-access-token"]',
+            r"'/temporal/httpApi/nexusHeaders/1'|temporal\.httpApi\.nexusHeaders\.1",
+            "not",
+        ),
         ('replicas="two"', "'/replicas'|replicas", r"want (null or )?integer|expected: .*integer"),
     ],
 )
@@ -358,6 +363,16 @@ def test_an_invalid_value_is_rejected_with_its_path(
     assert done.returncode != 0
     said = done.stderr.replace('"', "'")
     assert re.search(rf"^- (at )?({want_place}): .*({want_message})", said, re.MULTILINE | re.IGNORECASE), said
+
+
+def test_further_headers_of_nexus_handlers_are_passed_to_the_operator(render: Render) -> None:
+    def headers(*settings: str) -> str | None:
+        [deployment] = [each for each in render(*settings) if each["kind"] == "Deployment"]
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        return {each["name"]: each.get("value") for each in container["env"]}.get("PERDURE_NEXUS_HEADERS")
+
+    assert headers() is None
+    assert headers('temporal.httpApi.nexusHeaders=["x-tenant", "x-region"]') == "x-tenant,x-region"
 
 
 def test_an_existing_service_account_must_be_named(helm: Helm) -> None:

@@ -20,7 +20,7 @@ from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
 from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.nexus_failures import NOT_SAID, Behavior, Json
-from perdure.frontend.nexus_headers import SERVERS_HEADERS
+from perdure.frontend.nexus_headers import CALLBACK_PREFIX, passed
 from perdure.frontend.rpc import Rpc
 
 _PATHS: Final = ("/nexus/", "/namespaces/")
@@ -35,16 +35,7 @@ _UNITS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0}
 _LINK: Final = re.compile(r'\s*<([^>]+)>\s*;\s*type\s*=\s*"([\w./]+)"\s*')
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """In headers, bytes that are not UTF-8."""
-_CONTENT, _CALLBACK_HEADER = "content-", "nexus-callback-"
-_KEPT_BACK: Final = SERVERS_HEADERS | {
-    "authorization",
-    "connection",
-    "cookie",
-    "host",
-    "proxy-authorization",
-    "transfer-encoding",
-}
-"""Headers that handlers do not get: credentials, connection headers, and headers that only the server sets."""
+_CONTENT: Final = "content-"
 _UNSUCCESSFUL: Final = HTTPStatus.FAILED_DEPENDENCY
 _OF_WORKER: Final = {"Temporal-Nexus-Failure-Source": "worker"}
 _STATUSES: Final = {
@@ -81,10 +72,11 @@ _KINDS: Final = {
 class NexusGateway:
     """Serves requests to call handlers, with the same admission as for RPCs."""
 
-    def __init__(self, rpc: Rpc, endpoints: EndpointRegistry) -> None:
-        """Call handlers through `rpc`."""
+    def __init__(self, rpc: Rpc, endpoints: EndpointRegistry, passed_headers: frozenset[str] = frozenset()) -> None:
+        """Call handlers through `rpc`. They get `passed_headers`, in lower case, in addition to the usual ones."""
         self._rpc = rpc
         self._endpoints = endpoints
+        self._passed = passed_headers
 
     @staticmethod
     def serves(request: web.BaseRequest) -> bool:
@@ -96,7 +88,9 @@ class NexusGateway:
         whole = _takes_temporal_failures(request)
         try:
             refuse_web_pages(request)
-            answer: Answer = await self._rpc.answer(_NexusCall(request, self._called(request), self._endpoints))
+            answer: Answer = await self._rpc.answer(
+                _NexusCall(request, self._called(request), self._endpoints, self._passed)
+            )
             return _checked(_response(answer, whole=whole))
         except RpcError as error:
             kind = _KINDS.get(error.code, "INTERNAL")
@@ -141,7 +135,9 @@ class _Called:
 class _NexusCall(IncomingRequest):
     """The call of a handler that arrived as an HTTP request."""
 
-    def __init__(self, request: web.BaseRequest, called: _Called, endpoints: EndpointRegistry) -> None:
+    def __init__(
+        self, request: web.BaseRequest, called: _Called, endpoints: EndpointRegistry, passed_headers: frozenset[str]
+    ) -> None:
         """Create the call without reading its body.
 
         Raises:
@@ -153,6 +149,7 @@ class _NexusCall(IncomingRequest):
                 raise invalid(f"the header {name!r} is not UTF-8")
         self._called = called
         self._endpoints = endpoints
+        self._passed = passed_headers
         self.seconds_left = _timeout(request.headers.get("request-timeout", ""))
 
     async def decode(self, raw: bytes) -> DispatchNexusTaskRequest:
@@ -165,7 +162,7 @@ class _NexusCall(IncomingRequest):
                 raise not_found("nexus endpoint not found")
             name, endpoint = found
             namespace, queue = endpoint.namespace, endpoint.task_queue
-        made = Request(endpoint=name, header=dict(_headers(request.headers)))
+        made = Request(endpoint=name, header=dict(passed(request.headers, self._passed)))
         made.capabilities.temporal_failure_responses = _takes_temporal_failures(request)
         if called.cancel:
             token = made.header.pop("nexus-operation-token", "") or request.query.get("token", "")
@@ -179,7 +176,7 @@ class _NexusCall(IncomingRequest):
             start.service, start.operation = called.service, called.operation
             start.request_id = request.headers.get("nexus-request-id", "")
             start.callback = request.query.get("callback", "")
-            start.callback_header.update(_stripped(request.headers, _CALLBACK_HEADER))
+            start.callback_header.update(_stripped(request.headers, CALLBACK_PREFIX))
             start.payload.CopyFrom(nexus_content.to_payload(dict(_stripped(request.headers, _CONTENT)), raw))
             start.links.extend(_links(",".join(request.headers.getall("nexus-link", ()))))
         return DispatchNexusTaskRequest(namespace, queue, made)
@@ -196,14 +193,6 @@ def _timeout(text: str) -> float | None:
 
 def _takes_temporal_failures(request: web.BaseRequest) -> bool:
     return request.headers.get("temporal-nexus-failure-support") == "true"
-
-
-def _headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the headers for the handler, in lower case."""
-    for name, value in headers.items():
-        lower = name.lower()
-        if lower not in _KEPT_BACK and not lower.startswith((_CONTENT, _CALLBACK_HEADER)):
-            yield lower, value
 
 
 def _stripped(headers: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,8 @@ async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]
     Raises:
         ApplicationError: The request failed.
     """
-    headers, data = _headers(http, environ), _body(http.get("body"))
+    headers, secret = _headers(http, environ)
+    data = _body(http.get("body"))
     if isinstance(http.get("body"), dict | list | int | float | bool):
         headers.setdefault("Content-Type", "application/json")
     if http["method"] in _NOT_REPEATABLE:
@@ -51,7 +52,14 @@ async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]
             aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=_tls(environ)), timeout=timeout, headers={"User-Agent": "perdure"}
             ) as session,
-            session.request(http["method"], url, headers=headers, data=data, max_redirects=_REDIRECTS) as response,
+            session.request(
+                http["method"],
+                url,
+                headers=headers,
+                data=data,
+                max_redirects=_REDIRECTS + 1,  # the number of the redirect that fails
+                middlewares=(_OriginGuard(url, secret),),
+            ) as response,
         ):
             body = await _read(response, where)
             result = {
@@ -61,12 +69,40 @@ async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]
             }
     except TimeoutError as error:
         raise ApplicationError(f"{where}: no response within {http['timeout']}", type="RequestTimeout") from error
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a redirect adds a second Authorization
         raise ApplicationError(f"{where}: {error}", type="RequestFailed") from error
     _check(http, later, result, where)
     if http.get("output") is None:
         return {"status": result["status"], "body": body}
     return later.output(http["output"], response=result)
+
+
+class _OriginGuard:
+    """Removes headers from Secrets once a redirect has left the origin of the request: its scheme, host, and port.
+
+    They stay removed if a later redirect returns: the other server has chosen the path and the query of that request. aiohttp
+    itself removes Authorization, Cookie, and Proxy-Authorization in the same way, whether they are from Secrets or not.
+    """
+
+    def __init__(self, url: URL, secret: frozenset[str]) -> None:
+        """Guard a request to `url` with the names of `secret` headers."""
+        self._origin = _origin(url)
+        self._secret = secret
+        self._left = False
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request, or the next one after a redirect."""
+        self._left = self._left or _origin(request.url) != self._origin
+        if self._left:
+            for name in self._secret:
+                request.headers.popall(name, None)
+        return await handler(request)
+
+
+def _origin(url: URL) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def _check(http: Mapping[str, Any], later: Later, found: Mapping[str, Any], where: str) -> None:
@@ -123,11 +159,14 @@ def _url(http: Mapping[str, Any]) -> URL:
     raise ApplicationError(message, type="InvalidUrl", non_retryable=True)
 
 
-def _headers(http: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    return {
+def _headers(http: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, str], frozenset[str]]:
+    """The headers, and the names of those with a value from a Secret."""
+    given = http.get("headers", ())
+    headers = {
         header["name"]: header.get("value", "") + environ.get(f"PERDURE_HEADER_{i}", "").strip()
-        for i, header in enumerate(http.get("headers", ()))
+        for i, header in enumerate(given)
     }
+    return headers, frozenset(header["name"] for i, header in enumerate(given) if f"PERDURE_HEADER_{i}" in environ)
 
 
 def _body(body: Any) -> bytes | None:

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,14 +34,44 @@ class Shop:
         return answer
 
 
-@pytest.fixture
-async def shop() -> AsyncIterator[Shop]:
-    shop = Shop()
+def app_of(shop: Shop) -> web.Application:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", shop.handle)
-    async with TestServer(app) as server:
+    return app
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[Shop]:
+    shop = Shop()
+    async with TestServer(app_of(shop)) as server:
         shop.url = str(server.make_url("/"))
         yield shop
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[Shop]:
+    async with served() as found:
+        yield found
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Shop]:
+    """A server of another origin: another port."""
+    async with served() as found:
+        yield found
+
+
+@asynccontextmanager
+async def secured(shop: Shop) -> AsyncIterator[tuple[str, str]]:
+    """Serve a shop also over TLS; yield its URL, and the certificate of its CA."""
+    ca, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    server = TestServer(app_of(shop), scheme="https")
+    await server.start_server(ssl=context)
+    try:
+        yield str(server.make_url("/")), ca.cert_pem.bytes().decode()
+    finally:
+        await server.close()
 
 
 async def send(shop: Shop, later: Later, *, secrets: dict[str, str] | None = None, **fields: Any) -> Any:
@@ -179,32 +210,119 @@ async def test_a_too_large_response_is_an_error(shop: Shop, later: Later) -> Non
     assert (error.type, error.non_retryable) == ("ResponseTooLarge", True)
 
 
-async def test_secret_headers_are_not_sent_to_another_server_after_a_redirect(shop: Shop, later: Later) -> None:
-    other = Shop()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", other.handle)
-    async with TestServer(app) as server:
-        shop.answers = [web.Response(status=302, headers={"Location": str(server.make_url("/x"))})]
-        header = {"name": "Authorization", "secret": {"name": "api", "key": "token"}}
-        await send(shop, later, headers=[header], secrets={"PERDURE_HEADER_0": "s3cret"})
-    assert shop.asked[0][2]["Authorization"] == "s3cret"
+SECRET = {"name": "api", "key": "token"}
+STATUSES = (301, 302, 303, 307, 308)
+
+
+def redirect(to: str, status: int = 302) -> web.Response:
+    return web.Response(status=status, headers={"Location": to})
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("name", ["X-Api-Key", "authorization", "Cookie", "PRIVATE-TOKEN"])
+async def test_secret_headers_are_not_sent_to_another_server_after_a_redirect(
+    shop: Shop, other: Shop, later: Later, name: str, status: int
+) -> None:
+    shop.answers = [redirect(f"{other.url}x", status)]
+    header = {"name": name, "value": "Bearer ", "secret": SECRET}
+    headers = [{"name": "X-Plain", "value": "v"}, header]
+    await send(shop, later, method="PUT", body="a", headers=headers, secrets={"PERDURE_HEADER_1": "s3cret"})
+    assert {key.lower(): value for key, value in shop.asked[0][2].items()}[name.lower()] == "Bearer s3cret"
+    ((_, path, received, _),) = other.asked
+    assert (path, received["X-Plain"]) == ("/x", "v")
+    assert name.lower() not in {key.lower() for key in received}
+
+
+async def test_secret_headers_are_removed_in_any_case(shop: Shop, other: Shop, later: Later) -> None:
+    shop.answers = [redirect(other.url)]
+    headers = [{"name": "x-api-key", "secret": SECRET}, {"name": "X-API-KEY", "secret": SECRET}]
+    await send(shop, later, headers=headers, secrets={"PERDURE_HEADER_0": "s3cret", "PERDURE_HEADER_1": "s3cret"})
+    assert "s3cret" in str(shop.asked)
     assert "s3cret" not in str(other.asked)
 
 
+@pytest.mark.parametrize("status", STATUSES)
+async def test_secret_headers_are_kept_after_a_redirect_within_the_origin(
+    shop: Shop, later: Later, status: int
+) -> None:
+    shop.answers = [redirect(f"{shop.url}orders/", status), redirect("/elsewhere", status)]
+    headers = [{"name": "X-Api-Key", "secret": SECRET}]
+    await send(shop, later, headers=headers, secrets={"PERDURE_HEADER_0": "s3cret"})
+    assert [path for _, path, _, _ in shop.asked] == ["/orders", "/orders/", "/elsewhere"]
+    assert [received["X-Api-Key"] for _, _, received, _ in shop.asked] == ["s3cret"] * 3
+
+
+async def test_secret_headers_stay_removed_when_a_redirect_returns(shop: Shop, other: Shop, later: Later) -> None:
+    """Otherwise, the other server could choose what is requested with them."""
+    shop.answers = [redirect(other.url)]
+    other.answers = [redirect(f"{shop.url}orders?delete=all")]
+    headers = [{"name": "X-Api-Key", "secret": SECRET}, {"name": "Authorization", "secret": SECRET}]
+    await send(shop, later, headers=headers, secrets={"PERDURE_HEADER_0": "s3cret", "PERDURE_HEADER_1": "s3cret"})
+    assert [path for _, path, _, _ in shop.asked] == ["/orders", "/orders?delete=all"]
+    assert "s3cret" in str(shop.asked[0])
+    assert "s3cret" not in str(shop.asked[1])
+    assert "s3cret" not in str(other.asked)
+
+
+async def test_secret_headers_are_not_sent_without_encryption_after_a_redirect(
+    shop: Shop, other: Shop, later: Later
+) -> None:
+    shop.answers = [redirect(other.url)]
+    headers = [{"name": "X-Api-Key", "secret": SECRET}]
+    async with secured(shop) as (url, ca):
+        await send(shop, later, url=url, headers=headers, secrets={"PERDURE_HEADER_0": "s3cret", "PERDURE_CA": ca})
+    assert shop.asked[0][2]["X-Api-Key"] == "s3cret"
+    assert "s3cret" not in str(other.asked)
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Cookie", "Proxy-Authorization"])
+async def test_plain_credentials_are_not_sent_to_another_server(
+    shop: Shop, other: Shop, later: Later, name: str
+) -> None:
+    shop.answers = [redirect(other.url)]
+    await send(shop, later, headers=[{"name": name, "value": "known"}])
+    assert (shop.asked[0][2][name], name in other.asked[0][2]) == ("known", False)
+
+
+async def test_a_user_in_the_url_is_not_sent_to_another_server(shop: Shop, other: Shop, later: Later) -> None:
+    shop.answers = [redirect(other.url)]
+    await send(shop, later, url=f"{shop.url.replace('//', '//me:s3cret@')}orders")
+    assert shop.asked[0][2]["Authorization"].startswith("Basic ")
+    assert not other.asked[0][2].keys() & {"Authorization", "Referer"}
+
+
+@pytest.mark.parametrize(
+    ("status", "want"), [(307, ("POST", '{"id":7}')), (308, ("POST", '{"id":7}')), (302, ("GET", ""))]
+)
+async def test_a_redirect_sends_the_body_again_only_with_status_307_or_308(
+    shop: Shop, other: Shop, later: Later, status: int, want: tuple[str, str]
+) -> None:
+    shop.answers = [redirect(other.url, status)]
+    await send(shop, later, method="POST", body={"id": 7})
+    ((method, _, _, body),) = other.asked
+    assert (method, body) == want
+
+
+async def test_a_redirect_with_a_user_fails_if_the_request_has_its_own_authorization(shop: Shop, later: Later) -> None:
+    shop.answers = [redirect(f"{shop.url.replace('//', '//me:x@')}orders")]
+    error = await failure(shop, later, headers=[{"name": "Authorization", "value": "known"}])
+    assert error.type == "RequestFailed"
+
+
+@pytest.mark.parametrize(("count", "followed"), [(5, True), (6, False)])
+async def test_five_redirects_are_followed(shop: Shop, later: Later, count: int, *, followed: bool) -> None:
+    shop.answers = [redirect("/next") for _ in range(count)]
+    if followed:
+        assert (await send(shop, later))["status"] == 200
+    else:
+        assert (await failure(shop, later)).type == "RequestFailed"
+    assert len(shop.asked) == 6
+
+
 async def test_the_server_certificate_is_verified_with_the_given_ca(shop: Shop, later: Later) -> None:
-    ca, other = trustme.CA(), trustme.CA()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", shop.handle)
-    server = TestServer(app, scheme="https")
-    await server.start_server(ssl=context)
-    try:
-        url = str(server.make_url("/"))
-        pem = ca.cert_pem.bytes().decode()
-        assert (await send(shop, later, url=url, secrets={"PERDURE_CA": pem}))["status"] == 200
+    other = trustme.CA().cert_pem.bytes().decode()
+    async with secured(shop) as (url, ca):
+        assert (await send(shop, later, url=url, secrets={"PERDURE_CA": ca}))["status"] == 200
         with pytest.raises(ApplicationError) as caught:
-            await send(shop, later, url=url, secrets={"PERDURE_CA": other.cert_pem.bytes().decode()})
+            await send(shop, later, url=url, secrets={"PERDURE_CA": other})
         assert caught.value.type == "RequestFailed"
-    finally:
-        await server.close()

@@ -80,7 +80,8 @@ class Feed:
         query = dict(parse_qsl(parts.query))
         if query.get("watch") != "true":
             headers = {**(options.pop("headers", None) or {}), **self._client.connection.authorization()}
-            return await self._client.connection.session.request(method, url, headers=headers, **options)
+            session = self._client.connection.session
+            return await session.request(method, url, headers=headers, allow_redirects=False, **options)
         path = parts.path.removeprefix(urlsplit(self._client.access.server).path.rstrip("/"))
         if "sendInitialEvents" in query:
             self._versions.pop(path, None)

@@ -6,6 +6,7 @@ Other failures are an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
@@ -71,9 +72,9 @@ class Connection:
             **(headers or {}),
         }
         async with self.session.request(
-            method, f"{self._server}{url}", params=query, data=data, headers=sent
+            method, f"{self._server}{url}", params=query, data=data, headers=sent, allow_redirects=False
         ) as response:
-            if response.status >= 400:  # noqa: PLR2004
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
                 raise error_of(response.status, await response.read())
             if not most:
                 return await response.read()
@@ -90,8 +91,12 @@ class Connection:
         """Stream a response that may take any time, but is never silent for long."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_SECONDS)
         async with self.session.get(
-            f"{self._server}{url}", params=query, headers=self.authorization(), timeout=timeout
+            f"{self._server}{url}",
+            params=query,
+            headers=self.authorization(),
+            timeout=timeout,
+            allow_redirects=False,
         ) as response:
-            if response.status >= 400:  # noqa: PLR2004
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
                 raise error_of(response.status, await response.read())
             yield response

@@ -225,7 +225,7 @@ class LightClient:
                 connection.close()
             else:
                 self._idle.append(connection)
-            if response.status >= 400:  # noqa: PLR2004
+            if response.status >= http.client.MULTIPLE_CHOICES:  # an API server redirects nothing
                 raise error_of(response.status, raw)
             return raw
 
@@ -235,7 +235,7 @@ class LightClient:
             connection = self._connect(_SILENT_SECONDS)
             try:
                 response = await self._send(connection, "GET", url, query, None)
-                if response.status >= 400:  # noqa: PLR2004
+                if response.status >= http.client.MULTIPLE_CHOICES:  # an API server redirects nothing
                     raise error_of(response.status, await _in_thread(connection, response.read))
                 while part := await _in_thread(connection, response.read1):
                     yield part

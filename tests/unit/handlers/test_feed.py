@@ -131,6 +131,13 @@ async def stage() -> AsyncIterator[Stage]:
     await runner.cleanup()
 
 
+async def test_a_redirect_of_a_request_of_kopf_is_not_followed(stage: Stage) -> None:
+    stage.server.pages = [lambda: web.Response(status=307, headers={"Location": "/other"})]
+    async with await stage.feed.request("get", f"{stage.client.access.server}/version") as response:
+        assert response.status == 307
+    assert len(stage.server.asked) == 1
+
+
 async def test_a_kind_is_listed_in_pages_and_watched_from_its_version(stage: Stage) -> None:
     stage.server.pages = [lambda: page(7, run("a", 1), run("b", 2), following="x"), lambda: page(7, run("c", 3))]
     stage.server.streams = [[event("MODIFIED", run("a", 8)), event("DELETED", run("b", 9))]]

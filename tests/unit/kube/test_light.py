@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from perdure.kube.access import Access
-from perdure.kube.errors import NotFoundError
+from perdure.kube.errors import ApiError, NotFoundError
 from perdure.kube.light import TRANSIENT, LightClient
 from threads import join
 
@@ -72,6 +72,14 @@ async def test_requests_have_token_and_impersonation_headers() -> None:
         async with LightClient.open(Access(server=url, **access), user_agent="test") as client:
             sent = await client.get("/a")
     assert (sent["Authorization"], sent["Impersonate-User"], sent["User-Agent"]) == ("Bearer t", "ada", "test")
+
+
+async def test_a_redirect_is_an_error() -> None:
+    with serving(lambda handler: handler.reply(b"", 307)) as url:
+        async with LightClient.open(Access(server=url), user_agent="test") as client:
+            with pytest.raises(ApiError) as caught:
+                await client.get("/a")
+    assert caught.value.status == 307
 
 
 async def test_a_list_is_read_in_pages() -> None:

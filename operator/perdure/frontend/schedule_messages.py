@@ -57,7 +57,10 @@ _DEFAULTS = {"executionTimeout": "0s", "runTimeout": "", "taskTimeout": "10s"}
 _COUNTERPARTS: tuple[tuple[tuple[str, ...], Callable[[NewWorkflowExecutionInfo], Any]], ...] = (
     (("workflowId",), attrgetter("workflow_id")),
     (("workflow", "inline"), attrgetter("workflow_type.name", "task_queue.name")),
-    (("input",), attrgetter("input")),
+    (
+        ("input",),
+        attrgetter("input", "task_queue.name"),
+    ),  # Workflows, which have their own queue, read it in another form
     (("retryPolicy",), lambda start: start.retry_policy if start.HasField("retry_policy") else None),
     (("searchAttributes",), attrgetter("search_attributes")),
     *(((ours,), attrgetter(theirs)) for theirs, ours in TIMEOUTS),

@@ -14,7 +14,6 @@ from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.schedule.v1 import CalendarSpec, IntervalSpec, Range, Schedule, ScheduleSpec, StructuredCalendarSpec
 
 from perdure.api import labels
-from perdure.api.names import schedule_name
 from perdure.frontend import schedule_messages
 from perdure.frontend.calendar_messages import from_times, to_times
 from perdure.frontend.schedule_messages import ClientOptions
@@ -24,6 +23,7 @@ from perdure.schedule.calendar_fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MI
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of, scheduled_run, workflow_id_of
 from perdure.schedule.state import Running, ScheduleState, Start
+from unit.frontend.schedule_requests import asked, made_of, seconds
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 FIELDS: dict[str, Field] = {
@@ -35,33 +35,6 @@ FIELDS: dict[str, Field] = {
     "day_of_week": DAY_OF_WEEK,
     "year": YEAR,
 }
-
-
-def seconds(number: int) -> Duration:
-    return Duration(seconds=number)
-
-
-def asked(**spec: Any) -> Schedule:
-    made = Schedule(spec=ScheduleSpec(**spec))
-    start = made.action.start_workflow
-    start.workflow_id, start.workflow_type.name, start.task_queue.name = "report", "Report", "reports"
-    return made
-
-
-def made_of(said: Schedule, schedule_id: str = "nightly", **options: Any) -> dict[str, Any]:
-    """The object as the API server would have stored it."""
-    name = schedule_name(schedule_id)
-    obj = schedule_messages.new_schedule(
-        said,
-        {"Key": "Keyword"},
-        namespace="shop",
-        name=name,
-        schedule_id=schedule_id,
-        options=ClientOptions(**options),
-        identity="me",
-    )
-    obj["metadata"] |= {"uid": "u-1", "generation": 1, "creationTimestamp": "2026-11-21T13:00:00Z"}
-    return obj
 
 
 def next_times(obj: dict[str, Any], most: int) -> list[datetime]:
@@ -139,23 +112,6 @@ def test_without_a_workflow_id_runs_are_named_after_the_schedule() -> None:
     obj = made_of(said)
     assert "workflowId" not in obj["spec"]["workflowRunTemplate"]["spec"]
     assert schedule_messages.described(obj).action.start_workflow.workflow_id == obj["metadata"]["name"]
-
-
-def test_an_update_keeps_fields_without_a_temporal_equivalent() -> None:
-    obj = made_of(asked(cron_string=["@daily"]))
-    obj["spec"] |= {"successfulRunsHistoryLimit": 7, "retryPolicy": {"name": "patient"}}
-    obj["spec"]["workflowRunTemplate"] = {
-        "metadata": {"labels": {"team": "accounts"}},
-        "spec": {**obj["spec"]["workflowRunTemplate"]["spec"], "ttlSecondsAfterFinished": 60},
-    }
-    wanted = schedule_messages.described(obj)
-    wanted.action.start_workflow.workflow_type.name = "Other"
-    changed = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]
-    assert (changed["successfulRunsHistoryLimit"], changed["retryPolicy"]) == (7, {"name": "patient"})
-    template = changed["workflowRunTemplate"]
-    assert template["metadata"] == {"labels": {"team": "accounts"}}
-    assert template["spec"]["ttlSecondsAfterFinished"] == 60
-    assert template["spec"]["workflow"] == {"type": "Other", "taskQueue": "reports"}
 
 
 def test_structured_calendars_precede_string_calendars() -> None:
@@ -280,47 +236,6 @@ def test_a_retry_policy_is_described_with_its_defaults(policy: RetryPolicy) -> N
     )
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"retryPolicy": {"name": "patient"}},
-        {"retryPolicy": {"cloudScheduler": {"retryCount": 3}}},
-        {"retryPolicy": {"exponential": {}}},
-        {"inline": {"steps": []}, "workflow": None},
-        {"startDelay": "10m", "priority": 5, "ttlSecondsAfterFailure": 60, "workflowIdReusePolicy": "RejectDuplicate"},
-        {"workflowId": None},
-    ],
-    ids=str,
-)
-def test_an_update_of_the_input_keeps_the_other_fields_of_the_template(kept: dict[str, Any]) -> None:
-    obj = made_of(asked())
-    written = obj["spec"]["workflowRunTemplate"]["spec"] | kept
-    before = {field: value for field, value in written.items() if value is not None}
-    obj["spec"]["workflowRunTemplate"]["spec"] = before
-    wanted = schedule_messages.described(obj)
-    start = wanted.action.start_workflow
-    start.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_UNSPECIFIED  # as sent by the SDKs
-    start.input.payloads.append(Payload(metadata={"encoding": b"json/plain"}, data=b"5"))
-    changed = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())
-    assert changed["spec"]["workflowRunTemplate"]["spec"] == {**before, "input": 5}
-
-
-def test_an_update_replaces_the_fields_of_the_template_that_a_client_changes() -> None:
-    obj = made_of(asked())
-    template = obj["spec"]["workflowRunTemplate"]["spec"]
-    del template["workflow"]
-    template |= {"inline": {"steps": []}, "retryPolicy": {"name": "patient"}}
-    wanted = schedule_messages.described(obj)
-    start = wanted.action.start_workflow
-    start.workflow_type.name, start.task_queue.name = "Report", "reports"
-    start.retry_policy.SetInParent()
-    updated = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())
-    changed = updated["spec"]["workflowRunTemplate"]["spec"]
-    assert changed["workflow"] == {"type": "Report", "taskQueue": "reports"}
-    assert "inline" not in changed
-    assert changed["retryPolicy"]["exponential"]["initialInterval"] == "1s"
-
-
 def test_recent_actions_have_workflow_ids() -> None:
     obj = made_of(asked())
     obj["status"] = {
@@ -440,17 +355,6 @@ def test_days_that_depend_on_the_month_are_described_as_strings() -> None:
     assert [each.day_of_week for each in described.calendar] == ["*", "MON#1"]
     assert not described.structured_calendar
     assert to_times(described)["calendars"][0]["dayOfMonth"] == "L"
-
-
-def test_an_update_by_an_sdk_keeps_days_that_depend_on_the_month() -> None:
-    """SDKs ignore calendars in the older format, and do not send them back."""
-    obj = made_of(asked(cron_string=["0 6 L * *", "0 12 * * *"]))
-    wanted = schedule_messages.described(obj)
-    assert wanted.spec.calendar
-    del wanted.spec.calendar[:]
-    assert schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"] == obj["spec"]
-    wanted.spec.jitter.CopyFrom(seconds(5))
-    assert "cron" not in schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]
 
 
 def sparse() -> dict[str, Any]:

@@ -27,7 +27,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.requesting import answered, manifest, wait_for_results
 from perdure.cli.starting import wait_for_verdict
-from perdure.cli.terminal import Output, Screen, for_people, reference
+from perdure.cli.terminal import Output, Screen, for_people, progress_screen, reference
 
 DONE = {
     "backfill": "backfilled",
@@ -230,7 +230,9 @@ def parameter(
     return inspect.Parameter(name, place, annotation=kind, default=default)
 
 
-def ask(context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry) -> Object:
+def ask(
+    context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry, *, follows: bool = False
+) -> Object:
     """Create an Operation, wait for its result, and print it.
 
     Args:
@@ -238,6 +240,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: 
         verb: The field of the request in the spec, such as `signal`.
         request: The value of that field; None values are omitted.
         inquiry: The options for sending, and the target.
+        follows: Whether the command then prints the run that the Operation has started, in place of the Operation.
 
     Returns:
         The Operation.
@@ -254,12 +257,17 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: 
     found: list[Object] = []
     asyncio.run(_ask(context, verb, request, inquiry, choose, found=found))
     for each in found:
-        _show(each, Screen(), inquiry.output)
+        if follows and _started(each) is not None:
+            _show(each, progress_screen(inquiry.output), "text")
+        else:
+            _show(each, Screen(), inquiry.output)
     _end(context, found, inquiry)
     return found[0]
 
 
-def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry) -> str | None:
+def ask_to_start(
+    context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry, *, follows: bool = False
+) -> str | None:
     """Create an Operation that may start a run, wait for its result, then until the operator accepts the run.
 
     Args:
@@ -267,6 +275,7 @@ def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], 
         verb: The field of the request in the spec, such as `trigger`.
         request: The value of that field.
         inquiry: The options for sending, and the target.
+        follows: Whether the command then prints the run, in place of the Operation.
 
     Returns:
         The name of the new run; None if there is none, or if the result was not waited for.
@@ -275,12 +284,16 @@ def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], 
         CliError: The request could not be sent, or the run does not start.
         Exit: The result is negative or missing.
     """
-    result = _status(ask(context, verb, request, inquiry)).get("result") or {}
-    if not result.get("workflowRun") or not result.get("started", True):
-        return None
-    name = str(result["workflowRun"])
-    asyncio.run(_accepted(context, name, inquiry))
+    name = _started(ask(context, verb, request, inquiry, follows=follows))
+    if name is not None:
+        asyncio.run(_accepted(context, name, inquiry))
     return name
+
+
+def _started(operation: Object) -> str | None:
+    """Return the name of the run that an Operation has started; None if there is none."""
+    result = _status(operation).get("result") or {}
+    return str(result["workflowRun"]) if result.get("workflowRun") and result.get("started", True) else None
 
 
 async def _accepted(context: typer.Context, run: str, how: How) -> None:

@@ -16,7 +16,7 @@ from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import program_of
 from perdure.cli.options import TimeFormat, seconds_of
 from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
-from perdure.cli.terminal import Output, Screen, for_people, reference
+from perdure.cli.terminal import Output, Screen, for_people, progress_screen, reference
 from perdure.cli.waiting import Waiter
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Launch:
     parameters: tuple[str, ...] = ()
     """The `key=value` that the input contains."""
 
+    @property
+    def follows(self) -> bool:
+        """Whether the command returns at the end of the run."""
+        return bool(self.wait) or self.logs
+
     @staticmethod
     def of(
         *,
@@ -131,21 +136,26 @@ def start(context: typer.Context, body: Object, where: Where, output: Output, la
         return
     made = asyncio.run(_create(context, body, where, output, launch))
     if launch.dry_run is None:
-        follow(context, made["metadata"]["name"], Where(made["metadata"]["namespace"], where.cluster), launch)
+        follow(context, made["metadata"]["name"], Where(made["metadata"]["namespace"], where.cluster), output, launch)
 
 
-def follow(context: typer.Context, name: str, where: Where, launch: Launch) -> None:
-    """Follow a new run as the options require.
+def follow(context: typer.Context, name: str, where: Where, output: Output, launch: Launch) -> None:
+    """Follow a new run as the options require. In a format for programs, print the run as it was last read.
 
     Raises:
         CliError: The run cannot be read.
         Exit: The run has ended, or has not ended in time.
     """
+    if not launch.follows:
+        return
     if launch.logs:
-        raise typer.Exit(asyncio.run(_logs(context, name, where, launch)))
-    if launch.wait:
-        waiter = Waiter(context, Screen(), TimeFormat.RELATIVE, where.cluster)
-        raise typer.Exit(waiter.to_the_end(name, None, where.namespace, launch.timeout))
+        status, last = asyncio.run(_logs(context, name, where, output, launch))
+    else:
+        waiter = Waiter(context, progress_screen(output), TimeFormat.RELATIVE, where.cluster)
+        status, last = waiter.to_the_end(name, None, where.namespace, launch.timeout), waiter.run
+    if last is not None and not for_people(output):
+        Screen().write_object(output, last)
+    raise typer.Exit(status)
 
 
 async def _create(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:
@@ -161,19 +171,23 @@ async def _create(context: typer.Context, body: Object, where: Where, output: Ou
         if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
             await check_workflow_id(reached, spec["workflowId"])
         made = await reached.create("workflowruns", body, dry_run=dry)
-        name, screen = made["metadata"]["name"], Screen()
-        if for_people(output):
-            screen.write(f"{reference('WorkflowRun', name)} created{' (server dry run)' if dry else ''}")
+        name = made["metadata"]["name"]
+        if for_people(output) or (launch.follows and not dry):
+            created = f"{reference('WorkflowRun', name)} created{' (server dry run)' if dry else ''}"
+            progress_screen(output).write(created)
         else:
-            screen.write_object(output, made)
+            Screen().write_object(output, made)
         if launch.wait is None and not launch.logs and not dry:
             await wait_for_verdict(reached, name)
         return made
 
 
-async def _logs(context: typer.Context, name: str, where: Where, launch: Launch) -> ExitCode:
-    """Follow the logs of a run until it ends; return the exit status for its outcome."""
+async def _logs(
+    context: typer.Context, name: str, where: Where, output: Output, launch: Launch
+) -> tuple[ExitCode, Object | None]:
+    """Follow the logs of a run until it ends; return the exit status for its outcome, and the run as it was last read."""
     seconds = None if launch.timeout is None else seconds_of(launch.timeout, "--timeout")
+    last: Object | None = None
     try:
         async with (
             asyncio.timeout(seconds),
@@ -186,14 +200,15 @@ async def _logs(context: typer.Context, name: str, where: Where, launch: Launch)
         ):
             from perdure.cli.log_reader import LogReader
 
-            reader = LogReader.of(reached, await reached.runs.named(name))
+            last = await reached.runs.named(name)
+            reader = LogReader.of(reached, last, to_stderr=not for_people(output))
             await reader.follow(required=False)
-            ended = await reached.runs.named(name)
+            last = await reached.runs.named(name)
     except TimeoutError:
         typer.echo(f"Error: the run `{name}` has not ended within {launch.timeout}; it keeps running", err=True)
-        return ExitCode.TIMEOUT
-    phase = (ended.get("status") or {}).get("phase")
+        return ExitCode.TIMEOUT, last
+    phase = (last.get("status") or {}).get("phase")
     if phase == "Completed":
-        return ExitCode.YES
+        return ExitCode.YES, last
     typer.echo(f"Error: the run `{name}` ended as {phase}; `{program_of(context)} describe {name}` shows why", err=True)
-    return ExitCode.NO
+    return ExitCode.NO, last

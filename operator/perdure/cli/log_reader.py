@@ -48,6 +48,8 @@ class LogReader:
     """Whether each line begins with the step and the attempt."""
     query: dict[str, str]
     lines: Callable[[], Lines]
+    to_stderr: bool = False
+    """Whether the lines go to standard error."""
     closed: bool = False
     """Whether the run and its children have ended."""
     unread: bool = False
@@ -56,7 +58,7 @@ class LogReader:
     """Limits the number of logs that are read at the same time."""
 
     @staticmethod
-    def of(cluster: Cluster, run: Object) -> "LogReader":
+    def of(cluster: Cluster, run: Object, *, to_stderr: bool) -> "LogReader":
         """Create a reader of all logs of a run."""
         return LogReader(
             cluster=cluster,
@@ -65,6 +67,7 @@ class LogReader:
             children=False,
             query={},
             lines=lambda: Lines(timestamps=False, pattern=None),
+            to_stderr=to_stderr,
             streams=asyncio.Semaphore(LOG_STREAMS),
         )
 
@@ -182,7 +185,7 @@ class LogReader:
                         text = lines.take(raw)
                         tries = 0
                         if text is not None:
-                            typer.echo(f"{title}: {text}" if self.prefix else text)
+                            typer.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
                 except GoneError:
                     _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:
@@ -229,7 +232,7 @@ class LogReader:
         last = int(self.query.get("tailLines", len(lines)))
         for text in lines[max(len(lines) - last, 0) :]:
             if take(text):
-                typer.echo(f"{title}: {text}" if self.prefix else text)
+                typer.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
 
     def _end(self, look: _Look, archived: Collection[str], *, shown: bool) -> None:
         """Report missing logs; exit with 1 if there was none to show.

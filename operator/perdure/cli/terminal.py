@@ -144,6 +144,14 @@ class Screen:
         self.write_data(output, {"apiVersion": "v1", "kind": "List", "items": items}, map(_reference, items))
 
 
+def progress_screen(output: Output) -> Screen:
+    """The output of a command that follows a run, until the run has ended.
+
+    It is standard error in a format for programs, so that standard output contains only the run.
+    """
+    return Screen() if for_people(output) else Screen(file=sys.stderr)
+
+
 def reference(kind: str, name: str) -> str:
     """Return the kind and the name of one of our objects, as kubectl prints and accepts them."""
     return f"{kind.lower()}.{GROUP}/{name}"

@@ -30,6 +30,8 @@ class Waiter:
         self.screen = screen
         self.times = times
         self.cluster = cluster
+        self.run: Object | None = None
+        """The run as it was last read."""
 
     def to_the_end(
         self, name: str | None, workflow_id: str | None, namespace: str | None, limit: str | None
@@ -61,7 +63,7 @@ class Waiter:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
-                reads = _reads(cluster, await cluster.runs.chosen(name, workflow_id))
+                reads = self._reads(cluster, await cluster.runs.chosen(name, workflow_id))
                 return await (self.draw(reads) if self.screen.interactive else self.print_changes(reads))
         except TimeoutError:
             if not limit.expired():
@@ -98,38 +100,38 @@ class Waiter:
         assert before is not None, "the first look finds the run, or says why not"
         return before.phase
 
+    async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
+        """Yield the run at each poll until it is closed, beginning with the given one."""
+        from perdure.cli.tracing import trace
+        from perdure.cli.view.facts import read_run
 
-async def _reads(cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
-    """Yield the run at each poll until it is closed, beginning with the given one."""
-    from perdure.cli.tracing import trace
-    from perdure.cli.view.facts import read_run
-
-    name, uid = found["metadata"]["name"], found["metadata"]["uid"]
-    away = False
-    while True:
-        if not away:
-            status = found.get("status") or {}
-            pending = status.get("pendingActivities") or status.get("pendingChildren")
-            if status.get("completionTime"):
-                with suppress(CliError):  # without the sealed history, the tree is less exact
-                    found = await cluster.runs.with_past(found)
-            seen = await cluster.runs.seen(found) if pending else None
-            run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))
-            yield run
-            if run.closed:
-                return
-        await asyncio.sleep(_PAUSE)
-        try:
-            found = await cluster.runs.named(name)
-        except UnreachableError as error:
-            if not away:
-                typer.echo(f"{error}; still waiting", err=True)
-            away = True
-            continue
-        except GoneError:
-            raise GoneError(f"the run `{name}` was deleted before it ended") from None
+        name, uid = found["metadata"]["name"], found["metadata"]["uid"]
         away = False
-        if found["metadata"]["uid"] != uid:
-            raise GoneError(
-                f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
-            )
+        while True:
+            if not away:
+                self.run = found
+                status = found.get("status") or {}
+                pending = status.get("pendingActivities") or status.get("pendingChildren")
+                if status.get("completionTime"):
+                    with suppress(CliError):  # without the sealed history, the tree is less exact
+                        found = await cluster.runs.with_past(found)
+                seen = await cluster.runs.seen(found) if pending else None
+                run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))
+                yield run
+                if run.closed:
+                    return
+            await asyncio.sleep(_PAUSE)
+            try:
+                found = await cluster.runs.named(name)
+            except UnreachableError as error:
+                if not away:
+                    typer.echo(f"{error}; still waiting", err=True)
+                away = True
+                continue
+            except GoneError:
+                raise GoneError(f"the run `{name}` was deleted before it ended") from None
+            away = False
+            if found["metadata"]["uid"] != uid:
+                raise GoneError(
+                    f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
+                )

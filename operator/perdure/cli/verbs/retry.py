@@ -16,6 +16,9 @@ items. Handlers such as `finally` and compensated steps run again. --from names
 further steps to run again, with all steps that follow; with it, you can also
 retry a completed run.
 
+--output prints the Operation; with --wait or --logs, it prints the new run, as
+it is at the end or after --timeout, and everything else goes to standard error.
+
 Exit status: 0 done, 1 refused (for example, the run is open), 2 error,
 124 timeout. With --wait or --logs: 0 if the new run completed, 1 if it ended
 in another way.
@@ -65,6 +68,6 @@ def command(
         output=output,
     )
     request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
-    started = ask_to_start(context, "retry", request, inquiry)
+    started = ask_to_start(context, "retry", request, inquiry, follows=launch.follows)
     if started is not None:
-        follow(context, started, Where(namespace, cluster), launch)
+        follow(context, started, Where(namespace, cluster), output, launch)

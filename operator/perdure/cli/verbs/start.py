@@ -32,7 +32,9 @@ Validates the input against the schema of the Workflow before it creates the
 run, then waits up to 30 seconds until the operator accepts it. Warns if the
 Workflow does not exist: the run waits for it. With --no-wait, returns as soon
 as the run is created; with --wait, shows its progress and returns when it
-ends; with --logs, prints the logs of its steps.
+ends; with --logs, prints the logs of its steps. With --output in a format for
+programs, both print the run once, as it is at the end or after --timeout, and
+the rest to standard error.
 
 --dry-run=client prints the manifest and sends nothing. --dry-run=server checks
 the input and has the API server validate the run, without creating it.

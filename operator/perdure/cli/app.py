@@ -19,6 +19,7 @@ from perdure.cli.elsewhere import OTHER_NAMES, OTHER_SCHEDULE_NAMES
 from perdure.cli.errors import CliError
 from perdure.cli.option_help import use_plain_types
 from perdure.cli.option_values import use_light_coercion
+from perdure.cli.repeated_options import check_repeated
 
 VERBS = {
     "artifacts": "perdure.cli.verbs.artifacts",
@@ -195,7 +196,11 @@ class _Verb(TyperCommand):
         """Read the options."""
         own = {name for parameter in self.params for name in parameter.opts}
         try:
-            return super().parse_args(ctx, flags.take(args, own))
+            rest = flags.take(args, own)
+            if not ctx.resilient_parsing:
+                _, _, given = self.make_parser(ctx).parse_args(list(rest))
+                check_repeated(given)
+            return super().parse_args(ctx, rest)
         except typer.BadParameter:
             if ctx.resilient_parsing:
                 return []

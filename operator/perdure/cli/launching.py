@@ -118,6 +118,8 @@ def labels_of(given: Iterable[str]) -> dict[str, str]:
             raise typer.BadParameter(f"`{text}` does not have the form KEY=VALUE", param_hint="--label")
         if key.startswith(RESERVED_PREFIXES):
             raise typer.BadParameter(f"`{key}` is reserved for the operator", param_hint="--label")
+        if key in labels:
+            raise typer.BadParameter(f"`{key}` is given twice", param_hint="--label")
         labels[key] = value
     return labels
 

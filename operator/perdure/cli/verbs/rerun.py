@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
-from perdure.cli.asking import ParameterOption, value, with_parameters
+from perdure.cli.asking import ParameterOption
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import program_of
 from perdure.cli.launching import DryRunOption, EndTimeoutOption, Launch, LogsOption, WaitOption, Where, start
@@ -18,12 +18,13 @@ from perdure.cli.options import (
     WorkflowIdOption,
     check_named,
 )
+from perdure.cli.run_input import InputOption, inputs_of, with_input
 
 HELP = """Start a run with the spec of another one, from the beginning.
 
 The new run has the same Workflow (its current definition), input, and
-workflow ID if the spec has one. --input replaces the input, -p changes fields
-of it. To keep the results of successful steps, use `retry`.
+workflow ID if the spec has one. --input replaces the input (or all arguments of
+code), -p changes fields of it. To keep the results of successful steps, use `retry`.
 
 Exit status: the same as that of `start`.
 
@@ -46,9 +47,7 @@ def command(
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the new run; default: generated", show_default=False)
     ] = None,
-    given: Annotated[
-        str | None, typer.Option("--input", "-i", help="New input: JSON or @FILE", show_default=False)
-    ] = None,
+    given: InputOption = None,
     parameters: ParameterOption = None,
     namespace: NamespaceOption = None,
     wait: WaitOption = None,
@@ -61,7 +60,7 @@ def command(
     """Start a run like another one."""
     check_named(run, workflow_id)
     launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
-    other = value(given, "--input")
+    values = inputs_of(given)
 
     async def read() -> Object:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
@@ -69,9 +68,7 @@ def command(
 
     found = asyncio.run(read())
     spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
-    if given is not None:
-        spec["input"] = other
-    spec["input"] = with_parameters(spec.get("input"), parameters or ())
+    spec["input"] = with_input(spec, values, parameters)
     body = _like(found, {key: each for key, each in spec.items() if each is not None}, name)
     start(context, body, Where(namespace, cluster), output, launch)
 

@@ -8,7 +8,7 @@ import typer
 from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.cli.asking import ParameterOption, value, with_parameters
+from perdure.cli.asking import ParameterOption
 from perdure.cli.cluster import Object
 from perdure.cli.completing import names_of
 from perdure.cli.launching import (
@@ -22,11 +22,12 @@ from perdure.cli.launching import (
     start,
 )
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
+from perdure.cli.run_input import InputOption, inputs_of, with_input
 
 HELP = """Start a run of a Workflow, of code, or from a file.
 
-Code needs --type and --task-queue. A file contains a WorkflowRun; options
-override its fields.
+Code needs --type and --task-queue; each --input is an argument. A file contains
+a WorkflowRun; options override its fields.
 
 Validates the input against the schema of the Workflow before it creates the
 run, then waits up to 30 seconds until the operator accepts it. Warns if the
@@ -51,6 +52,7 @@ Examples:
   {program} start order-flow --input @order.json --logs
   {program} start order-flow --dry-run=client > run.yaml
   {program} start --type Order --task-queue orders -w A-1001
+  {program} start --type Bill --task-queue bills -i '"A-1"' -i 7
   {program} start --file run.yaml -p amount=349 --wait
 """
 
@@ -87,7 +89,7 @@ def command(
         list[str] | None,
         typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label of the run; repeatable", show_default=False),
     ] = None,
-    given: Annotated[str | None, typer.Option("--input", "-i", help="Input: JSON or @FILE", show_default=False)] = None,
+    given: InputOption = None,
     parameters: ParameterOption = None,
     paused: Annotated[bool, typer.Option("--paused", help="Create the run paused")] = False,
     priority: Annotated[
@@ -134,11 +136,11 @@ def command(
         from perdure.cli.run_files import read_run
 
         base = read_run(file)
-    meta, sent = base["metadata"], base["spec"].get("input") if given is None else value(given, "--input")
+    meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}
     spec: dict[str, Any] = {
         "workflow": what,
         "workflowId": workflow_id,
-        "input": with_parameters(sent, parameters or ()),
+        "input": with_input(started, inputs_of(given), parameters),
         "startPaused": paused or None,
         "priority": priority,
         "workflowIdReusePolicy": reuse and reuse.value,

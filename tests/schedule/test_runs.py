@@ -5,9 +5,9 @@ import pytest
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID
+from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID, schedule_name
 from perdure.api.schedule import WorkflowRunTemplate
-from perdure.schedule.run_manifests import is_of, not_handed_on, owner_of, scheduled_by, scheduled_run
+from perdure.schedule.run_manifests import is_of, not_handed_on, owner_of, schedule_scope, scheduled_by, scheduled_run
 from perdure.schedule.state import Running, ScheduleState, Start
 
 NOMINAL = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
@@ -165,3 +165,22 @@ def test_an_owner_reference_alone_does_not_make_a_run_one_of_the_schedule(change
     unmarked = {**made, "metadata": {**meta, "annotations": {}}}
     assert owner_of(unmarked) == ""
     assert not is_of(unmarked, schedule(), running())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "want"),
+    [
+        (
+            {"TemporalScheduledStartTime": "2026-11-21T02:30:00+01:00", "TemporalScheduledById": "Nightly Report"},
+            {"name": schedule_name("Nightly Report"), "scheduledTime": NOMINAL},
+        ),
+        ({"TemporalScheduledStartTime": "yesterday", "TemporalScheduledById": "nightly"}, {}),
+        ({"TemporalScheduledStartTime": ["2026-11-21T01:30:00Z"], "TemporalScheduledById": "nightly"}, {}),
+        ({"TemporalScheduledById": "nightly"}, {}),
+        (None, {}),
+    ],
+    ids=["repeated run", "invalid time", "list", "no time", "other run"],
+)
+def test_a_run_without_the_annotation_has_the_time_of_its_search_attributes(attributes: Any, want: Any) -> None:
+    run = {"metadata": {"name": "again"}, "spec": {"searchAttributes": attributes}}
+    assert schedule_scope(run) == want

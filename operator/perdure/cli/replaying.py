@@ -21,7 +21,7 @@ from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.runtime import status_texts
-from perdure.schedule.run_manifests import scheduled_by
+from perdure.schedule.run_manifests import schedule_scope
 
 
 def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
@@ -117,14 +117,13 @@ def replay(
         return f"a history must begin with WorkflowExecutionStarted, not with {type(first).__name__}"
     metadata = manifest.get("metadata") or {}
     is_run = manifest.get("kind") == "WorkflowRun"
-    tie = scheduled_by({"metadata": metadata}) if is_run else None
     scope = RunScope(
         name=name or (_name(manifest) if is_run else "") or first.workflow_id,
         namespace=namespace or metadata.get("namespace") or "default",
         workflow_id=first.workflow_id,
         run_id=first.original_execution_run_id,
         attempt=first.attempt,
-        schedule=tie.scope() if tie else {},
+        schedule=schedule_scope(manifest) if is_run else {},
     )
     wrong = program.check_input(first.input)
     decider: Decider = (

@@ -17,7 +17,7 @@ from perdure.language.interpreter import RunScope
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.step_trace import Traced, Tracer
 from perdure.runtime.chains import reset_of
-from perdure.schedule.run_manifests import scheduled_by
+from perdure.schedule.run_manifests import schedule_scope
 
 MAX_EVENTS = 20_000
 """Maximum number of events of a replayed history: longer ones would delay a page too much."""
@@ -58,14 +58,14 @@ def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
 
 def _scope(run: dict[str, Any], first: ev.WorkflowExecutionStarted) -> RunScope:
     """Return the values of `run` and `schedule` in expressions at the start of the run."""
-    metadata, reset, tie = mapping(run.get("metadata")), reset_of(run), scheduled_by(run)
+    metadata, reset = mapping(run.get("metadata")), reset_of(run)
     return RunScope(
         name=reset.original.name if reset else str(metadata.get("name") or ""),
         namespace=str(metadata.get("namespace") or ""),
         workflow_id=first.workflow_id,
         run_id=first.original_execution_run_id,
         attempt=first.attempt,
-        schedule=tie.scope() if tie else {},
+        schedule=schedule_scope(run),
     )
 
 

@@ -32,7 +32,7 @@ class RunScope:
     run_id: str
     attempt: int
     schedule: Mapping[str, Any] = field(default_factory=dict)
-    """The value of `schedule` in expressions; empty unless a Schedule started the run."""
+    """The value of `schedule` in expressions; empty unless a Schedule started the run, or the run that it repeats."""
 
     def as_json(self, start_time: datetime) -> dict[str, Any]:
         """The value of `run` in expressions."""

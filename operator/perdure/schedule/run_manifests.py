@@ -8,8 +8,8 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.fields import format_time
-from perdure.api.lenient import read_annotation
-from perdure.api.names import label_value
+from perdure.api.lenient import mapping, moment, read_annotation, text
+from perdure.api.names import label_value, schedule_name
 from perdure.api.stored_struct import StoredStruct
 from perdure.engine.starts import StartExtras
 from perdure.schedule.state import NAME_FORM, Running, ScheduleState
@@ -52,6 +52,22 @@ class ScheduledBy(StoredStruct, frozen=True, kw_only=True):
 def scheduled_by(run: KubeObject) -> ScheduledBy | None:
     """Read the annotation of a run about its schedule; None if there is none, or if it is not ours."""
     return read_annotation(run, labels.SCHEDULED_BY_ANNOTATION, ScheduledBy)
+
+
+def schedule_scope(run: KubeObject) -> dict[str, Any]:
+    """The value of `schedule` in expressions of a run; empty if the run is not due at a time of a Schedule.
+
+    Users cannot write the annotation. So a run that repeats one of a Schedule, such as that of `perdure rerun`, has the name and
+    the time from the search attributes, which are part of the spec that it repeats. It does not belong to the Schedule.
+    """
+    tie = scheduled_by(run)
+    if tie is not None:
+        return tie.scope()
+    attributes = mapping(mapping(run.get("spec")).get("searchAttributes"))
+    time, schedule_id = moment(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
+    if time is None or not schedule_id:
+        return {}
+    return {"name": schedule_name(schedule_id), "scheduledTime": time.astimezone(UTC)}
 
 
 def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> KubeObject:
@@ -193,9 +209,9 @@ def _fitting(tie: ScheduledBy, others: dict[str, str]) -> str:
         msgspec.structs.replace(tie, last_completion_result=None),
         msgspec.structs.replace(tie, last_failure=None),
     ):
-        text = msgspec.json.encode(smaller)
-        if len(text) <= free:
-            return text.decode()
+        encoded = msgspec.json.encode(smaller)
+        if len(encoded) <= free:
+            return encoded.decode()
     return msgspec.json.encode(msgspec.structs.replace(tie, last_completion_result=None, last_failure=None)).decode()
 
 

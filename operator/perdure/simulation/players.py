@@ -11,6 +11,7 @@ from perdure.engine.state import PendingActivity, RunState, RunStatus
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
 from perdure.language.step_trace import Tracer
+from perdure.schedule.run_manifests import schedule_scope
 from perdure.simulation.tree import Tree
 
 
@@ -121,19 +122,24 @@ class ChildPlayer:
 Player = SimulatedChain | ChildPlayer
 
 
-def make_run(
-    chain: SimulatedChain, first: ev.WorkflowExecutionStarted, name: str, run_id: str, given: Any
-) -> SimulatedRun:
-    """Create a run that has begun with its first event; `given` is the requested input."""
-    role = chain.role
+def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dict[str, Any]) -> SimulatedRun:
+    """Create a run that has begun with its first event; `obj` is its WorkflowRun."""
+    role, meta, given = chain.role, obj["metadata"], obj["spec"].get("input")
     scope = RunScope(
-        name=name, namespace=role.namespace, workflow_id=role.workflow_id, run_id=run_id, attempt=first.attempt
+        name=meta["name"],
+        namespace=role.namespace,
+        workflow_id=role.workflow_id,
+        run_id=meta["uid"],
+        attempt=first.attempt,
+        schedule=schedule_scope(obj),
     )
     wrong = role.program.check_input(with_defaults(role.program, given))
     tracer = Tracer(role.program, scope, input=first.input, start_time=first.event_time)
     decider: Decider = Refuser("; ".join(map(str, wrong)), "InvalidInput") if wrong else tracer
     tree = Tree(role.program, tracer.trace)
-    return SimulatedRun(chain=chain, first=first, name=name, run_id=run_id, given=given, decider=decider, tree=tree)
+    return SimulatedRun(
+        chain=chain, first=first, name=meta["name"], run_id=meta["uid"], given=given, decider=decider, tree=tree
+    )
 
 
 def outcome_of(failure: Failure) -> str:

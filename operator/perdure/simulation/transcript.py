@@ -146,9 +146,9 @@ class Transcript:
 
     def _began(self, obj: Object, first: ev.AnyEvent) -> SimulatedRun:
         assert isinstance(first, ev.WorkflowExecutionStarted)
-        meta = obj["metadata"]
-        chain = self._chains[meta["uid"]]
-        run = self._runs[meta["uid"]] = make_run(chain, first, meta["name"], meta["uid"], obj["spec"].get("input"))
+        uid = obj["metadata"]["uid"]
+        chain = self._chains[uid]
+        run = self._runs[uid] = make_run(chain, first, obj)
         chain.runs.append(run)
         return run
 

@@ -94,7 +94,8 @@ def check_stored_history(run: SimulatedRun) -> None:
     """Check that the stored history of a run leads to its state, and that a new decider decides the same."""
     assert run.state is not None
     events = history.decode_events(history.encode(run.events))
-    again = make_run(run.chain, run.first, run.name, run.run_id, run.given).decider
+    obj = {"metadata": {"name": run.name, "uid": run.run_id}, "spec": {"input": run.given}}
+    again = make_run(run.chain, run.first, obj).decider
     state = history.replay(events, again, undecided=len(run.state.undecided), unfinished=run.state.unfinished)
     closed = {"memory": None} if run.state.closed else {}
     want = msgspec.structs.replace(as_recorded(run.state), **closed)

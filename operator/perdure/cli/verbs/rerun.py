@@ -23,8 +23,13 @@ from perdure.cli.run_input import InputOption, inputs_of, with_input
 HELP = """Start a run with the spec of another one, from the beginning.
 
 The new run has the same Workflow (its current definition), input, and
-workflow ID if the spec has one. --input replaces the input (or all arguments of
-code), -p changes fields of it. To keep the results of successful steps, use `retry`.
+workflow ID if the spec has one. --input replaces the input (or all arguments
+of code), -p changes fields of it. To keep the results of successful steps, use
+`retry`.
+
+If a Schedule started the original, expressions of the new run have the same
+`schedule.name` and `schedule.scheduledTime`. It does not belong to the
+Schedule: it does not block its next run, and is not deleted with it.
 
 Exit status: the same as that of `start`.
 
@@ -67,10 +72,34 @@ def command(
             return await reached.runs.chosen(run, workflow_id)
 
     found = asyncio.run(read())
+    _warn_of_previous(found)
     spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
     spec["input"] = with_input(spec, values, parameters)
     body = _like(found, {key: each for key, each in spec.items() if each is not None}, name)
     start(context, body, Where(namespace, cluster), output, launch)
+
+
+def _warn_of_previous(run: Object) -> None:
+    """Warn if a run of a Schedule reads the outcome of the Schedule's previous run, which only the operator can pass on."""
+    from perdure.api.lenient import mapping
+    from perdure.schedule.run_manifests import scheduled_by
+
+    tie = scheduled_by(run)
+    if tie is None:
+        return
+    definition = mapping(run.get("status")).get("definition")  # code has none, and may read both
+    given = {"lastCompletionResult": tie.last_completion_result, "lastFailure": tie.last_failure}
+    missing = [
+        f"`schedule.{name}`"
+        for name, each in given.items()
+        if each is not None and (definition is None or name in str(definition))
+    ]
+    if missing:
+        typer.echo(
+            f"Warning: the new run does not receive {' and '.join(missing)}: only runs that the Schedule itself starts do, also "
+            "with `schedule backfill`",
+            err=True,
+        )
 
 
 def _like(run: Object, spec: dict[str, Any], name: str | None) -> Object:

@@ -24,7 +24,7 @@ from perdure.language.interpreter import RunScope
 from perdure.language.program import retry_policy
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
-from perdure.schedule.run_manifests import ScheduledBy, scheduled_by
+from perdure.schedule.run_manifests import ScheduledBy, schedule_scope
 
 _SECOND = timedelta(seconds=1)
 
@@ -127,14 +127,13 @@ def scope_of(run: kube.Object) -> RunScope:
     A reset does not change them, so that repeated decisions see the same values.
     """
     meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
-    schedule = scheduled_by(run)
     return RunScope(
         name=reset.original.name if reset else meta["name"],
         namespace=meta["namespace"],
         workflow_id=run["spec"].get("workflowId") or meta["name"],
         run_id=reset.original.run_id if reset else meta["uid"],
         attempt=continues.attempt if continues else 1,
-        schedule=schedule.scope() if schedule else {},
+        schedule=schedule_scope(run),
     )
 
 

@@ -62,3 +62,60 @@ def test_an_operation_on_a_schedule_that_is_deleted_before_it_is_recorded_does_n
         assert len(world.runs()) == 1
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0), trace).violations == []
+
+
+def test_a_schedule_warns_of_an_expression_in_its_input_and_starts_runs() -> None:
+    async def scenario(world: World) -> None:
+        async def ready() -> Object:
+            await asyncio.sleep(SECONDS)
+            status = world.server.get(ObjectKey("schedules", "default", "s"))["status"]
+            (condition,) = [each for each in status["conditions"] if each["type"] == "Ready"]
+            return condition
+
+        world.begin()
+        world.create("Workflow", "w", {"steps": [{"name": "end", "return": {"output": "${input.day}"}}]})
+        template = {"workflow": {"name": "w"}, "input": {"day": "${schedule.scheduledTime}"}}
+        world.create("Schedule", "s", {"intervals": [{"every": "10s"}], "workflowRunTemplate": {"spec": template}})
+        condition = await ready()
+        assert (condition["status"], condition["reason"]) == ("True", "Accepted")
+        assert condition["message"] == (
+            "Valid, with warnings: spec.workflowRunTemplate.spec.input.day: `${…}` is not evaluated here: the run gets this "
+            "text; write the expression in a step of the Workflow"
+        )
+        assert "${schedule.scheduledTime}" in [run["status"].get("output") for run in world.runs().values()]
+        world.edit(
+            "schedules", "s", lambda obj: obj["spec"]["workflowRunTemplate"]["spec"].update(input={"day": "today"})
+        )
+        assert (await ready()).get("message", "") == ""
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+def test_a_schedule_does_not_count_a_run_that_repeats_one_of_its_runs() -> None:
+    """A run with the spec of a scheduled one, such as that of `perdure rerun`, does not block the next run."""
+
+    async def scenario(world: World) -> None:
+        def finished() -> Object:
+            return {name: run for name, run in world.runs().items() if run["status"].get("completionTime")}
+
+        world.begin()
+        world.create("Workflow", "w", {"steps": [{"name": "end", "return": {"output": "${schedule.scheduledTime}"}}]})
+        template = {"workflow": {"name": "w"}}
+        world.create(
+            "Schedule",
+            "s",
+            {"intervals": [{"every": "1h"}], "overlapPolicy": "Skip", "workflowRunTemplate": {"spec": template}},
+        )
+        await asyncio.sleep(2 * 3600)
+        original = next(iter(finished().values()))
+        world.create("WorkflowRun", "again", {**original["spec"], "startPaused": True})
+        await asyncio.sleep(2 * 3600)
+        status = world.server.get(ObjectKey("schedules", "default", "s"))["status"]
+        assert status["counts"]["overlapSkipped"] == 0
+        assert "again" not in [each["workflowRun"] for each in status["recentActions"]]
+        assert "completionTime" not in world.runs()["again"]["status"]
+        world.operate("go", "again", unpause={})
+        await asyncio.sleep(SECONDS)
+        assert world.runs()["again"]["status"]["output"] == original["status"]["output"]
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

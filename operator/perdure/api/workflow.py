@@ -293,7 +293,8 @@ class InputSpec(SpecModel):
     """JSON Schema that the input must match; checked before the run starts. Default: any value."""
 
     default: Json = None
-    """Input if none is given. If both are objects, its fields are the defaults of single fields. Default: none."""
+    """Input if none is given; expressions in it are not evaluated. If both are objects, its fields are the defaults of single
+    fields. Default: none."""
 
 
 class Block(SpecModel):

@@ -35,7 +35,7 @@ class RunOptions(SpecModel):
     """Whether the run can use the workflow ID of closed runs. Default: AllowDuplicateFailedOnly."""
 
     input: Json = None
-    """Input of the run, any value. Default: the default input of the Workflow."""
+    """Input of the run, any value; expressions in it are not evaluated. Default: the default input of the Workflow."""
 
     execution_timeout: Duration = timedelta(0)
     """Maximum time of the workflow, with all its retries and continue-as-new, such as `7d`. Default: 0s, no limit."""

@@ -17,7 +17,7 @@ from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.cli.documents import Document, Position, UnreadableFileError, read
 from perdure.cli.salvage import salvage
 from perdure.kube import clock
-from perdure.language.checks import Checked, Documents, between, check, labels, options
+from perdure.language.checks import Checked, Documents, between, check, in_data, labels, options, unevaluated
 from perdure.language.checks.between import policies_of, run_input
 from perdure.language.checks.signals import SignalNames
 from perdure.language.expression_text import ExpressionError
@@ -207,6 +207,7 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
         yield from between(each.checked, documents, name=name)
     if isinstance(resource, Operation):
         yield from _signals(resource.spec, documents)
+        yield from _operation_inputs(resource.spec)
     if isinstance(resource, Webhook):
         yield from _expressions(resource.spec)
     if isinstance(resource, WorkflowRun):
@@ -226,6 +227,7 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
 def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) -> Iterator[Finding]:
     """Yield the findings in the spec of a run; `path` is its path."""
     yield from options(spec, path)
+    yield from unevaluated(spec, path)
     if spec.retry_policy is not None and spec.retry_policy.name is not None:
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
     if each.checked is not None:
@@ -253,6 +255,15 @@ def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
     if signal is not None and signal.start.workflow is not None and signal.start.workflow.name is not None:
         name = signal.start.workflow.name
         yield from documents.signals.unmatched("spec.signalWithStart.name", signal.name, name)
+
+
+def _operation_inputs(spec: OperationSpec) -> Iterator[Finding]:
+    """Yield warnings about expressions in the inputs of an Operation, which are used unchanged."""
+    for name, signal in (("signal", spec.signal), ("signalWithStart", spec.signal_with_start)):
+        if signal is not None:
+            yield from in_data(f"spec.{name}.input", signal.input, "the signal has this text; write the value itself")
+    if spec.signal_with_start is not None:
+        yield from unevaluated(spec.signal_with_start.start, "spec.signalWithStart.start")
 
 
 def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ class NotStartedError(CliError):
 
 
 async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: Iterable[str] = ()) -> Any:
-    """Validate the input of a new run; warn if the Workflow does not exist.
+    """Validate the input of a new run; warn of expressions in it, and if the Workflow does not exist.
 
     Args:
         cluster: The cluster of the new run.
@@ -62,6 +62,9 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
     Raises:
         NotStartedError: The input does not match the schema of the Workflow.
     """
+    if "${" in str(given):  # the checks take long to import
+        for warning in await asyncio.to_thread(_unevaluated, workflow, given):
+            typer.echo(f"Warning: {warning}", err=True)
     try:
         found = await cluster.read("Workflow", "workflows", workflow)
     except GoneError:
@@ -78,6 +81,15 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
         problem = "; ".join(findings)
         raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {problem}; nothing was created")
     return given
+
+
+def _unevaluated(workflow: str, given: Any) -> list[str]:
+    """Return the warnings about expressions in an input, which is used unchanged."""
+    from perdure.api.workflowrun import WorkflowRunSpec
+    from perdure.language.checks import unevaluated
+
+    spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": given})
+    return [str(finding) for finding in unevaluated(spec)]
 
 
 def _with_texts(definition: Any, given: Any, parameters: Iterable[str]) -> Any:

@@ -28,7 +28,14 @@ class Problem:
 
 
 def compose(
-    old: dict[str, Any], rules: Rules, state: ScheduleState, *, problem: Problem | None, generation: int, now: datetime
+    old: dict[str, Any],
+    rules: Rules,
+    state: ScheduleState,
+    *,
+    problem: Problem | None,
+    warning: str = "",
+    generation: int,
+    now: datetime,
 ) -> dict[str, Any]:
     """Compose the status of a schedule.
 
@@ -37,6 +44,7 @@ def compose(
         rules: The rules of its spec.
         state: Its state.
         problem: Why its times are not valid, if so.
+        warning: What is probably a mistake, although runs start.
         generation: `metadata.generation` of the spec.
         now: The time of this write.
     """
@@ -49,7 +57,9 @@ def compose(
     paused = _paused(rules, state)
     status = {
         "observedGeneration": generation,
-        "conditions": _conditions(old, _ready(rules, problem, upcoming, state.refused), paused, generation, now),
+        "conditions": _conditions(
+            old, _ready(rules, problem, upcoming, state.refused, warning), paused, generation, now
+        ),
         "paused": {"by": state.paused.by, "reason": state.paused.reason, "time": format_time(state.paused.time)}
         if state.paused
         else None,
@@ -100,13 +110,16 @@ def not_ready(old: dict[str, Any], problem: Problem, generation: int, now: datet
 _Verdict = tuple[bool, ConditionReason, str]
 
 
-def _ready(rules: Rules, problem: Problem | None, upcoming: list[str], refused: str) -> _Verdict:
+def _ready(rules: Rules, problem: Problem | None, upcoming: list[str], refused: str, warning: str) -> _Verdict:
     if problem is not None:
         return False, problem.reason, problem.message
     if refused:
         message = f"The last run was rejected: {refused}; fix `spec.workflowRunTemplate`, or what rejects it"
         return False, ConditionReason.RUN_REFUSED, message
     found = outlook(rules.spec, has_next=bool(upcoming))
+    if found.ready and warning:
+        message = f"Valid, with warnings: {warning}"
+        return True, found.reason, f"{found.message}. {message}" if found.message else message
     return found.ready, found.reason, found.message
 
 

@@ -222,3 +222,16 @@ def test_wait_can_ignore_a_missing_run(server: ApiServer, existing: list[dict[st
     assert "no WorkflowRun with workflow ID `A-1`" in call("wait", "-w", "A-1", "--ignore-not-found").stderr
     server.answers[f"{RUNS}/order-42"] = (403, {"message": "workflowruns is forbidden"})
     assert call("wait", "order-42", "--ignore-not-found").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"),
+    [('{"day": "${schedule.scheduledTime}"}', True), ('{"day": "${HOME} $${now}"}', False)],
+    ids=["expression", "other text"],
+)
+def test_start_warns_of_an_expression_in_the_input(server: ApiServer, given: str, warned: bool) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
+    done = call("start", "flow", "--input", given, "--no-wait")
+    assert (done.exit_code, len(server.created)) == (0, 1)
+    assert done.stderr.startswith("Warning: spec.input.day: `${…}` is not evaluated here:") == warned
+    assert bool(done.stderr) == warned

@@ -256,7 +256,15 @@ class ReconciledSchedule:
     ) -> None:
         """Record the transition with one write, which fails if another client has written since."""
         before = self._record.status
-        status = compose(before, rules, transition.state, problem=problem, generation=self._generation, now=now)
+        status = compose(
+            before,
+            rules,
+            transition.state,
+            problem=problem,
+            warning=self._template.warning,
+            generation=self._generation,
+            now=now,
+        )
         if not transition.durable and all(status.get(key) == before.get(key) for key in _SHOWN):
             return
         ready = _ready(before)

@@ -6,7 +6,7 @@ from typing import Any
 from perdure.api.reasons import ConditionReason
 from perdure.api.schedule import WorkflowRunTemplate
 from perdure.controller.workflows.definitions import Definitions, NotReadyError, unfit_input
-from perdure.language.checks import labels, options
+from perdure.language.checks import labels, options, unevaluated
 from perdure.language.program import Severity, with_defaults
 from perdure.schedule.status import Problem
 
@@ -28,6 +28,8 @@ class TemplateCheck:
         self._checked = False
         self.problem: Problem | None = None
         """Why a run would not start now, according to the last check."""
+        self.warning = ""
+        """What is probably a mistake, although runs start."""
 
     def observe(self) -> None:
         """Record that the template or its Workflow has changed."""
@@ -54,8 +56,10 @@ class TemplateCheck:
         except BaseException:
             self._checked = False
             raise
-        before, self.problem = self.problem, found
-        return found != before
+        before = self.problem, self.warning
+        self.problem = found
+        self.warning = "; ".join(map(str, unevaluated(template.spec, "spec.workflowRunTemplate.spec")))
+        return (self.problem, self.warning) != before
 
     async def _find(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> Problem | None:
         if template.spec.workflow is not None and template.spec.workflow.name is None:

@@ -13,6 +13,7 @@ a run; `signals` the signals that a definition sends and waits for.
 
 from perdure.language.checks.between import Documents, between
 from perdure.language.checks.definition import Checked, check, checked_program
-from perdure.language.checks.run_options import labels, options
+from perdure.language.checks.run_options import labels, options, unevaluated
+from perdure.language.checks.texts import in_data
 
-__all__ = ["Checked", "Documents", "between", "check", "checked_program", "labels", "options"]
+__all__ = ["Checked", "Documents", "between", "check", "checked_program", "in_data", "labels", "options", "unevaluated"]

@@ -236,6 +236,7 @@ class _Checks:
         check = self.program.flows[block].params if block else self.program.input
         for where, message in default_misfits(check):
             self.found(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
+        self.findings += texts.in_data(f"{path}.default", check.default, "it is data; write the expression in a step")
 
     # Steps
 

@@ -6,7 +6,8 @@ from typing import Any
 from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.schedule import TemplateMetadata
 from perdure.api.searching import unfit
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.workflowrun import RunOptions, WorkflowRunSpec
+from perdure.language.checks.texts import in_data
 from perdure.language.coercion import shown
 from perdure.language.program import Finding
 
@@ -41,6 +42,21 @@ def labels(metadata: TemplateMetadata | None, path: str) -> Iterator[Finding]:
     for name in metadata.annotations:
         if not is_qualified_name(name.lower()):
             yield Finding(f"{path}.annotations", f"`{name}` {_QUALIFIED}")
+
+
+def unevaluated(spec: RunOptions, path: str = "spec") -> Iterator[Finding]:
+    """Warn about expressions in the options of a run, which are used unchanged; `path` is the path of its spec."""
+    run = spec if isinstance(spec, WorkflowRunSpec) else None
+    is_yaml = (spec.workflow is not None and spec.workflow.name is not None) or (
+        run is not None and run.inline is not None
+    )
+    fix = "write the expression in a step of the Workflow" if is_yaml else "compute the value in the code"
+    for field, value in (
+        ("workflowId", run and run.workflow_id),
+        ("input", spec.input),
+        ("searchAttributes", spec.search_attributes),
+    ):
+        yield from in_data(f"{path}.{field}", value, f"the run gets this text; {fix}")
 
 
 def search_attributes(path: str, given: Mapping[str, Any]) -> Iterator[Finding]:

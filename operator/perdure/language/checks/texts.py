@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ _INTERPRETERS: Final = (
 """Programs that take a program on their command line, and the option before it, such as `-c` or `-ec`."""
 _BRACES: Final = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
 _KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
+_MOST_TEXTS: Final = 10
+_MOST_EXPRESSIONS: Final = 20
+"""Of one text."""
 _SCOPE: Final = (
     "expressions in a container can read `input` (the input of the activity), `run`, and `attempt`; pass what you need in the "
     "`input` of the step"
@@ -94,11 +98,25 @@ def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
             yield Finding(where, message, Severity.WARNING, local=True)
 
 
+def in_data(path: str, value: Any, message: str) -> Iterator[Finding]:
+    """Warn about expressions in data, which is used unchanged.
+
+    Args:
+        path: The path of the data.
+        value: The data. The work is limited, so only its first texts with `${` are checked.
+        message: Where expressions are evaluated instead.
+    """
+    candidates = (found for found in _texts(path, value) if "${" in found[1])
+    for where, text in islice(candidates, _MOST_TEXTS):
+        if _looks_like_an_expression(text):
+            yield Finding(where, f"`${{…}}` is not evaluated here: {message}", Severity.WARNING, local=True)
+
+
 def _looks_like_an_expression(text: str) -> bool:
     """Whether a text has an expression that reads known names; the variables of a shell are not known."""
-    for source in _BRACES.findall(text):
+    for found in islice(_BRACES.finditer(text), _MOST_EXPRESSIONS):
         try:
-            if compile_source(source, _KNOWN).names:
+            if compile_source(found[1], _KNOWN).names:
                 return True
         except CompileError:
             pass

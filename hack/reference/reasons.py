@@ -33,6 +33,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.NO_WORKER: _UNKNOWN,
             ConditionReason.WORKFLOW_TASK_FAILED: _UNKNOWN,
             ConditionReason.STATE_DAMAGED: _UNKNOWN,
+            ConditionReason.NEWER_STATE: _UNKNOWN,
             ConditionReason.INTERNAL_ERROR: _UNKNOWN,
             ConditionReason.CONTINUED_AS_NEW: _UNKNOWN,
             ConditionReason.COMPLETED: _TRUE,
@@ -55,6 +56,9 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.SEGMENT_MISSING: _TRUE,
             ConditionReason.SEGMENT_CHANGED: _TRUE,
         },
+        ConditionType.NEWER_STATE: {
+            ConditionReason.NEWER_STATE: _TRUE,
+        },
     },
     "Workflow": {
         ConditionType.READY: {
@@ -76,6 +80,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.RETRY_POLICY_NOT_FOUND: _FALSE,
             ConditionReason.RUN_REFUSED: _FALSE,
             ConditionReason.STATE_DAMAGED: _FALSE,
+            ConditionReason.NEWER_STATE: _FALSE,
             ConditionReason.INTERNAL_ERROR: _FALSE,
         },
         ConditionType.PAUSED: {
@@ -90,6 +95,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
         ConditionType.READY: {
             ConditionReason.ACCEPTED: _TRUE,
             ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.NEWER_STATE: _FALSE,
         },
         ConditionType.CIRCUIT_CLOSED: {
             ConditionReason.CIRCUIT_CLOSED: _TRUE,
@@ -101,6 +107,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
         ConditionType.READY: {
             ConditionReason.ACCEPTED: _TRUE,
             ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.NEWER_STATE: _FALSE,
         },
     },
     "Webhook": {
@@ -136,6 +143,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.REDRIVE_SUCCEEDED: _TRUE,
             ConditionReason.NOT_SUPPORTED: _TRUE,
             ConditionReason.STATE_DAMAGED: _TRUE,
+            ConditionReason.NEWER_STATE: _TRUE,
             ConditionReason.INTERNAL_ERROR: _TRUE,
         },
     },
@@ -185,6 +193,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.PAYLOAD_TOO_LARGE: _WARNING,
         EventReason.HISTORY_TRUNCATED: _WARNING,
         EventReason.STATE_DAMAGED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
         EventReason.INTERNAL_ERROR: _WARNING,
         EventReason.FINISHED_RUNS_REMOVED: _WARNING,
     },
@@ -211,15 +220,18 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.INVALID_INPUT: _WARNING,
         EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
         EventReason.STATE_DAMAGED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
         EventReason.INTERNAL_ERROR: _WARNING,
     },
     "RetryPolicy": {
         EventReason.CIRCUIT_OPENED: _WARNING,
         EventReason.CIRCUIT_HALF_OPENED: _NORMAL,
         EventReason.CIRCUIT_CLOSED: _NORMAL,
+        EventReason.NEWER_STATE: _WARNING,
     },
     "WorkflowLimit": {
         EventReason.INVALID_SPEC: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
     },
     "Webhook": {
         EventReason.INVALID_SPEC: _WARNING,

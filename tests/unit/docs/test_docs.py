@@ -15,8 +15,6 @@ from perdure.language.compiler import compile_program
 from perdure.observe import metrics
 
 DOCS = REPOSITORY / "docs"
-MAX_WORDS = 1_600
-"""Of a page. Divide one by topic when it comes near 1,500."""
 OPERATOR = REPOSITORY / "operator" / "perdure"
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 
@@ -70,11 +68,6 @@ def test_the_index_names_every_page() -> None:
     folder = REPOSITORY / "docs"
     index = links((folder / "README.md").read_text(encoding="utf-8"))
     assert set(index) >= {page.name for page in folder.glob("*.md")} - {"README.md"}
-
-
-def test_no_page_exceeds_the_word_limit() -> None:
-    words = {page.relative_to(DOCS).as_posix(): len(page.read_text().split()) for page in DOCS.rglob("*.md")}
-    assert {page: count for page, count in words.items() if count > MAX_WORDS} == {}
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("architecture*.md")), ids=lambda page: page.name)

@@ -29,6 +29,7 @@ _BLOCKED = frozenset(
         ConditionReason.INTERNAL_ERROR,
         ConditionReason.INVALID_WORKFLOW,
         ConditionReason.LIMIT_NOT_FOUND,
+        ConditionReason.NEWER_STATE,
         ConditionReason.NO_WORKER,
         ConditionReason.RETRY_POLICY_NOT_FOUND,
         ConditionReason.STATE_DAMAGED,

@@ -51,17 +51,22 @@ class RunGateway:
     async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
         """Pass a request to a run, and return its answer once the answer is recorded. A run that cannot be read rejects it."""
         answers: list[Answer] = []
+        refused: Answer | None = None
 
         def answered(given: Answer) -> None:
             answers.append(given)
             self.changes.changed(entry.uid)
 
+        def is_settled() -> bool:
+            nonlocal refused
+            refused = unreadable(self.manager, entry.uid)
+            return bool(answers) or refused is not None
+
         with suppress(kube.ApiError, *kube.TRANSIENT):  # the queue then retries
             await self.manager.runs.find(entry)
-        if not unreadable(self.manager, entry.uid):  # otherwise, the request would be processed after a repair
+        if not is_settled():  # otherwise, the request would be processed after a repair
             self.manager.runs.requests.send(entry, request, answered)
-        await self.changes.wait_until(entry.uid, lambda: bool(answers or unreadable(self.manager, entry.uid)), None)
-        refused = unreadable(self.manager, entry.uid)
+        await self.changes.wait_until(entry.uid, is_settled, None)
         if not answers and refused is not None:
             self.manager.runs.requests.withdraw(entry.uid, request.request_id)
             return refused

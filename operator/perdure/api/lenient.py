@@ -130,19 +130,21 @@ def read_annotation(obj: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kin
 
 
 def newer_annotation(obj: Mapping[str, Any], key: str, kind: type[Any]) -> str:
-    """Say what an annotation contains that only a newer version can read; empty if there is nothing.
+    """Say what this version cannot read in an annotation that only operators write; empty if it can read all of it.
+
+    An annotation that is not a JSON object, or nests too deeply, counts as missing: no operator has written it.
 
     Args:
         obj: The object.
-        key: Name of the annotation, whose value is JSON.
+        key: Name of the annotation.
         kind: Type of the value.
     """
     found = _annotation(obj, key)
     try:
-        if found is not None:
+        if isinstance(found, dict):
             msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        return f"annotation `{key}`: {error}" if convert(found, kind) is not None else ""
+        return f"annotation `{key}`: {error}"
     return ""
 
 

@@ -135,6 +135,11 @@ def in_annotation(run: Json) -> None:
     }
 
 
+def another_policy(run: Json) -> None:
+    tie = '{"name":"a","runId":"b","workflowId":"a","initiatedEventId":2,"parentClosePolicy":"Suspend"}'
+    run["metadata"]["annotations"] = {PARENT_ANNOTATION: tie}
+
+
 FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "a field of the state": (in_state(hibernated=True), "`status.state`: Object contains unknown field `hibernated`"),
     "a status of the run": (in_state(status="Hibernated"), "Invalid enum value 'Hibernated'"),
@@ -143,6 +148,7 @@ FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "a field of an event": (in_event, "`status.history.events`: Object contains unknown field `revision`"),
     "a type of event": (another_event, "WorkflowExecutionHibernated"),
     "a field of the status": (lambda run: run["status"].update(stateVersion=2), "unknown field `status.stateVersion`"),
+    "a value in an annotation": (another_policy, f"annotation `{PARENT_ANNOTATION}`: Invalid enum value 'Suspend'"),
     "a field of an annotation": (in_annotation, f"annotation `{CONTINUES_ANNOTATION}`: Object contains unknown field"),
 }
 

@@ -1,6 +1,7 @@
-"""Calls for a workflow that a newer operator has written: SDKs retry them, and nothing is done for the workflow."""
+"""Calls for what a newer operator has written: SDKs retry them, and they change nothing."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -9,13 +10,15 @@ import grpc
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.schedule.v1 import Schedule, ScheduleAction, ScheduleSpec
 from temporalio.api.update.v1 import Input, Meta, Request
 
 from frontend.served import Served, activity, complete_workflow, names, served
+from perdure.api.labels import CLIENT_ANNOTATION
 from perdure.frontend.errors import RpcError
 from perdure.runtime import status_texts
 from perdure.runtime.commits import OF_RUNS, committed
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.storage import Object, ObjectKey
 
 ORDER = WorkflowExecution(workflow_id="w")
 UPDATE = Request(meta=Meta(update_id="u"), input=Input(name="change"))
@@ -67,3 +70,24 @@ async def test_calls_for_a_workflow_of_a_newer_version_are_unavailable_and_chang
     await here.decide(complete_workflow())
     assert names(await here.history(run_id=run_id))[-1] == "WorkflowExecutionCompleted"
     assert [each["type"] for each in here.world.run(name)["status"]["conditions"]] == ["Succeeded"]
+
+
+@served
+async def test_an_update_of_a_schedule_with_options_of_a_newer_version_is_unavailable(here: Served) -> None:
+    action = {
+        "start_workflow": {"workflow_id": "report", "workflow_type": {"name": "Report"}, "task_queue": {"name": "q"}}
+    }
+    schedule = Schedule(action=ScheduleAction(**action), spec=ScheduleSpec(cron_string=["0 0 1 1 *"]))
+    await here.call("CreateSchedule", schedule_id="yearly", schedule=schedule, request_id="r")
+    key = ObjectKey("schedules", "default", "yearly")
+    options = json.dumps(
+        {**json.loads(here.world.server.get(key)["metadata"]["annotations"][CLIENT_ANNOTATION]), "x": 1}
+    )
+    here.world.edit(
+        "schedules", "yearly", lambda obj: obj["metadata"]["annotations"].update({CLIENT_ANNOTATION: options})
+    )
+    with pytest.raises(RpcError, match="A newer version of Perdure has written the object") as refused:
+        await here.call("UpdateSchedule", schedule_id="yearly", schedule=schedule, request_id="r")
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+    assert here.world.server.get(key)["metadata"]["annotations"][CLIENT_ANNOTATION] == options
+    await here.call("DescribeSchedule", schedule_id="yearly")

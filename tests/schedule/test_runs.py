@@ -176,10 +176,11 @@ def test_an_owner_reference_alone_does_not_make_a_run_one_of_the_schedule(change
         ),
         ({"TemporalScheduledStartTime": "yesterday", "TemporalScheduledById": "nightly"}, {}),
         ({"TemporalScheduledStartTime": ["2026-11-21T01:30:00Z"], "TemporalScheduledById": "nightly"}, {}),
+        ({"TemporalScheduledStartTime": "9999-12-31T23:59:59-23:00", "TemporalScheduledById": "nightly"}, {}),
         ({"TemporalScheduledById": "nightly"}, {}),
         (None, {}),
     ],
-    ids=["repeated run", "invalid time", "list", "no time", "other run"],
+    ids=["repeated run", "invalid time", "list", "a time after the year 9999", "no time", "other run"],
 )
 def test_a_run_without_the_annotation_has_the_time_of_its_search_attributes(attributes: Any, want: Any) -> None:
     run = {"metadata": {"name": "again"}, "spec": {"searchAttributes": attributes}}

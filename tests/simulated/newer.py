@@ -91,7 +91,11 @@ class Forms:
 
     def observe(self, write: Write) -> None:
         """Check a write."""
-        if write.key.plural not in _COVERED or write.type != "MODIFIED" or write.before is None:
+        if write.key.plural not in _COVERED:
+            return
+        if write.delete_requested and FIELD in _state(write.after) and self._today(write.actor):
+            self._fail(write, "is deleted by an operator that cannot read it")
+        if write.type != "MODIFIED" or write.before is None:
             return
         self.newer += FIELD in _state(write.after)
         if FIELD not in _state(write.before) or not self._today(write.actor):

@@ -166,16 +166,23 @@ class SpecModel(ApiModel):
 
 
 class StatusModel(ApiModel):
-    """Base of models that the operator writes. Readers ignore an unknown field; who writes the object asks for `newer_field`."""
+    """Base of models that the operator writes.
+
+    An unknown field comes from a newer version. Reading ignores it; before the operator writes a status, it checks
+    `newer_part`.
+    """
 
     @classmethod
-    def newer_field(cls, stored: object) -> str:
-        """Name a field of a stored object that only a newer version knows; empty if there is none."""
+    def newer_part(cls, status: object) -> str:
+        """Name the part of a status that only a newer version can read; empty if there is none.
+
+        The API server checks each status by the schema of the CRD. So a value that is not valid here is one of a newer version.
+        """
         try:
-            cls.model_validate(stored, by_alias=True, by_name=False, extra="forbid")
+            cls.model_validate(status, by_alias=True, by_name=False, extra="forbid")
         except ValidationError as error:
-            unknown = (each["loc"] for each in error.errors() if each["type"] == "extra_forbidden")
-            return next((f"unknown field `{field_path(('status', *location))}`" for location in unknown), "")
+            path, _, sentence = mistakes(error)[0].partition(": ")
+            return unknown_field(error, "status") or f"`status.{path}`: {sentence}"
         return ""
 
 
@@ -265,6 +272,22 @@ class Resource(ApiModel):
 
     metadata: ObjectMeta = ObjectMeta()
     """Name, namespace, labels and so on."""
+
+
+def json_fields(kind: type[ApiModel]) -> frozenset[str]:
+    """The names of the fields of a model in JSON."""
+    return frozenset(field.alias or name for name, field in kind.model_fields.items())
+
+
+def unknown_field(error: ValidationError, at: str) -> str:
+    """Name a field that the API server has stored and this version does not know, so that it is of a newer one; empty if none.
+
+    Args:
+        error: The error of reading an object in the API server, which has removed what no version knows.
+        at: The path of the object that was read, such as `spec`.
+    """
+    unknown = (each["loc"] for each in error.errors(include_url=False) if each["type"] == "extra_forbidden")
+    return next((f"unknown field `{field_path((at, *location))}`" for location in unknown), "")
 
 
 def field_path(location: tuple[int | str, ...]) -> str:

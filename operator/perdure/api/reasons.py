@@ -192,7 +192,8 @@ class ConditionReason(StrEnum):
     # Ready, of a Workflow, Schedule or RetryPolicy.
 
     ACCEPTED = "Accepted"
-    """The spec is valid. The message has the warnings of the static checks (docs/linting.md), if there are any."""
+    """The spec is valid. Workflow: The message has the warnings of the static checks (docs/linting.md), if there are any.
+    Schedule: The message has the warnings of the static checks (docs/linting.md), if there are any."""
 
     INVALID_SPEC = "InvalidSpec"
     """Workflow: The definition has errors. Fix the fields that the message names; runs wait with `InvalidWorkflow` until then.

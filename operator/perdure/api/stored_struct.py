@@ -1,8 +1,8 @@
 """The form of everything that the operator stores, and of the messages between operators: JSON, read without losing anything.
 
 An operator that does not know a field would drop it with its next write, and sign the loss. So an unknown field is an error: a
-newer version wrote it, and the operator does nothing with the object. `perdure.api.lenient` reads such objects as far as they are
-known, to show them or to find out what another object needs; the result is never stored.
+newer version wrote it, and the operator does nothing with the object. `perdure.api.lenient` reads the known part of such objects,
+to show it, or to decide about another object. The result is never stored.
 """
 
 import msgspec

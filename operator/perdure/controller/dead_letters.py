@@ -12,10 +12,12 @@ from typing import Final
 
 from perdure.api import labels
 from perdure.api.common import API_VERSION
+from perdure.api.deadletter import DeadLetterStatus
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.reconcile.newer_states import message_for
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder
@@ -68,6 +70,8 @@ class DeadLetters:
                 ConditionReason.TARGET_NOT_FOUND, f"there is no DeadLetter `{name}` in namespace `{namespace}`"
             )
         letter, runs = seen
+        if why := DeadLetterStatus.newer_part(letter.get("status") or {}):
+            raise RefusedError(ConditionReason.NEWER_STATE, message_for(why))
         earlier = next((run for run in runs if requested_by(run) == request_id), None)
         if earlier is not None:  # an earlier attempt created the run
             return str(earlier["metadata"]["name"])
@@ -139,7 +143,9 @@ class DeadLetters:
         """
         runs: list[kube.Object] = []
 
-        async def compute(letter: kube.Object) -> kube.Object:
+        async def compute(letter: kube.Object) -> kube.Object | None:
+            if DeadLetterStatus.newer_part(letter.get("status") or {}):
+                return None
             runs[:] = await self._runs(letter)
             for run in runs:
                 if edited(run.get("status") or {}, OF_RUNS):

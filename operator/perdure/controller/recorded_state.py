@@ -1,4 +1,4 @@
-"""The recorded state of a run: read it without losing anything, and tell whether this operator can rely on it.
+"""The recorded state of a run: read it without losing anything, and decide whether this operator can rely on it.
 
 An older operator must not continue a run whose state it reads only in part: its next commit would drop the rest, with a correct
 digest. It meets such runs during an upgrade, after a rollback, and when it gains a shard of a newer operator.
@@ -10,8 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
-from perdure.api.lenient import newer_annotation
-from perdure.api.workflowrun import WorkflowRunStatus
+from perdure.api.commits import CommitStatus
+from perdure.api.common import json_fields
+from perdure.api.lenient import mapping, newer_annotation
+from perdure.api.workflowrun import History, WorkflowRunStatus
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Status
 from perdure.engine import history
@@ -27,7 +29,12 @@ from perdure.schedule.run_manifests import ScheduledBy
 
 _RESTORE: Final = "restore the status, or delete the run"
 """How to fix an unreadable status."""
-_FIELDS: Final = frozenset(field.alias or name for name, field in WorkflowRunStatus.model_fields.items())
+_FIELDS: Final = {
+    "status": json_fields(WorkflowRunStatus),
+    "status.history": json_fields(History),
+    "status.commit": json_fields(CommitStatus),
+}
+"""The known fields of the parts of a status that are not read by a `StoredStruct`, and not computed from those."""
 _ANNOTATIONS: Final[Mapping[str, type[Any]]] = {
     labels.CONTINUES_ANNOTATION: Continuation,
     labels.PARENT_ANNOTATION: Parent,
@@ -97,8 +104,12 @@ def _newer_start(run: kube.Object) -> str:
     for key, kind in _ANNOTATIONS.items():
         if why := newer_annotation(run, key, kind):
             return why
-    unknown = sorted((run.get("status") or {}).keys() - _FIELDS)
-    return f"unknown field `status.{unknown[0]}`" if unknown else ""
+    status = run.get("status") or {}
+    for at, known in _FIELDS.items():
+        part = status if at == "status" else mapping(status.get(at.removeprefix("status.")))
+        if unknown := sorted(part.keys() - known):
+            return f"unknown field `{at}.{unknown[0]}`"
+    return ""
 
 
 def _newer_history(status: Status) -> str:

@@ -57,7 +57,7 @@ class _KnownPolicy:
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownPolicy":
-        newer = RetryPolicyStatus.newer_field(obj.get("status") or {})
+        newer = RetryPolicyStatus.newer_part(obj.get("status") or {})
         try:
             spec = RetryPolicySpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:

@@ -25,7 +25,7 @@ from temporalio.api.schedule.v1 import (
 )
 from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
 
-from perdure.api import labels
+from perdure.api import labels, lenient
 from perdure.api import schedule as kind
 from perdure.api.durations import format_duration, parse_duration
 from perdure.api.lenient import read_annotation
@@ -143,6 +143,13 @@ def new_schedule(
         "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
         "spec": spec,
     }
+
+
+def newer_options(obj: KubeObject) -> str:
+    """Say what only a newer version can read in the options of a client for a schedule; empty if there is nothing."""
+    return lenient.newer_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or lenient.newer_annotation(
+        obj, labels.START_ANNOTATION, StartExtras
+    )
 
 
 def changed_schedule(obj: KubeObject, wanted: Schedule, types: Mapping[str, str], options: ClientOptions) -> KubeObject:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from perdure.frontend.admission import Rate
 from perdure.frontend.errors import exhausted
@@ -38,6 +39,8 @@ class VisibleNamespaces:
         """The pending review of each caller, which its concurrent calls share."""
         self._places = asyncio.Semaphore(_PARALLEL)
         self._rate = Rate(_LISTS_PER_SECOND, _LISTS_BURST)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Lets one list of each tenant be reviewed at a time, so that many lists of one do not delay those of others."""
 
     async def among(self, user: User, names: Sequence[str]) -> Sequence[str]:
         """Return the namespaces that a user may describe, in the given order.
@@ -57,7 +60,7 @@ class VisibleNamespaces:
         if review is None:
             if not self._rate.take(tenant_of(user), now()):
                 raise exhausted(f"too many lists of namespaces for {user.name} to review; retry later")
-            review = self._reviews[user] = asyncio.create_task(self._visible(user, names), name="visible namespaces")
+            review = self._reviews[user] = asyncio.create_task(self._in_turn(user, names), name="visible namespaces")
             review.add_done_callback(lambda done: self._reviewed(user, done))
         return review
 
@@ -65,6 +68,10 @@ class VisibleNamespaces:
         del self._reviews[user]
         if not review.cancelled() and review.exception() is None:
             self._known.put(user, (now() + KNOWN_FOR, review.result()))
+
+    async def _in_turn(self, user: User, names: Collection[str]) -> frozenset[str] | None:
+        async with self._turns.setdefault(tenant_of(user), asyncio.Lock()):
+            return await self._visible(user, names)
 
     async def _visible(self, user: User, names: Collection[str]) -> frozenset[str] | None:
         for rights in _OF_CLUSTER:

@@ -98,6 +98,7 @@ class _OriginGuard:
         if self._left:
             for name in self._secret:
                 request.headers.popall(name, None)
+            request.headers.setdefault("Host", request.url.host_port_subcomponent or "")
         return await handler(request)
 
 

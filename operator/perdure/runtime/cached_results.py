@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.cachedresult import CachedResultSpec
-from perdure.api.common import API_VERSION
+from perdure.api.common import API_VERSION, json_fields
 from perdure.api.fields import format_time
 from perdure.api.names import cached_result_name, label_value
 from perdure.api.resultcache import MAX_CACHED_BYTES
@@ -22,7 +22,7 @@ from perdure.runtime.kubernetes_times import read_time
 
 _WORK: Final = frozenset({*WORK_KINDS, "artifacts", "workspaces", "pod_spec_patch"})
 """The fields of an activity that determine its result."""
-_FIELDS: Final = frozenset(field.alias or name for name, field in CachedResultSpec.model_fields.items())
+_FIELDS: Final = json_fields(CachedResultSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,14 @@ class CacheKey:
         meta, spec = cached["metadata"], cached["spec"]
         completed, expiry = read_time(spec.get("completedTime")), read_time(spec.get("expiryTime"))
         is_same = CacheKey(spec["activity"], spec["definitionHash"], spec["key"]) == self
-        is_newer = bool(spec.keys() - _FIELDS)  # only the version that stored it knows what it means
-        if not is_same or is_newer or meta.get("deletionTimestamp") or completed is None or expiry is None:
+        if not is_same or is_newer(cached) or meta.get("deletionTimestamp") or completed is None or expiry is None:
             return False
         return now < min(completed + max_age, expiry)
+
+
+def is_newer(cached: KubeObject) -> bool:
+    """Whether a newer version has stored a CachedResult with fields that only it knows."""
+    return bool(cached["spec"].keys() - _FIELDS)
 
 
 def build_cached_result(  # noqa: PLR0917 (the facts about it)

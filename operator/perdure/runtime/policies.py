@@ -106,6 +106,8 @@ def policy_status(
         status["waits"] = waits_in_short(policy)
     if circuit is not None:
         status["circuit"] = circuit.dump()
+    elif policy is None and "circuit" in before:
+        status["circuit"] = before["circuit"]  # until the spec is valid
     return status
 
 

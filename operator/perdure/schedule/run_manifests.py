@@ -67,7 +67,10 @@ def schedule_scope(run: KubeObject) -> dict[str, Any]:
     time, schedule_id = moment(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
     if time is None or not schedule_id:
         return {}
-    return {"name": schedule_name(schedule_id), "scheduledTime": time.astimezone(UTC)}
+    try:
+        return {"name": schedule_name(schedule_id), "scheduledTime": time.astimezone(UTC)}
+    except OverflowError:  # beyond the year 9999
+        return {}
 
 
 def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> KubeObject:

@@ -10,11 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.api.commits import CommitStatus
+from perdure.api.common import json_fields
 from perdure.api.schedule import OverlapPolicy, PausedBy, ScheduleStatus
 from perdure.api.stored_struct import StoredStruct
 
 NAME_FORM = "%Y%m%dt%H%M%Sz"
-_FIELDS: Final = frozenset(field.alias or name for name, field in ScheduleStatus.model_fields.items())
+_FIELDS: Final = json_fields(ScheduleStatus)
+_COMMIT_FIELDS: Final = json_fields(CommitStatus)
 
 
 class Start(StoredStruct, frozen=True, kw_only=True):
@@ -189,9 +192,9 @@ class ScheduleState(StoredStruct, frozen=True, kw_only=True):
 
 def newer_state(status: dict[str, Any]) -> str:
     """Say what only a newer version can read in an intact status; empty if this version can read all of it."""
-    unknown = sorted(status.keys() - _FIELDS)
-    if unknown:
-        return f"unknown field `status.{unknown[0]}`"
+    for at, part, known in (("status", status, _FIELDS), ("status.commit", status.get("commit") or {}, _COMMIT_FIELDS)):
+        if unknown := sorted(part.keys() - known):
+            return f"unknown field `{at}.{unknown[0]}`"
     try:
         load_state(status)
     except msgspec.ValidationError as error:

@@ -126,6 +126,17 @@ async def test_a_name_conflict_does_not_prevent_a_redrive() -> None:
     assert store.runs() == ["pay-redrive-1", "pay-redrive-3"]
 
 
+async def test_a_dead_letter_of_a_newer_version_is_not_redriven_and_keeps_its_status() -> None:
+    store = stored()
+    newer = {"redrives": 1, "redriveQueue": "night"}
+    store.objects["deadletters/pay"]["status"] = dict(newer)
+    async with letters(store) as reported:
+        with pytest.raises(RefusedError, match=r"unknown field `status.redriveQueue`") as refused:
+            await reported.redrive("shop", "pay", "op-1")
+        assert refused.value.reason is ConditionReason.NEWER_STATE
+    assert (store.runs(), store.objects["deadletters/pay"]["status"]) == ([], newer)
+
+
 async def test_a_redrive_without_a_free_name_is_reported() -> None:
     store = stored()
     for number in range(1, 11):

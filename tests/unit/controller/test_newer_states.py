@@ -14,7 +14,7 @@ import pytest
 from msgspec import inspect
 
 from perdure.api.fields import format_time
-from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
+from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
 from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
@@ -103,6 +103,7 @@ def newer_run(change: Callable[[Json], Any]) -> Callable[[Json], None]:
         status = run["status"]
         commit = status.pop("commit")
         run["status"] = committed(status, OF_RUNS, commit["uid"], commit["number"])
+        run["status"]["commit"] |= {"form": run.pop("form")} if "form" in run else {}
         assert not edited(run["status"], OF_RUNS)
 
     return write
@@ -135,6 +136,14 @@ def in_annotation(run: Json) -> None:
     }
 
 
+def in_definition(run: Json) -> None:
+    run["status"]["definition"]["tracing"] = "on"
+
+
+def in_spec(run: Json) -> None:
+    run["spec"]["hibernation"] = {"after": "1h"}
+
+
 def another_policy(run: Json) -> None:
     tie = '{"name":"a","runId":"b","workflowId":"a","initiatedEventId":2,"parentClosePolicy":"Suspend"}'
     run["metadata"]["annotations"] = {PARENT_ANNOTATION: tie}
@@ -148,6 +157,10 @@ FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "a field of an event": (in_event, "`status.history.events`: Object contains unknown field `revision`"),
     "a type of event": (another_event, "WorkflowExecutionHibernated"),
     "a field of the status": (lambda run: run["status"].update(stateVersion=2), "unknown field `status.stateVersion`"),
+    "a field of the definition": (in_definition, "unknown field `status.definition.tracing`"),
+    "a field of the spec": (in_spec, "unknown field `spec.hibernation`"),
+    "a field of the history": (lambda run: run["status"]["history"].update(archive=1), "`status.history.archive`"),
+    "a field of the commit": (lambda run: run.update(form=2), "`status.commit.form`"),
     "a value in an annotation": (another_policy, f"annotation `{PARENT_ANNOTATION}`: Invalid enum value 'Suspend'"),
     "a field of an annotation": (in_annotation, f"annotation `{CONTINUES_ANNOTATION}`: Object contains unknown field"),
 }
@@ -196,7 +209,10 @@ async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
         assert (answers, len(pods(store)), store.deleted) == ([], 2, [])
         assert store.events_of("NewerState") == 1
         # The newer operator is done with it, in the form that both know.
-        store.edit(KEY, lambda run: run.update(status=status_texts.decode(good)["status"], metadata=good["metadata"]))
+        status = status_texts.decode(good)["status"]
+        del status["commit"]
+        known = committed(status, OF_RUNS, newer["commit"]["uid"], newer["commit"]["number"])
+        store.edit(KEY, lambda run: run.update(copy.deepcopy({**good, "status": known})))
         await until(lambda: answers)
         await until(lambda: store.status().get("completionTime"))
     assert answers[0].ok
@@ -251,12 +267,106 @@ async def test_a_parent_does_not_take_the_outcome_of_a_child_of_a_newer_version(
     assert "NewerState" not in conditions(store, made)
 
 
-async def test_the_history_of_a_newer_version_is_not_reset(store: Store) -> None:
+NEW: dict[str, Callable[[Json], Any]] = {
+    "its spec": lambda spec: spec.update(hibernation={"after": "1h"}),
+    "its definition": lambda spec: spec["inline"].update(tracing="on"),
+}
+
+
+@pytest.mark.parametrize("change", NEW.values(), ids=NEW)
+async def test_a_run_that_only_a_newer_version_can_start_waits(store: Store, change: Callable[[Json], Any]) -> None:
+    spec: Json = {"inline": copy.deepcopy(ONE_STEP)}
+    change(spec)
+    store.create("workflowruns", "order", spec=spec)
+    async with operator(store):
+        await until(lambda: "NewerState" in conditions(store))
+        await settled(store)
+        assert set(store.status()) == {"conditions"}
+        store.edit(KEY, lambda run: run.update(spec={"inline": ONE_STEP}))
+        await until(reason(store, "Completed"))
+
+
+async def test_a_schedule_does_not_take_the_outcome_of_a_run_of_a_newer_version(store: Store) -> None:
+    forms = list[Json]()
+    every_second = {**schedule()["spec"], "intervals": [{"every": "1s"}], "overlapPolicy": "Skip"}
+
+    def upgrade(plural: str, obj: Json, deleted: bool) -> None:
+        if plural == "workflowruns" and (obj.get("status") or {}).get("completionTime") and not forms:
+            forms.append(status_texts.decode(copy.deepcopy(obj)))
+            stored = store.objects[f"workflowruns/{obj['metadata']['name']}"]
+            newer = status_texts.decode(copy.deepcopy(stored))
+            newer_run(in_state(archived=True))(newer)
+            stored["status"] = newer["status"]
+            obj = copy.deepcopy(stored)
+        passed(plural, obj, deleted)
+
+    async with operator(store):
+        passed, store.watch = store.watch, upgrade
+        store.create("schedules", "nightly", spec=every_second)
+        await until(lambda: forms)
+        made = f"workflowruns/{forms[0]['metadata']['name']}"
+        await until(lambda: "NewerState" in conditions(store, made))
+        assert [each["name"] for each in store.status(NIGHTLY)["state"]["running"]] == [forms[0]["metadata"]["name"]]
+        store.edit(made, lambda run: run.update(status=forms[0]["status"]))
+        await until(lambda: store.status(NIGHTLY)["state"].get("recent", [{}])[0].get("status") == "Completed")
+
+
+async def test_a_finished_child_is_kept_while_a_newer_version_may_need_it_for_its_parent(store: Store) -> None:
+    store.create("workflows", "child", spec=ONE_STEP)
+    child = {"workflow": {"name": "child"}, "input": {}}
+    steps = [{"name": "child", "childWorkflow": child}, {"name": "wait", "sleep": {"duration": "1h"}}]
+    store.create("workflowruns", "order", spec={"inline": {"steps": steps}})
+    async with operator(store):
+        await until(lambda: store.status("workflowruns/order-2").get("completionTime"))
+        await until(lambda: not store.status()["state"].get("children"))
+    store.edit(KEY, newer_run(in_state(hibernated=True)))
+    store.edit("workflowruns/order-2", lambda run: run["spec"].update(ttlSecondsAfterFinished=0))
+    async with operator(store):
+        await until(lambda: "NewerState" in conditions(store))
+        await settled(store)
+        assert store.deleted == []
+        store.edit(KEY, newer_run(lambda run: run["status"]["state"].pop("hibernated")))
+    async with operator(store):
+        await until(lambda: store.deleted == ["workflowruns/order-2"])
+
+
+async def test_a_pod_of_a_closed_run_of_a_newer_version_is_not_released(store: Store) -> None:
+    async with operator(store):
+        await halfway(store)
+        store.create("operations", "end", spec={"target": {"kind": "WorkflowRun", "name": "order"}, "terminate": {}})
+    held = {"finalizers": ["perdure.dev/outcome"]}
+    store.edit(KEY, newer_run(in_state(status="Terminated", closeTime="2026-01-01T00:00:00Z", hibernated=True)))
+    store.edit(KEY, lambda run: run["status"].update(phase="Terminated", completionTime="2026-01-01T00:00:00Z"))
+    store.edit(KEY, newer_run(lambda _run: None))
+    last = f"pods/{pods(store)[1]}"
+    store.edit(last, lambda pod: pod["metadata"].update(held))
+    async with operator(store):
+        await until(lambda: "NewerState" in conditions(store))
+        await settled(store)
+    assert store.objects[last]["metadata"]["finalizers"] == held["finalizers"]
+    assert last not in store.deleted
+
+
+async def test_a_schedule_with_options_of_a_newer_version_starts_nothing(store: Store) -> None:
+    due = {**schedule()["spec"], "intervals": [{"every": "1s"}]}
+    due["workflowRunTemplate"] = {"spec": {"workflow": {"type": "Order", "taskQueue": "orders"}}}
+    store.create("schedules", "nightly", spec=due)
+    options = {START_ANNOTATION: '{"memo": {"a": 1}, "fairness": {"x": 1}}'}
+    store.objects[NIGHTLY]["metadata"]["annotations"] = options
+    async with operator(store):
+        await until(reason(store, "NewerState", NIGHTLY))
+        assert f"annotation `{START_ANNOTATION}`" in store.condition(NIGHTLY)["message"]
+        store.edit(NIGHTLY, lambda obj: obj["metadata"].update(annotations={}))
+        await until(lambda: [key for key in store.created if key.startswith("workflowruns/")])
+
+
+@pytest.mark.parametrize("form", [in_state(archived=True), in_event], ids=["its state", "its history"])
+async def test_a_run_of_a_newer_version_is_not_reset(store: Store, form: Callable[[Json], None]) -> None:
     store.create("workflowruns", "order", spec={"inline": ONE_STEP})
     async with operator(store) as manager:
         await until(reason(store, "Completed"))
         run = status_texts.decode(copy.deepcopy(store.objects[KEY]))
-        newer_run(in_event)(run)
+        newer_run(form)(run)
         with pytest.raises(RefusedError, match="A newer version of Perdure has written the object") as caught:
             await reset(manager.client, manager.tools.definitions, run, Reset(event_id=1), request_id="asked")
     assert caught.value.reason is ConditionReason.NEWER_STATE

@@ -11,6 +11,7 @@ import pytest
 import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from yarl import URL
 
 from perdure.activity import ApplicationError
 from perdure.api.work import Http
@@ -262,6 +263,15 @@ async def test_secret_headers_stay_removed_when_a_redirect_returns(shop: Shop, o
     assert "s3cret" in str(shop.asked[0])
     assert "s3cret" not in str(shop.asked[1])
     assert "s3cret" not in str(other.asked)
+
+
+async def test_a_secret_host_is_that_of_the_other_server_after_a_redirect(
+    shop: Shop, other: Shop, later: Later
+) -> None:
+    shop.answers = [redirect(other.url)]
+    await send(shop, later, headers=[{"name": "Host", "secret": SECRET}], secrets={"PERDURE_HEADER_0": "private"})
+    assert shop.asked[0][2]["Host"] == "private"
+    assert other.asked[0][2]["Host"] == URL(other.url).host_port_subcomponent
 
 
 async def test_secret_headers_are_not_sent_without_encryption_after_a_redirect(

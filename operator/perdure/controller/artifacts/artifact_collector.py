@@ -27,7 +27,7 @@ LOOK_SECONDS: Final = 60.0
 """Seconds between two checks."""
 UNHELD_FOR: Final = timedelta(minutes=5)
 """How long artifacts are kept after their last holder was deleted."""
-_PLURALS: Final = {
+_PLURALS: Final[Mapping[str, str]] = {
     HolderKind.WORKFLOW_RUN: "workflowruns",
     HolderKind.DEAD_LETTER: "deadletters",
     HolderKind.CACHED_RESULT: "cachedresults",
@@ -123,7 +123,10 @@ class ArtifactCollector:
     async def _exists(self, namespace: str, holder: kube.Object) -> bool:
         if self._directory.get(holder["uid"]) is not None:
             return True
-        url = kube.path(kube.PERDURE, namespace, _PLURALS[HolderKind(holder["kind"])], holder["name"])
+        plural = _PLURALS.get(holder["kind"])
+        if plural is None:
+            return True  # only the newer version that added the holder knows when it is gone
+        url = kube.path(kube.PERDURE, namespace, plural, holder["name"])
         try:
             meta = (await self._client.metadata(url))["metadata"]
         except kube.NotFoundError:

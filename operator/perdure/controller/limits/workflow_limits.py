@@ -63,6 +63,7 @@ class Unusable:
     """The limit does not exist, its spec is invalid, or a newer version wrote its status. The run is woken when that changes."""
 
     newer: bool = False
+    """Whether it exists, and only a newer version can read it. Then a claim waits without a time limit."""
 
     def reason(self, name: str, namespace: str) -> str:
         """Name the missing limit."""
@@ -112,7 +113,7 @@ class _KnownLimit:
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownLimit":
-        if newer := WorkflowLimitStatus.newer_field(obj.get("status") or {}):
+        if newer := WorkflowLimitStatus.newer_part(obj.get("status") or {}):
             return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, newer=newer)
         try:
             queue = LimitQueue.read(obj.get("status") or {})

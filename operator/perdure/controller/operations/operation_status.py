@@ -74,7 +74,7 @@ def finished(obj: kube.Object, outcome: OperationAnswer, now: datetime) -> Statu
         "completionTime": format_time(now),
     }
     result = outcome.result or (_run_result(obj, outcome.entry) if outcome.entry is not None else None)
-    return {**status, "result": result} if answer.ok and result else status
+    return {**status, "result": {**(before.get("result") or {}), **result}} if answer.ok and result else status
 
 
 def _run_result(obj: kube.Object, entry: Entry) -> dict[str, Any]:

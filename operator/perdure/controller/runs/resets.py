@@ -103,12 +103,13 @@ async def reset(
         return _made(await client.get(url), request_id)
     try:
         events = _decoded(await _whole(client, run))
+        if isinstance(wanted, operation.Retry):
+            found = await _redo(definitions, run, events, wanted)
+        else:
+            found = Redo(point=await _point(definitions, run, events, wanted))
+        await _fork(definitions, run, events, found.point)
     except NewerStateError as error:
         raise RefusedError(ConditionReason.NEWER_STATE, message_for(str(error))) from error
-    if isinstance(wanted, operation.Retry):
-        found = await _redo(definitions, run, events, wanted)
-    else:
-        found = Redo(point=await _point(definitions, run, events, wanted))
     point = found.point
     before = reset_of(run)
     origin = ResetOrigin(
@@ -125,7 +126,6 @@ async def reset(
         identity=identity,
         principal=principal,
     )
-    await _fork(definitions, run, events, point)
     try:
         made = await client.create(
             kube.path(kube.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, origin, name)

@@ -5,11 +5,12 @@ from datetime import datetime
 
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs.first_event import Idle, one_activity, one_operation, scope_of
 from perdure.controller.tools import Tools
-from perdure.controller.workflows.definitions import Definition, read_spec
+from perdure.controller.workflows.definitions import Definition, newer_definition, read_spec
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.standalone import OneActivity, OneOperation
@@ -52,6 +53,7 @@ class RunDeciders:
         Raises:
             NotYetError: The definition of the run is being compiled.
             DamagedStateError: The stored definition has changed or is not valid.
+            NewerStateError: A newer version has written the spec or the definition.
         """
         given, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:
@@ -63,6 +65,9 @@ class RunDeciders:
                 self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
             )
         except InvalidWorkflowError as error:
+            at = "spec.inline" if snapshot is None else "status.definition"
+            if why := newer_definition(snapshot or given.get("inline"), at):
+                raise NewerStateError(why) from error
             if self._inbox.has(inputs.TerminateRequested):
                 return Deciding(decider=Idle())  # ending it needs no definition
             message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"

@@ -101,12 +101,14 @@ class RunLimits:
         answer = await self._limits.claim(self._run.namespace, use.name, claim)
         due = None if use.wait_timeout is None else entry.created + use.wait_timeout
         match answer:
+            case Unusable(newer=True):
+                message = f"{answer.reason(use.name, self._run.namespace)}; the run waits for a newer operator"
+                raise NotReadyError(ConditionReason.NEWER_STATE, message)
             case Unusable():
                 message = answer.reason(use.name, self._run.namespace)
                 _check_time(due, now, message)
                 message = f"{message}; the run starts once there is one"
-                reason = ConditionReason.NEWER_STATE if answer.newer else ConditionReason.LIMIT_NOT_FOUND
-                raise NotReadyError(reason, message, until=due)
+                raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
             case Full():
                 failure = answer.failure(use.name, entry.key, "run")
                 if policy is OverflowPolicy.FAIL:

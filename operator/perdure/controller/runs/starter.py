@@ -13,6 +13,7 @@ from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.payloads.payload_store import give
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
+from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
 from perdure.controller.run_entries import Standing, entry_of
 from perdure.controller.runs.effects import children
@@ -25,7 +26,14 @@ from perdure.controller.runs.run_limits import RunLimits
 from perdure.controller.runs.run_record import Origin, RunRecord
 from perdure.controller.runs.workflow_ids import claim, decides
 from perdure.controller.tools import Tools
-from perdure.controller.workflows.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
+from perdure.controller.workflows.definitions import (
+    Definition,
+    NotReadyError,
+    as_far_as_fit,
+    check_options,
+    newer_definition,
+    read_spec,
+)
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.opaque import referred_to
@@ -115,6 +123,7 @@ class RunStarter:
         Raises:
             NotReadyError: It cannot begin yet, and was not asked to end.
             NotYetError: Its definition is being compiled, and it was not asked to terminate.
+            NewerStateError: Its spec, or the run that it continues by a reset, is of a newer version.
             ConflictError: Another client has written to it.
         """
         draft = _Draft(self._run.name)
@@ -133,6 +142,9 @@ class RunStarter:
                 raise
             draft.decider = Idle()
         except InvalidWorkflowError as error:
+            inline = self._record.object["spec"].get("inline")
+            if inline is not None and (why := newer_definition(inline, "spec.inline")):
+                raise NewerStateError(why) from error
             draft.decider, draft.spec = Refuser(str(error), error.type), as_far_as_fit(draft.spec)
         except RefusedError as error:
             draft.decider = Refuser(error.message, error.reason.value)

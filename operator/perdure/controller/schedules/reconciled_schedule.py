@@ -20,7 +20,9 @@ import msgspec
 import pydantic
 import structlog
 
+from perdure.api import labels
 from perdure.api.common import mistakes
+from perdure.api.lenient import newer_annotation
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.schedule import ScheduleSpec
 from perdure.controller.peers import Peers
@@ -36,6 +38,7 @@ from perdure.controller.schedules.template_check import TemplateCheck
 from perdure.controller.workflows.definitions import Definitions
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
+from perdure.engine.starts import StartExtras
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder
@@ -214,7 +217,10 @@ class ReconciledSchedule:
         """Resume from the stored status, and return whether the Schedule can continue."""
         status, self._state, self._try_again = self._record.status, None, None
         damage = self._witness.damage(self._record.latest())
-        if not damage and not self._witness.accepted and Commit.of(status) and (why := newer_state(status)):
+        why = newer_annotation(self._record.object, labels.START_ANNOTATION, StartExtras)
+        if not damage and not self._witness.accepted and Commit.of(status):
+            why = why or newer_state(status)
+        if why:
             verdicts = {ConditionType.READY: False}
             self._try_again = await self._newer.report(self._record, why, verdicts, self._event_recorder.warn, now)
             return False

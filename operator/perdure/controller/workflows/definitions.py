@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import orjson
 import pydantic
 
-from perdure.api.common import mistakes_by_path
+from perdure.api.common import mistakes_by_path, unknown_field
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.reasons import ConditionReason
 from perdure.api.searching import unfit
@@ -30,6 +30,7 @@ from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError
 from perdure.controller.queue.fairness import FairPool
+from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
 from perdure.language.checks import check, options
@@ -275,6 +276,7 @@ def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
     """Parse the spec of a run without its inline definition, which is parsed when it is compiled.
 
     Raises:
+        NewerStateError: The spec has a field that only a newer version knows.
         InvalidWorkflowError: The spec is not valid. The API server checks less, for example not whether a date exists.
     """
     if given.get("inline") is not None:
@@ -282,7 +284,23 @@ def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
     try:
         return WorkflowRunSpec.parse(given)
     except pydantic.ValidationError as error:
+        if why := unknown_field(error, "spec"):
+            raise NewerStateError(why) from error
         raise InvalidWorkflowError([Finding(_in_spec(path), text) for path, text in mistakes_by_path(error)]) from error
+
+
+def newer_definition(given: Any, at: str) -> str:
+    """Name the field of a definition that only a newer version knows; empty if there is none.
+
+    Args:
+        given: The definition, as stored in the API server.
+        at: Its path.
+    """
+    try:
+        WorkflowSpec.parse(given)
+    except pydantic.ValidationError as error:
+        return unknown_field(error, at)
+    return ""
 
 
 def _in_spec(path: str) -> str:

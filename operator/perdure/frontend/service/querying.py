@@ -3,6 +3,7 @@
 from temporalio.api.workflowservice.v1 import QueryWorkflowRequest, QueryWorkflowResponse
 
 from perdure.controller.errors import NotYetError, when_ready
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.workflows.definitions import Definition, read_spec
 from perdure.engine.state import RunState
 from perdure.frontend.core import Core
@@ -48,5 +49,7 @@ class StepQueries:
             return await when_ready(find, seconds=_COMPILING_SECONDS)
         except NotYetError:
             raise unavailable("the definition of the run is being compiled; retry later") from None
+        except NewerStateError as error:
+            raise unavailable(message_for(str(error))) from error
         except InvalidWorkflowError as error:
             raise precondition(f"The definition that the run started with cannot be read: {error}") from error

@@ -33,6 +33,7 @@ from perdure.api.common import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.reasons import ConditionReason
 from perdure.api.schedule import OverlapPolicy
+from perdure.controller.reconcile.newer_states import message_for
 from perdure.frontend import payload_messages as data
 from perdure.frontend import schedule_messages
 from perdure.frontend.comparisons import InvalidQueryError
@@ -46,6 +47,7 @@ from perdure.frontend.errors import (
     namespace_not_found,
     not_found,
     precondition,
+    unavailable,
 )
 from perdure.frontend.given import MAX_ID, UnfitError, moment
 from perdure.frontend.paging import page_of
@@ -146,6 +148,8 @@ class Scheduling:
         def change(obj: kube.Object) -> kube.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
                 raise precondition("mismatched conflict token: the schedule has changed since it was described")
+            if why := schedule_messages.newer_options(obj):
+                raise unavailable(message_for(why))
             options = msgspec.structs.replace(schedule_messages.client_options(obj), updated=now())
             if request.HasField("search_attributes"):
                 found = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)

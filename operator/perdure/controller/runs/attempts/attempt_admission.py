@@ -94,6 +94,7 @@ class AttemptAdmission:
                 raise StepError(application(_LIMIT_REACHED, f"{failure}, and it is full"))
         else:
             reason = failure = answer.reason(use.name, namespace)
+            due = None if answer.newer else due
         if due is not None and due <= now:
             taker = "step" if activity.takes_limits else "activity"
             raise StepError(application(_LIMIT_REACHED, f"{failure}; the `waitTimeout` of the {taker} has expired"))

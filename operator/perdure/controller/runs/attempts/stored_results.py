@@ -11,7 +11,7 @@ from perdure.api.artifactset import HolderKind
 from perdure.controller.artifacts.run_artifacts import RunArtifacts, hold_for
 from perdure.kube import client as kube
 from perdure.observe import metrics
-from perdure.runtime.cached_results import CacheKey, too_large
+from perdure.runtime.cached_results import CacheKey, is_newer, too_large
 
 _FORBIDDEN: Final = 403
 _TOO_MANY_REQUESTS: Final = 429
@@ -87,9 +87,20 @@ class StoredResults:
             if existing is not None:  # also after an earlier try of this call
                 await hold_for(self._client, HolderKind.CACHED_RESULT, existing)
                 return
-            await self._client.delete(self._url(key.name))
-            with suppress(kube.AlreadyExistsError):
-                await self._create(body)
+            await self._replace(key, body)
+
+    async def _replace(self, key: CacheKey, body: kube.Object) -> None:
+        """Replace a result that cannot be used.
+
+        Raises:
+            NotStoredError: A newer version has stored it.
+        """
+        with suppress(kube.NotFoundError, kube.UnreadableError):
+            if is_newer(await self._client.get(self._url(key.name))):
+                raise NotStoredError(f"a newer version of Perdure has stored CachedResult `{key.name}`")
+        await self._client.delete(self._url(key.name))
+        with suppress(kube.AlreadyExistsError):
+            await self._create(body)
 
     async def _create(self, body: kube.Object) -> None:
         stored = await self._client.create(self._url(), body)

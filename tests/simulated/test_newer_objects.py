@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from perdure.frontend.run_finder import unreadable
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.artifacts import MAKES, Store
@@ -53,6 +54,8 @@ def test_runs_steps_and_activities_wait_for_a_limit_of_a_newer_version_without_a
             "activity": "Running",
         }
         assert reason(world, "whole") == "NewerState"
+        uid = world.run("whole")["metadata"]["uid"]
+        assert unreadable(world.operators[0].manager, uid) is None, "the run itself takes requests"
         after = stored(world, "workflowlimits", "mutex")["status"]
         assert {**after, "conditions": None} == {**before, "conditions": None}
         world.edit("workflowlimits", "mutex", lambda obj: obj["status"].pop("reserved"))

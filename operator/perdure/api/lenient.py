@@ -130,9 +130,9 @@ def read_annotation(obj: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kin
 
 
 def newer_annotation(obj: Mapping[str, Any], key: str, kind: type[Any]) -> str:
-    """Say what this version cannot read in an annotation that only operators write; empty if it can read all of it.
+    """Say what only a newer version can read in an annotation that only operators write; empty if there is nothing.
 
-    An annotation that is not a JSON object, or nests too deeply, counts as missing: no operator has written it.
+    An annotation that is not valid in another way counts as missing: no operator has written it.
 
     Args:
         obj: The object.
@@ -144,7 +144,9 @@ def newer_annotation(obj: Mapping[str, Any], key: str, kind: type[Any]) -> str:
         if isinstance(found, dict):
             msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        return f"annotation `{key}`: {error}"
+        # Otherwise, it has an unknown value of a field that has only some, and `convert` cannot read it.
+        is_newer = convert(found, kind) is not None or str(error).startswith(("Invalid enum value", "Invalid value"))
+        return f"annotation `{key}`: {error}" if is_newer else ""
     return ""
 
 

@@ -49,9 +49,10 @@ _PASSED: Final = frozenset(
 """Headers of HTTP requests that handlers get in any case."""
 CREDENTIALS: Final = re.compile(
     "auth|cookie|token|secret|passw|credential|api-?key|access-?key|session|jwt|assertion|oidc|saml|csrf|cert|signature"
-    "|principal|grpc-metadata"
+    "|principal|grpc-metadata|bearer|dpop|otp|pwd|impersonat|remote-|forwarded"
+    "|^host$|^connection$|^keep-alive$|^te$|^trailer$|^transfer-encoding$|^upgrade$|^content-|^nexus-"
 )
-"""Part of the name of a header that can carry credentials."""
+"""Part of the name of a header that can carry credentials, or that belongs to the connection or to the protocol."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
 
@@ -80,13 +81,16 @@ def additional(names: Iterable[str]) -> frozenset[str]:
     Raises:
         ValueError: A name is not valid, only the server may set the header, or it can carry credentials.
     """
-    found = frozenset(name.lower() for name in names)
-    for name in sorted(found):
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not the name of a header: use letters, digits, and `-`")
+    found = set()
+    for given in sorted(names):
+        name = given.lower()
+        if not (given.isascii() and _NAME.fullmatch(name)):
+            raise ValueError(f"{given!r} is not the name of a header: use letters, digits, and `-`")
         if name in SERVERS_HEADERS or CREDENTIALS.search(name):
-            raise ValueError(f"Nexus handlers must not get the header {name!r}: it can carry credentials of the caller")
-    return found
+            reason = "it can carry credentials of the caller, or belongs to the connection or the protocol"
+            raise ValueError(f"Nexus handlers must not get the header {name!r}: {reason}")
+        found.add(name)
+    return frozenset(found)
 
 
 def passed(headers: Mapping[str, str], more: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.manager import Manager
+from perdure.controller.reconcile.newer_states import reported
 from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run_status import message_of
 from perdure.engine.inputs import Answer
@@ -189,7 +190,8 @@ def unreadable(manager: Manager, run_id: str) -> Answer | None:
     if run is None or run.state is not None:
         return None
     status = run.object.get("status") or {}
-    for reason in (ConditionReason.STATE_DAMAGED, ConditionReason.NEWER_STATE):
-        if message := message_of(status, reason):
-            return Answer(ok=False, reason=reason.value, message=message)
+    damage, newer = message_of(status, ConditionReason.STATE_DAMAGED), reported(status)
+    if damage or newer:
+        reason = ConditionReason.STATE_DAMAGED if damage else ConditionReason.NEWER_STATE
+        return Answer(ok=False, reason=reason.value, message=damage or newer)
     return None

@@ -427,9 +427,19 @@ async def test_a_schedule_of_a_newer_version_is_reported_and_left_as_it_is(store
     assert store.events_of("NewerState") == 1
 
 
+@pytest.mark.parametrize("given", ["{}", '{"name": 9}', "[]", "{", '{"name": "a", "runId": "b"}'])
+async def test_an_annotation_that_no_version_can_read_counts_as_missing(store: Store, given: str) -> None:
+    store.create("workflowruns", "order", spec={"inline": ONE_STEP})
+    store.objects[KEY]["metadata"]["annotations"] = {CONTINUES_ANNOTATION: given}
+    async with operator(store):
+        await until(reason(store, "Completed"))
+
+
 def test_a_report_that_the_newer_operator_removes_is_repeated_with_growing_delays() -> None:
     reports, start = NewerStateReports("WorkflowRun", "shop"), datetime(2026, 1, 1, tzinfo=UTC)
     times = [second for second in range(3_600) if reports.due({}, start + timedelta(seconds=second))]
     assert times == [0, 10, 30, 70, 150, 310, 630, 1_270, 2_550]
-    reported = {"conditions": [{"type": "Succeeded", "reason": "NewerState"}]}
-    assert not reports.due(reported, start + timedelta(days=1))
+    marked = {"conditions": [{"type": "NewerState", "reason": "NewerState"}]}
+    assert not reports.due(marked, start + timedelta(days=1))
+    waiting = {"conditions": [{"type": "Succeeded", "reason": "NewerState"}]}
+    assert reports.due(waiting, start + timedelta(days=1)), "a run that waits for a limit is not reported itself"

@@ -28,7 +28,19 @@ SECRETS = (
     "X-Ms-Client-Principal",
     "X-Api-Key",
     "X-CSRF-Token",
+    "DPoP",
+    "X-Bearer",
+    "X-Forwarded-User",
+    "Host",
+    "Transfer-Encoding",
+    "Nexus-Callback-Token",
 )
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "Nexus-Authorization", "x-to\u212aen", "x tenant"])
+def test_a_header_of_the_protocol_or_an_invalid_one_cannot_be_configured(name: str) -> None:
+    with pytest.raises(ValueError, match="header"):
+        settings_of({"PERDURE_NEXUS_HEADERS": name})
 
 
 @pytest.mark.parametrize("name", SECRETS)

@@ -5,6 +5,7 @@ object. So the older one repeats it with growing delays, and neither keeps the o
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -25,13 +26,19 @@ ADVICE: Final = (
 )
 
 
+_REPORTING: Final = (ConditionType.NEWER_STATE, ConditionType.READY)
+_LONGEST: Final = 500
+"""Length to which what this version cannot read is shortened, in characters."""
+
+
 class NewerStateError(Exception):
     """A newer version of the operator has written an object. The message names what this version cannot read."""
 
 
 def message_for(why: str) -> str:
     """The message of the condition for what this version cannot read."""
-    return f"A newer version of Perdure has written the object, and this one cannot read it ({why}): {ADVICE}"
+    short = why if len(why) <= _LONGEST else f"{why[:_LONGEST]}…"
+    return f"A newer version of Perdure has written the object, and this one cannot read it ({short}): {ADVICE}"
 
 
 class NewerStateReports:
@@ -43,6 +50,11 @@ class NewerStateReports:
         self._namespace = namespace
         self._reports = 0
         self._next: datetime | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the object was reported."""
+        return self._reports > 0
 
     def due(self, status: Mapping[str, Any], now: datetime) -> bool:
         """Whether to report the object now, which counts as a report; not while its status contains one."""
@@ -70,11 +82,12 @@ class NewerStateReports:
             When to call again, because the newer operator has removed the report; None to wait for an event.
 
         Raises:
-            ConflictError, TooLargeError: As for `Record.write`.
+            ConflictError: As for `Record.write`.
         """
         if self.due(record.status, now):
             message = message_for(why)
-            await record.write(with_report(record.latest(), message, verdicts, now))
+            with suppress(kube.TooLargeError):  # then only the Event reports it
+                await record.write(with_report(record.latest(), message, verdicts, now))
             warn(EventReason.NEWER_STATE, message, "Load")
         return None if is_reported(record.status) else self._next
 
@@ -93,5 +106,13 @@ def with_report(obj: kube.Object, message: str, verdicts: Verdicts, now: datetim
 
 
 def is_reported(status: Mapping[str, Any]) -> bool:
-    """Whether a condition in a status says that a newer version has written the object."""
-    return any(each.get("reason") == ConditionReason.NEWER_STATE for each in mappings(status.get("conditions")))
+    """Whether a status contains the report. A run that waits for a limit of a newer version is not of a newer version itself."""
+    return bool(reported(status))
+
+
+def reported(status: Mapping[str, Any]) -> str:
+    """The message of the report in a status; empty if there is none."""
+    for each in mappings(status.get("conditions")):
+        if each.get("type") in _REPORTING and each.get("reason") == ConditionReason.NEWER_STATE:
+            return str(each.get("message"))
+    return ""

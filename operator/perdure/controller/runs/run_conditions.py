@@ -80,10 +80,13 @@ class RunConditions:
             When to call again, because the newer operator has removed the report; None to wait for an event.
 
         Raises:
-            ConflictError, TooLargeError: As for `Record.write`.
+            ConflictError: As for `Record.write`.
         """
         verdicts: dict[ConditionType, bool | None] = {ConditionType.NEWER_STATE: True}
-        if not self._stored.record.status.get("completionTime"):  # the outcome of a closed run stays visible
+        if self._stored.record.status.get("completionTime"):  # its outcome stays visible, and nothing is left to do
+            if self._newer.begun:
+                return None
+        else:
             verdicts[ConditionType.SUCCEEDED] = None
         return await self._newer.report(self._stored.record, why, verdicts, self._event_recorder.warn, now)
 

@@ -208,6 +208,11 @@ async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
         assert others(store.status()) == others(newer)
         assert (answers, len(pods(store)), store.deleted) == ([], 2, [])
         assert store.events_of("NewerState") == 1
+    async with operator(store) as manager:  # a restart
+        await until(lambda: counted("WorkflowRun") == found + 2)
+        assert others(store.status()) == others(newer)
+        entry = await until(lambda: manager.directory.get(good["metadata"]["uid"]))
+        await manager.runs.requests.deliver(entry, cancel, answers.append)
         # The newer operator is done with it, in the form that both know.
         status = status_texts.decode(good)["status"]
         del status["commit"]

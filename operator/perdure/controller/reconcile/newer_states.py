@@ -49,6 +49,7 @@ class NewerStateReports:
         self._kind = kind
         self._namespace = namespace
         self._reports = 0
+        self._counted = False
         self._next: datetime | None = None
 
     @property
@@ -57,13 +58,17 @@ class NewerStateReports:
         return self._reports > 0
 
     def due(self, status: Mapping[str, Any], now: datetime) -> bool:
-        """Whether to report the object now, which counts as a report; not while its status contains one."""
+        """Whether to report the object now, which counts as a report; not while its status contains one.
+
+        The metric counts each object once for each process of the operator.
+        """
+        if not self._counted:  # also an object that an earlier process has reported
+            self._counted = True
+            metrics.NEWER_STATES.labels(self._namespace, self._kind).inc()
         if is_reported(status) or (self._next is not None and now < self._next):
             return False
         self._next = now + min(_FIRST_PAUSE * (1 << min(self._reports, 10)), _LONGEST_PAUSE)
         self._reports += 1
-        if self._reports == 1:
-            metrics.NEWER_STATES.labels(self._namespace, self._kind).inc()
         return True
 
     async def report(

@@ -15,10 +15,10 @@ import pydantic
 import structlog
 
 from perdure.api.common import API_VERSION, mistakes
-from perdure.api.reasons import ConditionType, EventReason
+from perdure.api.reasons import EventReason
 from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec, RetryPolicyStatus
 from perdure.controller.reconcile.computed_status import write_status
-from perdure.controller.reconcile.newer_states import NewerStateReports, message_for, with_report
+from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
@@ -190,7 +190,8 @@ class Policies:
                     self.observe(obj)
                     seen = _KnownPolicy.read(obj)
                 if seen.newer:
-                    return self._newer_status(seen, wall_clock())
+                    reports = self._newer.setdefault((namespace, name), NewerStateReports("RetryPolicy", namespace))
+                    return reports.ready_status(obj, seen.newer, wall_clock())
                 before = seen.circuit
                 circuit = change(seen.breaker, before) if seen.breaker and before else None
                 return policy_status(
@@ -220,14 +221,6 @@ class Policies:
                 if circuit is not None:
                     self._tell(obj, before, circuit)
             return circuit
-
-    def _newer_status(self, known: _KnownPolicy, now: datetime) -> kube.Object | None:
-        """The status of a policy that a newer version has written, with a report if it is due; None to leave it as it is."""
-        namespace, name = known.object["metadata"]["namespace"], known.object["metadata"]["name"]
-        reports = self._newer.setdefault((namespace, name), NewerStateReports("RetryPolicy", namespace))
-        if not reports.due(known.status, now):
-            return None
-        return with_report(known.object, message_for(known.newer), {ConditionType.READY: False}, now)
 
     def _tell(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
         if before is None or before.state is circuit.state:

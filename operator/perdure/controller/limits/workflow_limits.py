@@ -19,10 +19,10 @@ from typing import Any
 import pydantic
 
 from perdure.api.common import API_VERSION, mistakes
-from perdure.api.reasons import ConditionType, EventReason
+from perdure.api.reasons import EventReason
 from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.controller.reconcile.computed_status import write_status
-from perdure.controller.reconcile.newer_states import NewerStateReports, message_for, with_report
+from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder
@@ -235,7 +235,8 @@ class WorkflowLimits:
                     metrics.LIMIT_CONFLICTS.inc()
                     seen = _KnownLimit.read(obj)
                 if seen.newer:
-                    return self._newer_status(seen, wall_clock())
+                    reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
+                    return reports.ready_status(obj, seen.newer, wall_clock())
                 queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
                 return self._status(seen, queue, wall_clock())
 
@@ -259,14 +260,6 @@ class WorkflowLimits:
             return
         note = "; ".join(seen.mistakes)
         self._recorder.record(about, kind="Warning", reason=EventReason.INVALID_SPEC, note=note, action="Read")
-
-    def _newer_status(self, known: _KnownLimit, now: datetime) -> kube.Object | None:
-        """The status of a limit that a newer version has written, with a report if it is due; None to leave it as it is."""
-        namespace, name = known.object["metadata"]["namespace"], known.object["metadata"]["name"]
-        reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
-        if not reports.due(known.object.get("status") or {}, now):
-            return None
-        return with_report(known.object, message_for(known.newer), {ConditionType.READY: False}, now)
 
     @staticmethod
     def _status(known: _KnownLimit, queue: LimitQueue, now: datetime) -> dict[str, Any]:

@@ -71,6 +71,12 @@ class NewerStateReports:
         self._reports += 1
         return True
 
+    def ready_status(self, obj: kube.Object, why: str, now: datetime) -> Status | None:
+        """The status of an object of a kind with the condition `Ready`, with the report; None if it is not due."""
+        if not self.due(obj.get("status") or {}, now):
+            return None
+        return with_report(obj, message_for(why), {ConditionType.READY: False}, now)
+
     async def report(
         self, record: Record, why: str, verdicts: Verdicts, warn: Callable[[EventReason, str, str], None], now: datetime
     ) -> datetime | None:
@@ -105,9 +111,9 @@ def with_report(obj: kube.Object, message: str, verdicts: Verdicts, now: datetim
         conditions = set_condition(
             conditions, kind, holds, ConditionReason.NEWER_STATE, message, now=now, observed_generation=generation
         )
-    reported = {each.type: each.dump() for each in conditions if each.type in verdicts}
-    kept = [reported.pop(each.get("type", ""), each) for each in mappings(status.get("conditions"))]
-    return {**status, "conditions": [*kept, *reported.values()]}
+    made = {each.type: each.dump() for each in conditions if each.type in verdicts}
+    kept = [made.pop(each.get("type", ""), each) for each in mappings(status.get("conditions"))]
+    return {**status, "conditions": [*kept, *made.values()]}
 
 
 def is_reported(status: Mapping[str, Any]) -> bool:

@@ -12,9 +12,10 @@ from foreign.images import localize
 from kube import Json
 from perdure.cli.documents import Loader, read
 from perdure.cli.foreign import mistakes_in, schedules_of
-from perdure.importing import argo, tekton
-from perdure.importing.imported import Imported, name_of
-from perdure.importing.writing import write
+from perdure.importing.argo import manifests as argo
+from perdure.importing.reader import Imported, name_of
+from perdure.importing.tekton import manifests as tekton
+from perdure.importing.writer import write
 
 Convert = Callable[[list[Json]], list[Imported]]
 SYSTEMS: Final[dict[str, tuple[tuple[str, ...], Convert]]] = {

@@ -9,9 +9,8 @@ from perdure.cli.documents import UnreadableFileError, read
 from perdure.cli.errors import CliError
 from perdure.cli.importing import convert as convert_schedule
 from perdure.cli.linting import lint
-from perdure.importing.field_reader import Object
-from perdure.importing.imported import Imported
-from perdure.importing.writing import COMMENT, write
+from perdure.importing.reader import Imported, Object
+from perdure.importing.writer import COMMENT, write
 from perdure.language.program import Severity
 
 Convert = Callable[[list[Object]], list[Imported]]

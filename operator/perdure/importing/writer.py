@@ -1,4 +1,4 @@
-"""Writes manifests as YAML for users, with comments, and with multiline texts as blocks."""
+"""Writes the converted manifests: valid names, and YAML for users, with comments and multiline texts as blocks."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,44 @@ from typing import Any, Final
 
 import yaml
 
-from perdure.importing.field_reader import Object
+from perdure.importing.reader import Object
+
+_NAME_START: Final = re.compile("[A-Za-z]")
+
+_NOT_NAME: Final = re.compile("[^-_A-Za-z0-9]+")
+
+_LONGEST_NAME: Final = 63
+
+
+class Names:
+    """Assigns a unique valid name to each original name."""
+
+    def __init__(self) -> None:
+        self._given: dict[tuple[str, ...], str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, *key: str) -> str:
+        """Return the name for a key, whose last part is the preferred name; the same key always has the same name."""
+        if key not in self._given:
+            self._given[key] = self.fresh(key[-1])
+        return self._given[key]
+
+    def fresh(self, wish: str) -> str:
+        """Return an unused name."""
+        base = valid_name(wish)
+        name, number = base, 2
+        while name in self._taken:
+            name = f"{base[: _LONGEST_NAME - 4]}-{number}"
+            number += 1
+        self._taken.add(name)
+        return name
+
+
+def valid_name(wish: str) -> str:
+    """Convert a text to a name for definitions: letters, digits, dashes and underscores, and a letter first."""
+    name = _NOT_NAME.sub("-", wish).strip("-")
+    return (name if _NAME_START.match(name) else f"s-{name}")[:_LONGEST_NAME]
+
 
 COMMENT: Final = "#"
 """The key of a comment in a map; the comment is written before the map."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
-from perdure.importing.field_reader import ConversionReport, Fields, Object, as_text, literal, valid_name
-from perdure.importing.foreign_shapes import Shapes
-from perdure.importing.imported import Imported, name_of
-from perdure.importing.tekton_pipeline import Pipeline, Place
-from perdure.importing.tekton_workspaces import WorkspaceBinding
+from perdure.importing.expressions import literal
+from perdure.importing.reader import ConversionReport, Fields, Imported, Object, Shapes, as_text, name_of
+from perdure.importing.tekton.pipeline import Catalog, Pipeline, Place
+from perdure.importing.tekton.workspaces import WorkspaceBinding
+from perdure.importing.writer import valid_name
 
 KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
 _SHAPES: Final = Shapes(
@@ -65,7 +65,7 @@ def convert(documents: list[Object]) -> list[Imported]:
     """
     made = [Imported(name_of(each)) for each in documents]
     found = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, made, strict=True)]
-    catalog = _Catalog(found)
+    catalog = Catalog(found)
     converted = []
     for each, of in zip(found, made, strict=True):
         if each.get("kind") in KINDS and not catalog.is_used(each):
@@ -74,50 +74,10 @@ def convert(documents: list[Object]) -> list[Imported]:
     return converted
 
 
-class _Catalog:
-    """The definitions in the files, by name."""
-
-    def __init__(self, documents: list[Object]) -> None:
-        self._specs: dict[tuple[str, str], Object] = {}
-        for each in documents:
-            self._specs[str(each.get("kind")), str((each.get("metadata") or {}).get("name"))] = each.get("spec") or {}
-        self.actions = {name: spec for (kind, name), spec in self._specs.items() if kind == "StepAction"}
-        self._used: set[tuple[str, str]] = set()
-        for (kind, _), spec in list(self._specs.items()):
-            if kind in {"PipelineRun", "TaskRun", "Pipeline"}:
-                self._note(spec)
-        for each in documents:
-            if each.get("kind") in {"PipelineRun", "TaskRun"}:
-                self._note(each.get("spec") or {})
-
-    def _note(self, value: Any) -> None:
-        if isinstance(value, list):
-            for each in value:
-                self._note(each)
-        elif isinstance(value, dict):
-            for field, kind in (("taskRef", "Task"), ("pipelineRef", "Pipeline")):
-                if isinstance(value.get(field), dict):
-                    self._used.add((kind, str(value[field].get("name"))))
-            for each in value.values():
-                self._note(each)
-
-    def is_used(self, document: Object) -> bool:
-        """Whether a definition is a part of another object in the files."""
-        return (str(document["kind"]), str((document.get("metadata") or {}).get("name"))) in self._used
-
-    def task(self, name: str) -> Object | None:
-        """The spec of a Task."""
-        return self._specs.get(("Task", name))
-
-    def pipeline(self, name: str) -> Object | None:
-        """The spec of a Pipeline."""
-        return self._specs.get(("Pipeline", name))
-
-
 class _Conversion:
     """Converts one object."""
 
-    def __init__(self, document: Object, catalog: _Catalog, done: Imported) -> None:
+    def __init__(self, document: Object, catalog: Catalog, done: Imported) -> None:
         self._catalog = catalog
         self._report: ConversionReport = done.report
         self._metadata: Object = document.get("metadata") or {}

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from perdure.importing.argo_library import Library
-from perdure.importing.argo_pods import is_tag
+from perdure.importing.argo.containers import is_tag
+from perdure.importing.argo.templates import Library
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, template
-from perdure.importing.field_reader import Fields, Object, valid_name
+from perdure.importing.reader import Fields, Object
+from perdure.importing.writer import valid_name
 
 
 def limits(spec: Fields, library: Library, resolve: Resolve) -> tuple[list[Object], list[tuple[str, Object]]]:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.importing.field_reader import Fields, Object
-from perdure.importing.tekton_scope import VARIABLE
+from perdure.importing.reader import Fields, Object
+from perdure.importing.tekton.variables import VARIABLE
 
 
 @dataclass(frozen=True, slots=True)

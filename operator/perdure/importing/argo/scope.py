@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from perdure.importing.expressions import UntranslatableError
-from perdure.importing.field_reader import literal, member
+from perdure.importing.expressions import UntranslatableError, literal, member
 
 STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
 """Converts the values of `workflow.status` to those of Perdure."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perdure.importing.field_reader import ConversionReport, Fields, Object
+from perdure.importing.reader import ConversionReport, Fields, Object
 
 
 class Library:

@@ -1,28 +1,35 @@
-"""Converts Argo's templates with containers to activities."""
+"""Converts Argo's templates with work to activities.
+
+Those with containers become pods. A daemon becomes an activity that creates a Pod and returns its address; another one deletes
+the Pod when the template that has started it ends.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.importing.argo_artifacts import archives_log, artifact_paths, copied, of_activity, of_log
-from perdure.importing.argo_container_sets import ContainerSet, container_set
-from perdure.importing.argo_git import clone, is_from_git
-from perdure.importing.argo_library import Library
-from perdure.importing.argo_limits import limits
-from perdure.importing.argo_memoize import cache
-from perdure.importing.argo_pods import Containers
-from perdure.importing.argo_retry import retries, timeout
-from perdure.importing.argo_scope import PodScope, Shape, WorkflowFacts
-from perdure.importing.argo_work import http, resource
-from perdure.importing.computed import separated
-from perdure.importing.field_reader import ConversionReport, Fields, Object
+from perdure.importing.argo.artifacts import (
+    archives_log,
+    artifact_paths,
+    clone,
+    copied,
+    is_from_git,
+    of_activity,
+    of_log,
+)
+from perdure.importing.argo.containers import Containers, ContainerSet, container_set
+from perdure.importing.argo.limits import limits
+from perdure.importing.argo.patches import escaped, separated, strategic
+from perdure.importing.argo.requests import http, resource
+from perdure.importing.argo.retries import NO_RETRY, retries, timeout
+from perdure.importing.argo.scope import PodScope, Shape, WorkflowFacts
+from perdure.importing.argo.templates import Library
 from perdure.importing.programs import Output, Returns
-from perdure.importing.strategic_merge import strategic
+from perdure.importing.reader import ConversionReport, Fields, Object
 
-LONGEST: Final = "1d"
+_LONGEST: Final = "1d"
 """Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
-
 POD_FIELDS: Final = (
     *(
         "nodeSelector",
@@ -38,17 +45,14 @@ POD_FIELDS: Final = (
     "resourceClaims",
 )
 """Fields of a pod that workflows and templates have under the same name."""
-
 _OF_PODS: Final = frozenset(
     {*POD_FIELDS, "initContainers", "sidecars", "volumes", "metadata", "podSpecPatch", "podResources"}
 )
 """Fields of a template that need a pod template."""
-
 _CONTAINER: Final = "activity"
 """The name by which `podSpecPatch` refers to the container of an activity without a pod template."""
 _INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
-
 _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
@@ -133,7 +137,7 @@ class ActivityBuilder:
         deadline = self._deadline()
         definition: Object = {
             "name": self._name,
-            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or LONGEST,
+            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _LONGEST,
             **retries(template, self._scope),
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
@@ -299,3 +303,114 @@ def _in_container(container: Object) -> tuple[Object, Object]:
     spec, patch = separated({"containers": [{"name": _CONTAINER, **container}]})
     made = {key: value for key, value in spec["containers"][0].items() if key != "name"}
     return made, {"podSpecPatch": patch} if patch else {}
+
+
+_OLDEST: Final = "30d"
+"""Maximum age of a result whose template has none."""
+
+
+def cache(template: Fields, containers: Containers) -> Object:
+    """Return the field `cache` of an activity, if its template has a `memoize`.
+
+    Args:
+        template: The template; takes `memoize`.
+        containers: Converts the tags of the template.
+    """
+    if "memoize" not in template:
+        return {}
+    memoize = template.part("memoize")
+    key = memoize.text("key")
+    max_age = timeout(memoize, "maxAge")
+    if max_age is None:
+        memoize.note("maxAge", f"a result is used for at most {_OLDEST}; set `maxAge` of the activity's `cache`")
+    if memoize.take("cache"):
+        memoize.note("cache", "results are CachedResults, and only activities with the same name and work share them")
+    memoize.done({})
+    if key is None:
+        memoize.gap("key", "must be set")
+        return {}
+    return {"cache": {"key": containers.text(key, memoize.at("key")), "maxAge": max_age or _OLDEST}}
+
+
+_READY: Final = "${object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')}"
+
+_ENDED: Final = "${object.status.phase == 'Succeeded' || object.status.phase == 'Failed'}"
+
+_SHAPE: Final = Shape(("ip", "name"), is_service=True)
+
+
+def service(
+    name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
+) -> MadeActivity:
+    """Return the activity that creates the Pod of a template with `daemon`, and waits until it is ready."""
+    template.drop("name", "daemon", "outputs", "failFast", "executor", "annotations", "archiveLocation")
+    inputs = template.part("inputs")
+    scope = PodScope(workflow, {each.text("name") or "": each for each in inputs.parts("parameters")}, {})
+    inputs.done({"artifacts": "a Pod that runs on its own has no artifacts; put the files into its image"})
+    account = template.data.get("serviceAccountName") or pods.fields.get("serviceAccountName", "default")
+    template.note("daemon", f"the ServiceAccount `{account}` must be allowed to create, get, and delete Pods")
+    metadata = template.part("metadata")
+    labels = {"labels": {**pods.labels, **metadata.take("labels", {})}}
+    annotations = {"annotations": {**pods.annotations, **metadata.take("annotations", {})}}
+    metadata.done({})
+    containers = Containers(scope, report)
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{name.lower().replace('_', '-')}-",
+            **{key: value for key, value in {**labels, **annotations}.items() if value},
+        },
+        "spec": _pod(template, pods),
+    }
+    definition: Object = {
+        "name": name,
+        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _LONGEST,
+        "retryPolicy": NO_RETRY,
+        "resource": {
+            "action": "Create",
+            "serviceAccountName": account,
+            "owned": True,
+            "manifest": escaped(containers.computed(manifest, template.path)),
+            "successCondition": _READY,
+            "failureCondition": _ENDED,
+            "output": {"ip": "${object.status.podIP}", "name": "${object.metadata.name}"},
+        },
+    }
+    template.done({})
+    return MadeActivity(definition, _SHAPE, scope.captured, {})
+
+
+def _pod(template: Fields, pods: PodDefaults) -> Object:
+    """Return the spec of the Pod, with the tags of Argo."""
+    kind = "container" if "container" in template else "script"
+    container = template.take(kind, {})
+    if kind == "script":
+        command = [*container.pop("command", ["sh"])]
+        container |= {"command": command, "args": ["-c", container.pop("source", "")]}
+    restarts = template.take("retryStrategy") is not None
+    fields = {**pods.fields, **{name: template.take(name) for name in POD_FIELDS if name in template}}
+    volumes = {**pods.volumes, **{each.get("name"): each for each in template.take("volumes", [])}}
+    mounts: list[Any] = container.get("volumeMounts") or []
+    used = [volumes[each.get("name")] for each in mounts if each.get("name") in volumes]
+    if any(each.get("name") in pods.claims for each in mounts):
+        template.gap("container.volumeMounts", "a daemon Pod cannot mount a workspace; use a separate claim")
+    return {
+        **fields,
+        "restartPolicy": "OnFailure" if restarts else "Never",
+        **({"volumes": used} if used else {}),
+        "containers": [{"name": "main", **{key: each for key, each in container.items() if key != "name"}}],
+    }
+
+
+def deletion(name: str, service_: Object) -> Object:
+    """Return the activity that deletes the Pod of a service, whose `name` is its input."""
+    return {
+        "name": name,
+        "startToCloseTimeout": "10m",
+        "resource": {
+            "action": "Delete",
+            "serviceAccountName": service_["resource"]["serviceAccountName"],
+            "manifest": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "${input.name}"}},
+        },
+    }

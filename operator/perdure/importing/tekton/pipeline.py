@@ -1,16 +1,24 @@
-"""Converts a pipeline of Tekton to steps."""
+"""Converts a pipeline of Tekton to steps: its tasks, their conditions (`when`), and their loops (`matrix`)."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from perdure.importing.expressions import UntranslatableError
-from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, literal, member, valid_name
-from perdure.importing.tekton_conditions import conditions
-from perdure.importing.tekton_matrix import items
-from perdure.importing.tekton_scope import VARIABLE, PipelineScope, Ran, results_read, translated
-from perdure.importing.tekton_task import Setting, TaskBuilder
-from perdure.importing.tekton_workspaces import WorkspaceBinding
+from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text
+from perdure.importing.tekton.task import Setting, TaskBuilder
+from perdure.importing.tekton.variables import (
+    VARIABLE,
+    PipelineScope,
+    Ran,
+    path_of,
+    results_read,
+    translated,
+    with_tags,
+)
+from perdure.importing.tekton.workspaces import WorkspaceBinding
+from perdure.importing.writer import Names, valid_name
 
 _ADVICE: Final = {
     "pipelineRef": "import the file with the pipeline together with this one",
@@ -20,18 +28,47 @@ _ALL: Final = "tasks.status"
 """The parameter of the final tasks with the status of all others; no task has this name."""
 
 
-class Catalog(Protocol):
-    """The definitions in the files."""
+class Catalog:
+    """The definitions in the files, by name."""
 
-    @property
-    def actions(self) -> Mapping[str, Object]:
+    def __init__(self, documents: list[Object]) -> None:
+        self._specs: dict[tuple[str, str], Object] = {}
+        for each in documents:
+            self._specs[str(each.get("kind")), str((each.get("metadata") or {}).get("name"))] = each.get("spec") or {}
+        self.actions: Mapping[str, Object] = {
+            name: spec for (kind, name), spec in self._specs.items() if kind == "StepAction"
+        }
         """The specs of StepActions."""
+        self._used: set[tuple[str, str]] = set()
+        for (kind, _), spec in list(self._specs.items()):
+            if kind in {"PipelineRun", "TaskRun", "Pipeline"}:
+                self._note(spec)
+        for each in documents:
+            if each.get("kind") in {"PipelineRun", "TaskRun"}:
+                self._note(each.get("spec") or {})
+
+    def _note(self, value: Any) -> None:
+        if isinstance(value, list):
+            for each in value:
+                self._note(each)
+        elif isinstance(value, dict):
+            for field, kind in (("taskRef", "Task"), ("pipelineRef", "Pipeline")):
+                if isinstance(value.get(field), dict):
+                    self._used.add((kind, str(value[field].get("name"))))
+            for each in value.values():
+                self._note(each)
+
+    def is_used(self, document: Object) -> bool:
+        """Whether a definition is a part of another object in the files."""
+        return (str(document["kind"]), str((document.get("metadata") or {}).get("name"))) in self._used
 
     def task(self, name: str) -> Object | None:
         """The spec of a Task."""
+        return self._specs.get(("Task", name))
 
     def pipeline(self, name: str) -> Object | None:
         """The spec of a Pipeline."""
+        return self._specs.get(("Pipeline", name))
 
 
 @dataclass(slots=True)
@@ -327,3 +364,121 @@ def _propagate(spec: Fields, workspaces: Mapping[str, WorkspaceBinding]) -> None
 def _needs(task: Fields) -> set[str]:
     after = task.data.get("runAfter") or []
     return {*map(str, after), *results_read({key: each for key, each in task.data.items() if key != "runAfter"})}
+
+
+def conditions(task: Fields, resolve: Resolve) -> list[str]:
+    """Take the conditions of a task, which must all be true.
+
+    Raises:
+        UntranslatableError: A condition has no counterpart.
+    """
+    return [_one(each, resolve) for each in task.parts("when")]
+
+
+def _one(when: Fields, resolve: Resolve) -> str:
+    cel = when.text("cel")
+    if cel is not None:
+        return condition("{{=" + with_tags(cel) + "}}", resolve)
+    value = _text(when.take("input", ""), resolve)
+    operator = when.text("operator")
+    values = when.take("values", [])
+    when.done({})
+    if operator not in {"in", "notin"}:
+        raise UntranslatableError(f"the operator `{operator}` is not `in` or `notin`")
+    made = f"{value} in {_values(values, resolve)}"
+    return made if operator == "in" else f"!({made})"
+
+
+def _values(values: Any, resolve: Resolve) -> str:
+    """Return the values as a list; arrays among them are flattened."""
+    listed = values if isinstance(values, list) else [values]
+    single, arrays = [], []
+    for each in listed:
+        found = VARIABLE.fullmatch(str(each))
+        if found and found[1].endswith("[*]"):
+            arrays.append(tag(".".join(path_of(found[1])), resolve))
+        else:
+            single.append(_text(each, resolve))
+    parts = [*([f"[{', '.join(single)}]"] if single or not arrays else []), *arrays]
+    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def _text(value: Any, resolve: Resolve) -> str:
+    """Convert a text with variables to one expression."""
+    text, parts, end = str(value), [], 0
+    for found in VARIABLE.finditer(text):
+        if found.start() > end:
+            parts.append(literal(text[end : found.start()]))
+        made = tag(".".join(path_of(found[1])), resolve)
+        parts.append(made if made.startswith("'") else f"string({made})")
+        end = found.end()
+    if end < len(text) or not parts:
+        parts.append(literal(text[end:]))
+    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
+    """Return the items of a matrix, and the parameters that they set.
+
+    Raises:
+        UntranslatableError: The matrix has no counterpart.
+    """
+    params = {each.text("name") or "": each.take("value", []) for each in matrix.parts("params")}
+    included = [
+        {param.text("name") or "": param.take("value", "") for param in each.parts("params")}
+        for each in matrix.parts("include")
+    ]
+    names = frozenset({*params, *(name for each in included for name in each)})
+    if all(isinstance(value, list) and not VARIABLE.search(str(value)) for value in params.values()):
+        combined = _combined(params, included)
+        return [{name: translated(str(value), resolve) for name, value in each.items()} for each in combined], names
+    if included:
+        raise UntranslatableError("`include` needs parameters whose values are written out")
+    return "${" + _product(params, resolve) + "}", names
+
+
+def _combined(params: Object, included: list[Object]) -> list[Object]:
+    """Return all combinations. An `include` entry extends the matching ones, or becomes a separate one."""
+    combined = (
+        [dict(zip(params, values, strict=True)) for values in itertools.product(*params.values())] if params else []
+    )
+    for each in included:
+        fixed = {name: value for name, value in each.items() if name in params}
+        fitting = [one for one in combined if fixed and all(one[name] == value for name, value in fixed.items())]
+        if fitting:
+            for one in fitting:
+                one.update({name: value for name, value in each.items() if name not in params})
+        elif params and not fixed:
+            for one in combined:
+                one.update(each)
+        else:
+            combined.append(dict(each))
+    return combined
+
+
+def _product(params: Object, resolve: Resolve) -> str:
+    fields = ", ".join(f"{literal(name)}: v{i}" for i, name in enumerate(params))
+    made = f"{{{fields}}}"
+    for i, value in reversed(list(enumerate(params.values()))):
+        inner = f"{_list(value, resolve)}.map(v{i}, {made})"
+        made = inner if i == len(params) - 1 else f"{inner}.flatten()"
+    return made
+
+
+def _list(value: Any, resolve: Resolve) -> str:
+    """Return a list of values, or the expression of a variable with a list."""
+    if isinstance(value, str):
+        found = VARIABLE.fullmatch(value)
+        if found is None:
+            raise UntranslatableError(f"`{value}` is not a list")
+        return tag(".".join(path_of(found[1])), resolve)
+    parts = []
+    for each in value:
+        found = VARIABLE.fullmatch(each) if isinstance(each, str) else None
+        if found and found[1].endswith("[*]"):
+            parts.append(tag(".".join(path_of(found[1])), resolve))
+        elif found:
+            parts.append(f"[{tag('.'.join(path_of(found[1])), resolve)}]")
+        else:
+            parts.append(f"[{literal(each)}]")
+    return " + ".join(parts) if len(parts) == 1 else f"({' + '.join(parts)})"

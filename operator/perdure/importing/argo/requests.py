@@ -5,11 +5,11 @@ from typing import Final
 
 import yaml
 
-from perdure.importing.argo_pods import is_tag
-from perdure.importing.argo_scope import PodScope, Shape
-from perdure.importing.computed import parsed
-from perdure.importing.expressions import UntranslatableError, expression, template
-from perdure.importing.field_reader import Fields, Object, as_text, literal, member
+from perdure.importing.argo.containers import is_tag
+from perdure.importing.argo.patches import parsed
+from perdure.importing.argo.scope import PodScope, Shape
+from perdure.importing.expressions import UntranslatableError, expression, literal, member, template
+from perdure.importing.reader import Fields, Object, as_text
 
 _ACTIONS: Final = {"create": "Create", "apply": "Apply", "patch": "Patch", "delete": "Delete", "get": "Get"}
 _PATCHES: Final = {"strategic": "Strategic", "merge": "Merge", "json": "Json"}

@@ -1,4 +1,8 @@
-"""Converts a workflow of Argo to a definition: activities, blocks, and main steps."""
+"""Converts a workflow of Argo to a definition: activities, blocks, and main steps.
+
+A list of steps with retries, and a daemon with locks, become separate Workflows: a child workflow can be retried, and holds its
+locks until it has ended. Hooks of the workflow become steps that run when a run starts, and the handler of its end.
+"""
 
 import json
 import re
@@ -7,27 +11,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.workflowlimit import MAX_STEP_LIMITS
-from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, PodDefaults
-from perdure.importing.argo_artifacts import global_outputs, of_block, optional_outputs, passed, without_source
-from perdure.importing.argo_blocks import ExtraBlocks, waiting
-from perdure.importing.argo_calls import CallTarget, output_of
-from perdure.importing.argo_children import (
-    ACTIVITY_KINDS,
-    child_manifests,
-    child_spec,
-    child_target,
-    child_workflow,
-    is_list_of_steps,
-    needs_child,
-)
-from perdure.importing.argo_flow import FlowBuilder
-from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
-from perdure.importing.argo_limits import limits
-from perdure.importing.argo_retry import retries_of_child, timeout
-from perdure.importing.argo_run_hooks import exit_handler, starting_steps
-from perdure.importing.argo_scope import PodScope, Scope, Shape, WorkflowFacts
-from perdure.importing.argo_services import deletion, service
-from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, walk
+from perdure.importing.argo.activities import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
+from perdure.importing.argo.artifacts import global_outputs, of_block, optional_outputs, passed, without_source
+from perdure.importing.argo.limits import limits
+from perdure.importing.argo.retries import retries_of_child, timeout
+from perdure.importing.argo.scope import PodScope, Scope, Shape, WorkflowFacts
+from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
+from perdure.importing.argo.templates import Library, Templates, default_of, escaped, reads_json, structured
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
+from perdure.importing.writer import Names, valid_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +33,7 @@ _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "metadata": "only pods have labels; set it on the templates with containers",
 }
-_OF_CALLER: Final = ("timeout", "activeDeadlineSeconds", "retryStrategy", "synchronization")
+_STEP_FIELDS: Final = ("timeout", "activeDeadlineSeconds", "retryStrategy", "synchronization")
 """The fields of a list of steps that become fields of the step that calls it."""
 _RESULT: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.result""")
 _PARSED: Final = re.compile(
@@ -75,7 +67,7 @@ class DefinitionBuilder:
         self._targets: dict[tuple[str, str], CallTarget] = {}
         self._pending: list[Callable[[], None]] = []
         self._activities: list[Object] = []
-        self._blocks = ExtraBlocks()
+        self.blocks = Blocks()
         self._activity_names = Names()
         text = json.dumps([spec, list(library.texts())])
         self._printed = {found[1] or found[2] for found in _RESULT.finditer(text)}
@@ -106,8 +98,8 @@ class DefinitionBuilder:
         if self._activities:
             made["activities"] = self._activities
         made |= main
-        if self._blocks.made:
-            made["blocks"] = self._blocks.made
+        if self.blocks.made:
+            made["blocks"] = self.blocks.made
         return made | handler
 
     def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
@@ -120,7 +112,7 @@ class DefinitionBuilder:
         inputs = (data.get("inputs") or {}).get("parameters") or []
         values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
         simple = all(name in self._workflow.parameters for name in values)
-        simple = simple and not any(data.get(name) for name in _OF_CALLER)
+        simple = simple and not any(data.get(name) for name in _STEP_FIELDS)
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
@@ -132,26 +124,16 @@ class DefinitionBuilder:
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
 
-    # Requirements of flows
-
     def target(self, home: str, step: Fields) -> CallTarget:
         """Return the target of a step."""
         key = self._templates.key(home, step)
         if key is None:
-            return self._blocks.missing("missing")
+            return self.blocks.missing("missing")
         if key not in self._targets:
             self._targets[key] = self._make(key)
         return self._targets[key]
 
-    def caught(self) -> str:
-        """Return the block that converts a failure to an output."""
-        return self._blocks.caught()
-
-    def block(self, wish: str, steps: list[Object]) -> str:
-        """Add a block."""
-        return self._blocks.add(wish, steps)
-
-    def given(self, value: Any) -> Any:
+    def constant(self, value: Any) -> Any:
         """Return the value of a constant parameter; JSON lists and objects are parsed if the workflow reads them as such."""
         return escaped(structured(as_text(value), self._parses))
 
@@ -180,8 +162,8 @@ class DefinitionBuilder:
         if "suspend" in data:
             source = self._templates.fields(*key)
             locks = self._locks(key, source)
-            wait = waiting(source, self._blocks.names.of("wait", *key))
-            return self._blocks.holding(locks, replace(wait, inputs=defaults if locks else {}))
+            wait = waiting(source, self.blocks.names.of("wait", *key))
+            return self.blocks.holding(locks, replace(wait, inputs=defaults if locks else {}))
         return self._unserved(key)
 
     def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -238,18 +220,18 @@ class DefinitionBuilder:
         return target
 
     def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:
-        name = self._blocks.names.of(*key)
+        name = self.blocks.names.of(*key)
         source = self._templates.fields(*key)
         outputs = (source.data.get("outputs") or {}).get("parameters") or []
         shape = Shape(tuple(str(each.get("name")) for each in outputs), is_block=True)
         limit = timeout(source, "activeDeadlineSeconds", "timeout")
         global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
         entry: Object = {"#": f"template {key[1]}", "name": name}
-        self._blocks.made.append(entry)
+        self.blocks.made.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
         artifacts = passed(self._templates.data(*key))
         target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
-        return self._blocks.holding(self._locks(key, source), target)
+        return self.blocks.holding(self._locks(key, source), target)
 
     def _locks(self, key: tuple[str, str], source: Fields) -> list[Object]:
         """Return the `limits` of the step that runs a template, and add the WorkflowLimits."""
@@ -296,10 +278,10 @@ class DefinitionBuilder:
         kind = next((each for each in _UNSERVED if each in source), None)
         if kind is None:
             source.gap("", "has no container, script, steps, dag, or suspend; define what it runs")
-            return self._blocks.missing(key[1])
+            return self.blocks.missing(key[1])
         source.gap(kind, f"is not imported; {_UNSERVED[kind]}")
         outputs = (source.data.get("outputs") or {}).get("parameters") or []
-        return self._blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
+        return self.blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
 
 
 def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
@@ -316,3 +298,111 @@ def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) ->
     ]
     made = {key: value for key, value in (("parameters", given), ("artifacts", files)) if value}
     return {"arguments": made} if made else {}
+
+
+def waiting(source: Fields, name: str) -> CallTarget:
+    """Convert a template that suspends: steps that call it wait for a signal or a time."""
+    source.drop("name", "inputs")
+    suspend = source.part("suspend")
+    length = timeout(suspend, "duration")
+    outputs = source.part("outputs").parts("parameters")
+    shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
+    signal = {"name": name, **({"timeout": length} if length else {})}
+    wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
+    if "waitForSignal" in wait:
+        source.note("suspend", f"`argo resume` is `perdure signal RUN --name {name}`, with the outputs as input")
+    suspend.done({})
+    source.drop("outputs")
+    source.done({})
+    return CallTarget(name, "wait", shape, wait=wait)
+
+
+_CALLER_FIELDS: Final = {False: ("synchronization",), True: ("synchronization", "retryStrategy")}
+"""The fields of a template that the call of a child has, by whether the template is a list of steps."""
+
+ACTIVITY_KINDS: Final = frozenset({"container", "script", "containerSet", "http", "resource"})
+"""The fields of templates that become activities."""
+
+
+def is_list_of_steps(template: Object) -> bool:
+    """Whether a template runs steps, not a container."""
+    return "steps" in template or "dag" in template
+
+
+def _repeats(template: Object) -> bool:
+    """Whether a template runs a list of steps again if one of them fails."""
+    return bool(is_list_of_steps(template) and template.get("retryStrategy"))
+
+
+def needs_child(template: Object) -> bool:
+    """Whether a template becomes a Workflow of its own."""
+    return bool((template.get("synchronization") and template.get("daemon")) or _repeats(template))
+
+
+def child_spec(spec: Object, name: str) -> Object:
+    """Return the spec of a workflow that runs only one of its templates, without what its caller does."""
+    templates = [
+        {**each, **dict.fromkeys(_CALLER_FIELDS[is_list_of_steps(each)])} if each.get("name") == name else each
+        for each in spec.get("templates") or []
+    ]
+    rest = {key: value for key, value in spec.items() if key not in {"onExit", "hooks", "arguments"}}
+    return {**rest, "templates": templates, "entrypoint": name}
+
+
+def child_workflow(workflow: WorkflowFacts, inputs: Object) -> WorkflowFacts:
+    """Return the facts about a child. Its input has the inputs of its template and the parameters of the workflow."""
+    return replace(workflow, parameters=workflow.parameters | frozenset(inputs))
+
+
+def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: CallTarget) -> CallTarget:
+    """Return the call target for a child."""
+    passed = {name: ("workflow", "parameters", name) for name in sorted(workflow.parameters - frozenset(inputs))}
+    name = f"{workflow.name}-{valid_name(template)}".lower().replace("_", "-").strip("-")
+    return CallTarget(name, "child", inner.shape, inputs, captured=passed)
+
+
+def child_manifests(
+    name: str, source: Fields, definition: Object, library: Library, workflow: WorkflowFacts
+) -> list[tuple[str, str, Object]]:
+    """Yield the kind, name, and spec of the objects of a child: its limits and its Workflow.
+
+    Args:
+        name: The name of the child.
+        source: The template; takes `synchronization`.
+        definition: The definition of the child.
+        library: The files.
+        workflow: The facts about the child.
+    """
+    taken, made = limits(source, library, Scope("input", workflow).resolve)
+    found = [("WorkflowLimit", limit, spec) for limit, spec in made]
+    return [*found, ("Workflow", name, {**({"limits": taken} if taken else {}), **definition})]
+
+
+_LONGEST_HANDLER: Final = "1d"
+_RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
+"""The condition of a hook that runs when the workflow starts."""
+
+
+def starting_steps(definition: Definition, hooks: Fields, workflow: WorkflowFacts) -> list[Object]:
+    """Return the steps for the hooks that run when the workflow starts. Their failures have no effect."""
+    flow = FlowBuilder(definition, "", Scope("input", workflow))
+    for name in [each for each in hooks.data if each != "exit"]:
+        hook = hooks.part(name)
+        if not _RUNNING.fullmatch(hook.text("expression") or ""):
+            hook.gap("expression", "only hooks of the status `Running`, and `exit`, have a counterpart; add steps")
+            continue
+        step = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
+        flow.steps(Fields({"steps": [[step]]}, hook.path, hook.report))
+    return [{**step, "needs": []} for step in flow.made]
+
+
+def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: WorkflowFacts) -> Object:
+    """Return the `finally` for `hooks.exit` or `onExit`, if the workflow has one."""
+    hook = hooks.take("exit")
+    old = spec.text("onExit")
+    data = hook if isinstance(hook, dict) else {"template": old} if old else None
+    if data is None:
+        return {}
+    flow = FlowBuilder(definition, "", Scope("input", workflow))
+    flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
+    return {"finally": {"block": definition.blocks.add("on-exit", flow.made), "timeout": _LONGEST_HANDLER}}

@@ -1,4 +1,4 @@
-"""Fields of pods with tags, which Perdure only evaluates in a `podSpecPatch`."""
+"""The `podSpecPatch` of pods: fields with tags, which Perdure only evaluates there, and the strategic merge of Argo's patches."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,9 +7,9 @@ from typing import Any, Final
 import yaml
 
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, tag
-from perdure.importing.field_reader import Object
+from perdure.importing.reader import Object
 
-_KEYS: Final = ("name", "mountPath", "containerPort")
+_PATCH_KEYS: Final = ("name", "mountPath", "containerPort")
 """The fields by which Perdure merges the items of a list; otherwise a patch replaces the list."""
 _MARK: Final = "perdure-tag-"
 _MARKED: Final = re.compile(_MARK + r"(whole|part)-([0-9]+)-")
@@ -111,7 +111,7 @@ def _key(items: Iterable[Any]) -> str | None:
     items = list(items)
     if not all(isinstance(each, dict) for each in items):
         return None
-    key = next((key for key in _KEYS if all(key in each for each in items)), None)
+    key = next((key for key in _PATCH_KEYS if all(key in each for each in items)), None)
     values = [each[key] for each in items] if key else []
     return key if len(set(values)) == len(items) and not any(map(_has_computed, values)) else None
 
@@ -125,3 +125,48 @@ def escaped(value: Any) -> Any:
     if isinstance(value, list):
         return [escaped(each) for each in value]
     return {key: escaped(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+_MERGE_KEYS: Final = {
+    **dict.fromkeys(("containers", "initContainers", "volumes", "env", "imagePullSecrets"), "name"),
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+}
+"""The key by which Kubernetes merges the entries of a list; other lists are replaced."""
+
+
+def strategic(target: Object, patch: Any) -> Object:
+    """Apply a patch to a pod spec.
+
+    Raises:
+        ValueError: The patch is not a map.
+    """
+    if not isinstance(patch, dict):
+        raise ValueError("it is not a map")  # noqa: TRY004 (of the caller's text, not of its type)
+    return _merged(target, patch)
+
+
+def _merged(target: Object, patch: Object) -> Object:
+    made = dict(target)
+    for key, value in patch.items():
+        before = made.get(key)
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, dict) and isinstance(before, dict):
+            made[key] = _merged(before, value)
+        elif isinstance(value, list) and isinstance(before, list) and key in _MERGE_KEYS:
+            made[key] = _by_key(before, value, _MERGE_KEYS[key])
+        else:
+            made[key] = value
+    return made
+
+
+def _by_key(target: list[Any], patch: list[Any], key: str) -> list[Any]:
+    made = list(target)
+    for each in patch:
+        found = next((i for i, one in enumerate(made) if isinstance(one, dict) and one.get(key) == each.get(key)), None)
+        if found is None:
+            made.append(each)
+        else:
+            made[found] = _merged(made[found], each)
+    return made

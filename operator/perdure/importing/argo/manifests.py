@@ -3,18 +3,17 @@
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
-from perdure.importing.argo_activities import POD_FIELDS, PodDefaults
-from perdure.importing.argo_artifacts import argument
-from perdure.importing.argo_definition import DefinitionBuilder
-from perdure.importing.argo_library import Library, default_of, reads_json, structured
-from perdure.importing.argo_limits import limits
-from perdure.importing.argo_metadata import run_metadata
-from perdure.importing.argo_retry import duration
-from perdure.importing.argo_scope import Scope, WorkflowFacts, artifact_field
-from perdure.importing.expressions import UntranslatableError
-from perdure.importing.field_reader import Fields, Object, as_text
-from perdure.importing.foreign_shapes import Shapes
-from perdure.importing.imported import Imported, name_of
+from perdure.importing.argo.activities import POD_FIELDS, PodDefaults
+from perdure.importing.argo.artifacts import argument
+from perdure.importing.argo.definition import DefinitionBuilder
+from perdure.importing.argo.limits import limits
+from perdure.importing.argo.retries import duration
+from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
+from perdure.importing.argo.templates import Library, default_of, reads_json, structured
+from perdure.importing.expressions import UntranslatableError, expression
+from perdure.importing.reader import Fields, Imported, Object, Shapes, as_text, name_of
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import compile_template
 
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 _SHAPES: Final = Shapes(
@@ -81,7 +80,6 @@ _ADVICE: Final = {
     "workflowMetadata": "set the labels on the WorkflowRun",
     "plugin": "write the step as an activity",
 }
-
 
 _STORED: Final = {
     "artifactRepositoryRef": "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md",
@@ -399,3 +397,29 @@ def _input(declared: list[Object], given: Object) -> Object:
         schema["required"] = required
     made: Object = {"schema": schema} if len(schema) > 1 else {}
     return {**made, "default": given} if given else made
+
+
+def run_metadata(given: Fields, input_: Object) -> Object:
+    """Take the labels and annotations of a run.
+
+    Args:
+        given: The `workflowMetadata`.
+        input_: The input of the run, from which expressions are evaluated.
+    """
+    labels = {name: as_text(value) for name, value in given.take("labels", {}).items()}
+    annotations = {name: as_text(value) for name, value in given.take("annotations", {}).items()}
+    computed = given.part("labelsFrom")
+    for name in list(computed.data):
+        source = computed.part(name)
+        try:
+            labels[name] = as_text(_value(source.text("expression") or "", input_))
+        except (UntranslatableError, ExpressionError) as error:
+            source.gap("expression", f"{error}; set the label on the WorkflowRun")
+    given.done({})
+    return {key: value for key, value in (("labels", labels), ("annotations", annotations)) if value}
+
+
+def _value(text: str, input_: Object) -> object:
+    facts = WorkflowFacts(labels={}, annotations={}, constants={}, parameters=frozenset(input_))
+    made = expression(text, Scope("input", facts).resolve)
+    return compile_template("${" + made + "}", names=frozenset({"input"})).evaluate({"input": input_})

@@ -4,9 +4,9 @@ import re
 from typing import Final
 
 from perdure.api.durations import parse_duration
-from perdure.importing.argo_scope import PodScope
+from perdure.importing.argo.scope import PodScope
 from perdure.importing.expressions import UntranslatableError, condition, constants
-from perdure.importing.field_reader import Fields, Object
+from perdure.importing.reader import Fields, Object
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import compile_condition
 

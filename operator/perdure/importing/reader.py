@@ -1,20 +1,11 @@
-"""Reading foreign manifests field by field, so that no field is lost unnoticed."""
+"""Reads foreign manifests field by field, so that no field is lost unnoticed, and reports what has no counterpart."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Object = dict[str, Any]
-
-_NAME_START = re.compile("[A-Za-z]")
-_NOT_NAME = re.compile("[^-_A-Za-z0-9]+")
-_LONGEST_NAME = 63
-_IDENTIFIER = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_CEL_WORDS = frozenset(
-    {"in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"}
-) | {*("package", "namespace", "return", "var", "void", "while", "true", "false", "null")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,49 +127,55 @@ def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from walk(each, f"{path}[{i}]")
 
 
-def literal(value: Any) -> str:
-    """Write a JSON value as an expression."""
-    if isinstance(value, str):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
-    if isinstance(value, list):
-        return f"[{', '.join(map(literal, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(str(key))}: {literal(each)}" for key, each in value.items()) + "}"
-    return json.dumps(value)
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The fields that are maps or lists of maps, at any depth."""
+
+    maps: Collection[str]
+    lists: Collection[str]
+    opaque: Collection[str] = ()
+    """Fields with arbitrary content of the user."""
+
+    def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
+        """Remove and report the fields with another shape, and return the value without them."""
+        if isinstance(value, list):
+            return [self.checked(each, f"{path}[{i}]", report) for i, each in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        made = {}
+        for key, each in value.items():
+            where = f"{path}.{key}" if path else key
+            if each is None and key not in self.maps:
+                continue
+            if key in self.opaque:
+                made[key] = each
+            elif self._fits(key, each):
+                made[key] = self.checked({} if each is None else each, where, report)
+            else:
+                expected = "a map" if key in self.maps else "a list of maps"
+                report.gap(where, f"must be {expected}, not {shown(each)}")
+        return made
+
+    def _fits(self, key: str, value: Any) -> bool:
+        if key in self.maps:
+            return value is None or isinstance(value, dict)
+        return key not in self.lists or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
 
 
-def member(base: str, name: str) -> str:
-    """Return an expression that selects a field."""
-    if _IDENTIFIER.fullmatch(name) and name not in _CEL_WORDS:
-        return f"{base}.{name}"
-    return f"{base}[{literal(name)}]"
+@dataclass(slots=True)
+class Imported:
+    """One foreign object, converted."""
+
+    source: str
+    """Kind and name of the original."""
+    manifests: list[Object] = field(default_factory=list)
+    report: ConversionReport = field(default_factory=ConversionReport)
+    cron: Object | None = None
+    """A CronWorkflow that references the Workflow among the manifests, which remains to be converted."""
 
 
-class Names:
-    """Assigns a unique valid name to each original name."""
-
-    def __init__(self) -> None:
-        self._given: dict[tuple[str, ...], str] = {}
-        self._taken: set[str] = set()
-
-    def of(self, *key: str) -> str:
-        """Return the name for a key, whose last part is the preferred name; the same key always has the same name."""
-        if key not in self._given:
-            self._given[key] = self.fresh(key[-1])
-        return self._given[key]
-
-    def fresh(self, wish: str) -> str:
-        """Return an unused name."""
-        base = valid_name(wish)
-        name, number = base, 2
-        while name in self._taken:
-            name = f"{base[: _LONGEST_NAME - 4]}-{number}"
-            number += 1
-        self._taken.add(name)
-        return name
-
-
-def valid_name(wish: str) -> str:
-    """Convert a text to a name for definitions: letters, digits, dashes and underscores, and a letter first."""
-    name = _NOT_NAME.sub("-", wish).strip("-")
-    return (name if _NAME_START.match(name) else f"s-{name}")[:_LONGEST_NAME]
+def name_of(document: Object) -> str:
+    """Return kind and name of an object."""
+    metadata = document.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    return f"{document.get('kind')}/{given.get('name') or given.get('generateName')}"

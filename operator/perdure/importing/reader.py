@@ -170,8 +170,6 @@ class Imported:
     """Kind and name of the original."""
     manifests: list[Object] = field(default_factory=list)
     report: ConversionReport = field(default_factory=ConversionReport)
-    cron: Object | None = None
-    """A CronWorkflow that references the Workflow among the manifests, which remains to be converted."""
 
 
 def name_of(document: Object) -> str:

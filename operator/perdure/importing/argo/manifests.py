@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
+from perdure.importing import schedules
 from perdure.importing.argo.activities import POD_FIELDS, PodDefaults
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.definition import DefinitionBuilder
@@ -12,6 +13,7 @@ from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
 from perdure.importing.argo.templates import Library, default_of, reads_json, structured
 from perdure.importing.expressions import UntranslatableError, expression
 from perdure.importing.reader import Fields, Imported, Object, Shapes, as_text, name_of
+from perdure.importing.schedules import UnsupportedScheduleError
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import compile_template
 
@@ -198,7 +200,10 @@ class _Conversion:
             self._report.gap(
                 "spec.workflowMetadata", "set the labels in `workflowRunTemplate.metadata` of the Schedule"
             )
-        self.done.cron = {**document, "metadata": self._meta(), "spec": made}
+        try:
+            self.done.manifests += schedules.convert({**document, "metadata": self._meta(), "spec": made}, "spec")
+        except UnsupportedScheduleError as error:
+            self._report.gap("spec", str(error).removeprefix("spec: "))
 
     def _parameters(self, spec: Fields, *, needs_values: bool) -> Object:
         """Take the arguments of a workflow."""

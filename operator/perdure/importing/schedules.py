@@ -3,28 +3,148 @@
 Fields without an equivalent are rejected by name, so that no schedule silently behaves differently.
 """
 
+import base64
 import json
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from perdure.api.common import mistakes
+from perdure.api.common import API_VERSION, mistakes
+from perdure.api.durations import format_duration, parse_duration
 from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
-from perdure.cli.errors import CliError
-from perdure.cli.scenarios import read_documents
+from perdure.importing.reader import Object
 from perdure.language.containers import without_expressions
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
-from perdure.simulation.cast import BadFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-from perdure.cli.import_source import ImportSource, shown, whole_seconds
 
-Object = dict[str, Any]
-_API_VERSION = "perdure.dev/v1alpha1"
+
+class UnsupportedScheduleError(Exception):
+    """A schedule has a part without an equivalent. The message is one sentence with the path of the part, and the fix."""
+
+
+_LARGEST = 2**31 - 1
+_DIGITS = re.compile("[0-9]{1,18}")
+_PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
+_SHOWN = 60
+"""Characters of a value in a message."""
+
+
+class _Source:
+    """A map to convert: every field must be taken, so that none is lost unnoticed."""
+
+    def __init__(self, data: Object, path: str) -> None:
+        self.data = dict(data)
+        self.path = path
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Take a field of any type."""
+        value = self.data.pop(name, None)
+        return default if value is None else value
+
+    def text(self, name: str) -> str | None:
+        """Take a text; None for an absent or empty one."""
+        value = self.take(name, "")
+        if not isinstance(value, str):
+            raise self.refuse(name, f"must be a string, not {_shown(value)}; write it in quotes")
+        return value or None
+
+    def needed(self, name: str, remedy: str) -> str:
+        """Take a required text."""
+        value = self.text(name)
+        if value is None:
+            raise self.refuse(name, f"must be set; {remedy}")
+        return value
+
+    def number(self, name: str, default: int) -> int:
+        """Take a nonnegative integer; 64-bit integers are text in the JSON of protobuf."""
+        value = self.take(name, default)
+        if isinstance(value, str) and _DIGITS.fullmatch(value):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
+            raise self.refuse(name, f"must be a whole number from 0 to {_LARGEST}, not {_shown(value)}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Take a boolean; false if absent."""
+        value = self.take(name, False)
+        if not isinstance(value, bool):
+            raise self.refuse(name, f"must be true or false, not {_shown(value)}")
+        return value
+
+    def length(self, name: str) -> str | None:
+        """Take a duration in protobuf's format; return it in our format, in whole seconds as Temporal's server uses them."""
+        value = self.text(name)
+        if value is None:
+            return None
+        seconds = _PROTOBUF_SECONDS.fullmatch(value)
+        try:
+            return _whole_seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
+        except ValueError:
+            raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {_shown(value)}") from None
+
+    def length_but_zero(self, name: str) -> str | None:
+        """Take a duration; None also for zero, which is the default."""
+        length = self.length(name)
+        return None if length == "0s" else length
+
+    def part(self, name: str) -> "_Source":
+        """Take a map."""
+        return self._below(name, name, self.take(name, {}))
+
+    def parts(self, name: str) -> list["_Source"]:
+        """Take a list of maps."""
+        return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.many(name))]
+
+    def texts(self, name: str) -> list[str]:
+        """Take a list of texts."""
+        found = self.many(name)
+        if not all(isinstance(each, str) for each in found):
+            raise self.refuse(name, f"must be a list of strings, not {_shown(found)}; write each in quotes")
+        return found
+
+    def many(self, name: str) -> list[Any]:
+        """Take a list."""
+        value = self.take(name, [])
+        if not isinstance(value, list):
+            raise self.refuse(name, f"must be a list, not {_shown(value)}; write it in brackets")
+        return value
+
+    def refuse(self, name: str, why: str) -> UnsupportedScheduleError:
+        """Create the error about a field."""
+        return UnsupportedScheduleError(f"{self._path(name)}: {why}")
+
+    def done(self) -> None:
+        """Check that every field was taken."""
+        for name, value in self.data.items():
+            if value not in (None, {}, [], "", False, 0):
+                raise self.refuse(name, "has no equivalent; remove it, and see docs/schedules.md for alternatives")
+
+    def _below(self, name: str, place: str, value: Any) -> "_Source":
+        if not isinstance(value, dict):
+            raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shown(value)}")
+        return _Source(value, self._path(place))
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}{'.' if ': ' in self.path else ': '}{name}"
+
+
+def _shown(value: Any) -> str:
+    """Shorten a value for messages."""
+    text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
+
+
+def _whole_seconds(number: int) -> str:
+    """Format a duration for the API."""
+    return format_duration(timedelta(seconds=number))
+
+
 _CONCURRENCY = {"Allow": "AllowAll", "Forbid": "Skip", "Replace": "TerminateOther"}
 _OVERLAP = {
     "SKIP": "Skip",
@@ -55,29 +175,6 @@ _FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
 """An expression of Argo that is true once a run has failed."""
 
 
-def read_foreign(file: str) -> list[Object]:
-    """Read the manifests of a file, including the items of a List.
-
-    Raises:
-        CliError: The file cannot be read, or has no manifests.
-    """
-    try:
-        found = read_documents(file)
-    except BadFileError as error:
-        raise CliError(str(error)) from error
-    manifests = [item for each in found if isinstance(each, dict) for item in _items(each)]
-    if not manifests:
-        raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
-    if not all(isinstance(each, dict) for each in manifests):
-        raise CliError(f"{file}: items: must be manifests, each a map")
-    return manifests
-
-
-def _items(manifest: Object) -> list[Any]:
-    found = manifest.get("items")
-    return found if isinstance(found, list) and found else [manifest]
-
-
 def convert(manifest: Object, source: str, name: str | None = None) -> list[Object]:
     """Convert a manifest of another system.
 
@@ -90,20 +187,20 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
         The Schedule, after its Workflow if it needs one.
 
     Raises:
-        CliError: The manifest is of another kind, or has a field without an equivalent.
+        UnsupportedScheduleError: The manifest is of another kind, or has a field without an equivalent.
     """
     kind = manifest.get("kind")
-    readers: dict[str, Callable[[ImportSource, str | None], list[Object]]] = {
+    readers: dict[str, Callable[[_Source, str | None], list[Object]]] = {
         "CronJob": _cron_job,
         "CronWorkflow": _cron_workflow,
     }
     read = readers.get(str(kind)) or (_temporal if "schedule" in manifest else None)
     if read is None:
-        raise CliError(
+        raise UnsupportedScheduleError(
             f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not "
-            f"{shown(kind)}"
+            f"{_shown(kind)}"
         )
-    made = read(ImportSource(manifest, source), name)
+    made = read(_Source(manifest, source), name)
     for each in made:
         try:
             if each["kind"] == "Schedule":
@@ -111,25 +208,25 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
             else:
                 Workflow.parse(each)
         except ValidationError as error:
-            raise CliError(f"{source}: {'; '.join(mistakes(error))}") from error
+            raise UnsupportedScheduleError(f"{source}: {'; '.join(mistakes(error))}") from error
         except InvalidTimesError as error:
-            raise CliError(f"{source}: {error.message}") from error
+            raise UnsupportedScheduleError(f"{source}: {error.message}") from error
     return made
 
 
 def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     given = {key: value for key, value in spec.items() if value not in (None, [], {})}
-    return {"apiVersion": _API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
+    return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
 
 
-def _cron_job(source: ImportSource, given: str | None) -> list[Object]:
+def _cron_job(source: _Source, given: str | None) -> list[Object]:
     name, namespace = _identity(source, given)
     spec = source.part("spec")
     job = spec.part("jobTemplate").part("spec")
     template = job.part("template")
     pod = template.part("spec")
-    containers = ImportSource(pod.data, pod.path).parts("containers")
+    containers = _Source(pod.data, pod.path).parts("containers")
     if len(containers) != 1:
         message = "an activity has one container"
         if containers:
@@ -142,7 +239,7 @@ def _cron_job(source: ImportSource, given: str | None) -> list[Object]:
             **({"metadata": metadata} if metadata else {}),
             "spec": without_expressions(_as_in_a_job(pod.data)),
         },
-        "scheduleToCloseTimeout": whole_seconds(job.number("activeDeadlineSeconds", 86_400)),
+        "scheduleToCloseTimeout": _whole_seconds(job.number("activeDeadlineSeconds", 86_400)),
         "retryPolicy": {
             "exponential": {
                 "initialInterval": "10s",
@@ -160,7 +257,7 @@ def _cron_job(source: ImportSource, given: str | None) -> list[Object]:
     job.take("completionMode")
     job.done()
     workflow = {
-        "apiVersion": _API_VERSION,
+        "apiVersion": API_VERSION,
         "kind": "Workflow",
         "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
         "spec": {"activities": [activity], "steps": [{"name": "job", "activity": {"name": "job"}}]},
@@ -172,7 +269,7 @@ def _cron_job(source: ImportSource, given: str | None) -> list[Object]:
         "workflowRunTemplate": {"spec": run},
     }
     # A CronJob without a deadline starts the newest time that was missed, however old.
-    made["catchupWindow"] = whole_seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
+    made["catchupWindow"] = _whole_seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
     spec.done()
     return [workflow, _schedule(name, namespace, made)]
 
@@ -188,7 +285,7 @@ def _as_in_a_job(pod: Object) -> Object:
     return made
 
 
-def _cron_workflow(source: ImportSource, given: str | None) -> list[Object]:
+def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
     name, namespace = _identity(source, given)
     spec = source.part("spec")
     workflow = spec.part("workflowSpec")
@@ -213,7 +310,7 @@ def _cron_workflow(source: ImportSource, given: str | None) -> list[Object]:
         **_cron_options(spec),
         "workflowRunTemplate": {"spec": {"workflow": {"name": run}, **({"input": input_} if input_ else {})}},
     }
-    made["catchupWindow"] = whole_seconds(max(10, spec.number("startingDeadlineSeconds", 0)))
+    made["catchupWindow"] = _whole_seconds(max(10, spec.number("startingDeadlineSeconds", 0)))
     if spec.take("when"):
         raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
     spec.take("schedule")
@@ -222,7 +319,7 @@ def _cron_workflow(source: ImportSource, given: str | None) -> list[Object]:
     return [_schedule(name, namespace, made)]
 
 
-def _parameters(arguments: ImportSource) -> Object:
+def _parameters(arguments: _Source) -> Object:
     found: Object = {}
     for each in arguments.parts("parameters"):
         name = each.needed("name", "name the parameter")
@@ -231,16 +328,16 @@ def _parameters(arguments: ImportSource) -> Object:
     return found
 
 
-def _identity(source: ImportSource, given: str | None) -> tuple[str, str | None]:
+def _identity(source: _Source, given: str | None) -> tuple[str, str | None]:
     meta = source.part("metadata")
     name = given or meta.needed("name", "set it, or use --name")
     return name, meta.text("namespace")
 
 
-def _cron_options(spec: ImportSource) -> Object:
+def _cron_options(spec: _Source) -> Object:
     policy = spec.text("concurrencyPolicy") or "Allow"
     if policy not in _CONCURRENCY:
-        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {shown(policy)}")
+        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {_shown(policy)}")
     return {
         "overlapPolicy": _CONCURRENCY[policy],
         "paused": spec.flag("suspend"),
@@ -249,7 +346,7 @@ def _cron_options(spec: ImportSource) -> Object:
     }
 
 
-def _classic(spec: ImportSource, line: Any, field: str) -> list[str]:
+def _classic(spec: _Source, line: Any, field: str) -> list[str]:
     """Convert a line of classic cron. If it restricts both the day of the month and the day of the week, return two lines.
 
     As in cron, either day may match, and a time that matches both counts once.
@@ -276,7 +373,7 @@ def _is_any(field: str) -> bool:
     return any(item in {"*", "?", "*/1", "?/1"} for item in field.split(","))
 
 
-def _stop(spec: ImportSource, strategy: ImportSource) -> Object:
+def _stop(spec: _Source, strategy: _Source) -> Object:
     """Convert Argo's stopStrategy if it stops after the first failure, as a pause does."""
     expression = strategy.text("expression") or strategy.text("condition")
     strategy.done()
@@ -294,7 +391,7 @@ def _stop(spec: ImportSource, strategy: ImportSource) -> Object:
 # Temporal
 
 
-def _temporal(source: ImportSource, given: str | None) -> list[Object]:
+def _temporal(source: _Source, given: str | None) -> list[Object]:
     name = given or source.text("scheduleId") or source.text("schedule_id")
     if name is None:
         raise source.refuse(
@@ -318,15 +415,15 @@ def _temporal(source: ImportSource, given: str | None) -> list[Object]:
     return [_schedule(_as_name(source, name), None, made)]
 
 
-def _as_name(source: ImportSource, identity: str) -> str:
+def _as_name(source: _Source, identity: str) -> str:
     """Convert a schedule ID to the name of an object: invalid characters become dashes."""
     name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
     if not name:
-        raise source.refuse("scheduleId", f"{shown(identity)} has no characters that are valid in a name; use --name")
+        raise source.refuse("scheduleId", f"{_shown(identity)} has no characters that are valid in a name; use --name")
     return name
 
 
-def _temporal_times(spec: ImportSource) -> Object:
+def _temporal_times(spec: _Source) -> Object:
     return {
         "cron": spec.texts("cronString"),
         "intervals": [_interval(each) for each in spec.parts("interval")],
@@ -341,7 +438,7 @@ def _temporal_times(spec: ImportSource) -> Object:
     }
 
 
-def _interval(interval: ImportSource) -> Object:
+def _interval(interval: _Source) -> Object:
     every, offset = interval.length("interval"), interval.length_but_zero("phase")
     if every is None:
         raise interval.refuse("interval", "must be set; write a duration in seconds, such as `3600s`")
@@ -349,11 +446,11 @@ def _interval(interval: ImportSource) -> Object:
     return {"every": every, **({"offset": offset} if offset else {})}
 
 
-def _calendars(spec: ImportSource, structured: str, written: str) -> list[Object]:
+def _calendars(spec: _Source, structured: str, written: str) -> list[Object]:
     return [*map(_structured, spec.parts(structured)), *map(_written, spec.parts(written))]
 
 
-def _structured(calendar: ImportSource) -> Object:
+def _structured(calendar: _Source) -> Object:
     """Convert a calendar of ranges, each with a start, an end, and a step. An empty list matches nothing, except for the year."""
     found: Object = _comment(calendar)
     for field, (low, high, _) in _CALENDAR.items():
@@ -368,7 +465,7 @@ def _structured(calendar: ImportSource) -> Object:
     return {**found, **({"year": ",".join(years)} if years else {})}
 
 
-def _range(part: ImportSource) -> str:
+def _range(part: _Source) -> str:
     """Convert a range. Without an end, or with an end before its start, it is only the start."""
     start, end, step = part.number("start", 0), part.number("end", 0), part.number("step", 1) or 1
     part.done()
@@ -377,7 +474,7 @@ def _range(part: ImportSource) -> str:
     return f"{start}-{end}" if step == 1 else f"{start}-{end}/{step}"
 
 
-def _written(calendar: ImportSource) -> Object:
+def _written(calendar: _Source) -> Object:
     """Convert a calendar of texts, with Temporal's defaults expanded, because our exclusions have different defaults."""
     found: Object = _comment(calendar)
     for field, (_, _, default) in _CALENDAR.items():
@@ -387,22 +484,22 @@ def _written(calendar: ImportSource) -> Object:
     return {**found, **({"year": year} if year else {})}
 
 
-def _comment(calendar: ImportSource) -> Object:
+def _comment(calendar: _Source) -> Object:
     comment = calendar.text("comment")
     return {"comment": comment} if comment else {}
 
 
-def _temporal_policies(policies: ImportSource, state: ImportSource) -> Object:
+def _temporal_policies(policies: _Source, state: _Source) -> Object:
     given = policies.take("overlapPolicy", "")
     word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
     policy = _BY_WORD.get(word)
     if policy is None:
-        raise policies.refuse("overlapPolicy", f"{shown(given)} is not supported; use one of {_WORDS}")
+        raise policies.refuse("overlapPolicy", f"{_shown(given)} is not supported; use one of {_WORDS}")
     policies.take("keepOriginalWorkflowId")
     limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
         "overlapPolicy": policy,
-        "catchupWindow": policies.length("catchupWindow") or whole_seconds(_YEAR),
+        "catchupWindow": policies.length("catchupWindow") or _whole_seconds(_YEAR),
         "pauseOnFailure": policies.flag("pauseOnFailure"),
         "paused": state.flag("paused"),
         "notes": state.text("notes"),
@@ -410,7 +507,7 @@ def _temporal_policies(policies: ImportSource, state: ImportSource) -> Object:
     }
 
 
-def _temporal_run(workflow: ImportSource) -> Object:
+def _temporal_run(workflow: _Source) -> Object:
     run: Object = {
         "workflow": {
             "type": workflow.part("workflowType").needed("name", "name the type of the workflow"),
@@ -437,29 +534,27 @@ def _temporal_run(workflow: ImportSource) -> Object:
     return run
 
 
-def _payloads(workflow: ImportSource) -> list[Any]:
+def _payloads(workflow: _Source) -> list[Any]:
     if isinstance(workflow.data.get("input"), list):
         return workflow.many("input")
     return workflow.part("input").many("payloads")
 
 
-def _payload(workflow: ImportSource, payload: Any) -> Any:
+def _payload(workflow: _Source, payload: Any) -> Any:
     if not isinstance(payload, dict) or "data" not in payload:
         return payload
-    given = ImportSource(payload, f"{workflow.path}.input")
+    given = _Source(payload, f"{workflow.path}.input")
     encoding = _decoded(given.part("metadata"), "encoding")
     if encoding != "json/plain":
-        raise workflow.refuse("input", f"the encoding {shown(encoding)} is not supported; write the input as JSON")
+        raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not supported; write the input as JSON")
     try:
         return json.loads(_decoded(given, "data"))
     except (ValueError, RecursionError) as error:
         raise given.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
 
 
-def _decoded(source: ImportSource, field: str) -> str:
+def _decoded(source: _Source, field: str) -> str:
     """Decode the base64 text of a field."""
-    import base64
-
     try:
         return base64.b64decode(source.text(field) or "", validate=True).decode()
     except ValueError as error:

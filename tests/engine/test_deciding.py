@@ -7,12 +7,12 @@ import pytest
 
 from engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
 from perdure.engine import commands as cmd
-from perdure.engine import decisions, history_limits, recording
+from perdure.engine import decisions, fold, history_limits, recording
 from perdure.engine import events as ev
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import PauseRequested, UnpauseRequested
 from perdure.engine.starts import CarriedSignal
-from perdure.engine.state import RunStatus, fold
+from perdure.engine.state import RunStatus
 from perdure.engine.step import next_wake
 
 NOTE = cmd.RecordMarker(marker_name="note")

@@ -13,10 +13,11 @@ from perdure.engine import history, resetting
 from perdure.engine import inputs as inp
 from perdure.engine.effects import CompleteOperation, StartSuccessor, effects
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.fold import apply
 from perdure.engine.inputs import Answer, OperationOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback
-from perdure.engine.state import PendingOperation, apply
+from perdure.engine.state import PendingOperation
 from perdure.engine.step import next_wake
 from perdure.runtime.chains import extras_of, successor_run
 

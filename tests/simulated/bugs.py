@@ -229,12 +229,12 @@ BUGS = (
         commit="d664570",
         changes=(
             Change(
-                file="engine/state/run_state.py",
+                file="engine/state.py",
                 good="        ended = self.code.ended_activities() if self.code is not None else ()\n",
                 bad="        ended = ()\n",
             ),
             Change(
-                file="engine/state/run_state.py",
+                file="engine/state.py",
                 good="        if self.code is not None and scheduled_event_id in self.code.ended_activities():\n"
                 "            return None\n",
                 bad="",

@@ -8,8 +8,7 @@ from datetime import datetime
 from msgspec.structs import asdict, replace
 
 from perdure.engine import inputs as inp
-from perdure.engine.activity_options import OpenActivityOptions
-from perdure.engine.state import PendingActivity
+from perdure.engine.state import OpenActivityOptions, PendingActivity
 
 
 def options_of(activity: PendingActivity) -> OpenActivityOptions:

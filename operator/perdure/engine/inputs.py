@@ -17,11 +17,11 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from perdure.api.reasons import ConditionReason
-from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.commands import Command
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, RetryState
 from perdure.engine.starts import Callback, ExternalReference
+from perdure.engine.state import OpenActivityOptions
 from perdure.engine.versioning import DeploymentVersion, VersioningOverride
 
 # Answers to requests

@@ -9,10 +9,11 @@ import msgspec
 
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, TimeoutType, bounded
+from perdure.engine.fold import apply
 from perdure.engine.inputs import Answer
 from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.retry import is_retryable
-from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, RunState, apply
+from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, RunState
 
 OK = Answer(ok=True)
 """The answer to a successful request."""

@@ -12,11 +12,12 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.activities import activity_deadlines
 from perdure.engine.decider import Decider
+from perdure.engine.fold import apply
 from perdure.engine.nexus import wake_times as operation_wake_times
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.run_step import RunStep, RunTransition
 from perdure.engine.starts import CarriedSignal
-from perdure.engine.state import RunState, apply
+from perdure.engine.state import RunState
 from perdure.engine.tasks import task_deadlines
 
 

@@ -33,9 +33,8 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.run_entries import Entry
 from perdure.engine import activity_changes, inputs
-from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.recording import activity_named
-from perdure.engine.state import PODS_QUEUE, PendingActivity
+from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
 from perdure.frontend import given, history_messages, priorities
 from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core

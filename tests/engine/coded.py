@@ -17,7 +17,7 @@ from perdure.engine.fold import apply, as_recorded
 from perdure.engine.inputs import Answer, TaskToken
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, start, step
-from perdure.engine.tasks.task_deadlines import reclaim
+from perdure.engine.tasks import reclaim
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 STICKY = "sticky-of-worker"

@@ -18,9 +18,8 @@ from perdure.api.calendars import Calendar
 from perdure.api.durations import format_duration
 from perdure.api.fields import format_time
 from perdure.frontend.given import UnfitError, duration, moment
-from perdure.schedule import calendar_fields
-from perdure.schedule.calendar_fields import Field, read_field
-from perdure.schedule.days import depends_on_month
+from perdure.schedule import calendar as calendar_fields
+from perdure.schedule.calendar import Field, depends_on_month, read_field
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
 

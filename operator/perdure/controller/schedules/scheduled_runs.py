@@ -85,7 +85,7 @@ class ScheduledRuns:
 
         Raises:
             ConflictError: The Schedule is not as it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 

@@ -10,7 +10,6 @@ from perdure.api.reasons import ConditionReason
 from perdure.cli.cluster.errors import ForbiddenError, GoneError
 from perdure.cli.errors import CliError
 from perdure.kube import errors, paths
-from perdure.kube.light import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -133,7 +132,7 @@ class ClusterRuns:
                 if plural == "pods":
                     return None
                 found.append([])
-            except TRANSIENT:
+            except errors.NoResponseError:
                 return None
         return see(run, *found)
 
@@ -143,7 +142,7 @@ class ClusterRuns:
         about = f"involvedObject.uid={run['metadata']['uid']}"
         try:
             found: list[Object] = await self._requests.client.list_all(url, fieldSelector=about)
-        except (errors.ApiError, *TRANSIENT):
+        except errors.RequestError:
             return []
         return found
 
@@ -188,7 +187,7 @@ class ClusterRuns:
             raise GoneError(error.message) from error
         except errors.ApiError as error:
             raise requests.refused(error.status, error.message) from error
-        except TRANSIENT as error:
+        except errors.NoResponseError as error:
             raise requests.unreachable(error) from error
 
     async def past(self, run: Object) -> Past:

@@ -7,6 +7,7 @@ from perdure.cli.cluster.cluster import Cluster
 from perdure.cli.cluster.errors import GoneError, UnreachableError
 from perdure.cli.errors import CliError
 from perdure.cli.view.logs import Lines, LogOf
+from perdure.kube.errors import NoResponseError
 
 TAIL = 2_000
 """Maximum lines of an existing log to read."""
@@ -41,7 +42,8 @@ async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterato
             yield "(The pod was deleted, and its log with it.)\n"
         except UnreachableError as error:
             # A container may write nothing for a minute.
-            tries += not isinstance(error.__cause__, TimeoutError)
+            was_silent = isinstance(error.__cause__, NoResponseError) and error.__cause__.is_timeout
+            tries += not was_silent
             if follow and tries < _TRIES:
                 await asyncio.sleep(_PAUSE)
                 lines.again()

@@ -28,15 +28,15 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.api.searching import unfit
-from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
-from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
-from perdure.frontend.paging import page_of
-from perdure.frontend.rpc_namespaces import DEFAULT
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.visibility import BUILT_IN
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, UnfitError
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.namespaces import DEFAULT
+from perdure.frontend.visibility.index import BUILT_IN
 from perdure.kube import client as kube
 
 SERVER_VERSION = "1.32.0"
@@ -121,7 +121,7 @@ class System:
             return await self._core.runs.manager.client.get(kube.path(kube.CORE, None, "namespaces", name))
         except (kube.NotFoundError, ValueError):
             return None
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
     async def list_namespaces(self, request: ListNamespacesRequest, call: CallContext) -> ListNamespacesResponse:
@@ -142,7 +142,7 @@ class System:
             return dict.fromkeys(name for name in manager.served.names if name in manager.served)
         try:
             found = await manager.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
         return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in manager.served}
 

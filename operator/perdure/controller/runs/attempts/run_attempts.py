@@ -19,7 +19,7 @@ from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
-from perdure.engine.retired import AttemptOutcome
+from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
@@ -147,7 +147,7 @@ class RunAttempts:
 
         Raises:
             ConflictError: The state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._effects.apply(state, now)
 
@@ -155,7 +155,7 @@ class RunAttempts:
         """Release all pods of a deleted run.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         self._held.release_all()
         self._cached.forget()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from perdure.api.labels import RESERVED_PREFIXES
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy
+from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.cli.cluster import LOG_STREAMS, Object, connect
 from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import program_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.coded import STICKY, Coded, activity, timer
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.cli.view.changes import changes
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe

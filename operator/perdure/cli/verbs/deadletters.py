@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.cli.asking import How, ask_several, asking_several
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.completing import names_of

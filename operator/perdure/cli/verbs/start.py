@@ -7,7 +7,7 @@ import typer
 
 from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.cli.asking import ParameterOption
 from perdure.cli.cluster import Object
 from perdure.cli.completing import names_of

@@ -1,10 +1,10 @@
-"""Durations in manifests: `90s`, `1h30m`, `30d`.
+"""Times (RFC 3339) and durations (`90s`, `1h30m`, `30d`) in manifests.
 
-The format is GEP-2257 of the Gateway API (whole numbers with the units h, m, s and ms, at most four of them, in any
+The format of durations is GEP-2257 of the Gateway API (whole numbers with the units h, m, s and ms, at most four of them, in any
 order) with more digits for the small units (`604800s`), optionally preceded by days of 24 hours: `30d`, `1d12h`.
 The Python value is always a `datetime.timedelta`.
 
-This module defines three field types; others are `Annotated[timedelta, DurationShape(...)]`:
+This module defines three field types of durations; others are `Annotated[timedelta, DurationShape(...)]`:
 
 * `Duration`: any duration, `0s` included;
 * `PositiveDuration`: longer than `0s`;
@@ -15,13 +15,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
+
+TIME_PATTERN = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+"""RFC 3339 with an offset."""
+
+TIME_MESSAGE = "must be an RFC 3339 time with an offset, such as `2026-12-24T18:00:00Z`"
+"""Validation message for an invalid time."""
 
 DURATION_PATTERN = r"^(\d{1,5}d)?(\d{1,5}h|\d{1,7}m|\d{1,9}m?s){0,4}$"
 """What `parse_duration` accepts, except the empty string. Go and Python (with `re.ASCII`) interpret it equally. It is short,
@@ -52,10 +58,48 @@ LONGEST = timedelta(days=99_999)
 MILLISECOND = timedelta(milliseconds=1)
 """The resolution of a duration."""
 
-_FORM = re.compile(DURATION_PATTERN, re.ASCII)
+_TIME_FORM = re.compile(TIME_PATTERN)
+_DURATION_FORM = re.compile(DURATION_PATTERN, re.ASCII)
 _DECIMAL_FORM = re.compile(DECIMAL_PATTERN, re.ASCII)
 _PART = re.compile("([0-9]+)(ms|[dhms])")
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+
+
+def parse_time(text: str) -> datetime:
+    """Read a time such as `2026-12-24T18:00:00Z`.
+
+    Args:
+        text: RFC 3339, with an offset.
+
+    Returns:
+        The time in UTC, to the microsecond.
+
+    Raises:
+        ValueError: The text is invalid; the message shows the valid form.
+    """
+    if _TIME_FORM.fullmatch(text) is None:
+        raise ValueError(TIME_MESSAGE)
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(TIME_MESSAGE) from error
+
+
+def format_time(value: datetime) -> str:
+    """Write a time as RFC 3339 in UTC.
+
+    Args:
+        value: A time with a time zone.
+
+    Returns:
+        Such as `2026-12-24T18:00:00Z`; with six fractional digits if any is not zero.
+
+    Raises:
+        ValueError: The time has no time zone.
+    """
+    if value.tzinfo is None:
+        raise ValueError(f"{value.isoformat()} must have a time zone")
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def parse_duration(text: str) -> timedelta:
@@ -70,7 +114,7 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         ValueError: The text is invalid; the message shows the valid form.
     """
-    if not text or len(text) > DURATION_MAX_LENGTH or _FORM.fullmatch(text) is None:
+    if not text or len(text) > DURATION_MAX_LENGTH or _DURATION_FORM.fullmatch(text) is None:
         raise ValueError(f"{text!r} {DURATION_MESSAGE}")
     milliseconds = sum(int(number) * _MILLISECONDS[unit] for number, unit in _PART.findall(text))
     return min(timedelta(milliseconds=milliseconds), LONGEST)

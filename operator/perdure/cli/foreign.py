@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.cli.documents import UnreadableFileError, read
-from perdure.cli.errors import CliError
 from perdure.cli.importing import convert as convert_schedule
 from perdure.cli.linting import lint
+from perdure.client.errors import CliError
 from perdure.importing.field_reader import Object
 from perdure.importing.imported import Imported
 from perdure.importing.writing import COMMENT, write

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.api.durations import format_duration, parse_duration
-from perdure.cli.errors import CliError
+from perdure.client.errors import CliError
 
 MOST = 2**31 - 1
 _DIGITS = re.compile("[0-9]{1,18}")

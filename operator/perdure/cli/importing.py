@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from perdure.api.common import mistakes
 from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
-from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
+from perdure.client.errors import CliError
 from perdure.language.containers import without_expressions
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from perdure.api.workflow import Activity
 from perdure.cli.app import build
-from perdure.cli.errors import CliError
 from perdure.cli.importing import convert
+from perdure.client.errors import CliError
 from perdure.language import containers
 
 CRON_JOB: dict[str, Any] = {

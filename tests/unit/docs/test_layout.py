@@ -43,31 +43,33 @@ SHARED_FILES = {
     "artifacts.py": {"runtime", "language/checks", "cli/verbs"},
     "attempts.py": {"runtime", "engine/activities"},
     "commits.py": {"api", "runtime"},
-    "deadletters.py": {"runtime", "cli/verbs", "cli/view"},
+    "deadletters.py": {"runtime", "cli/verbs", "view"},
     "expressions.py": {"language", "importing", "runner"},
     "history.py": {"engine", "cli/verbs"},
-    "logs.py": {"cli/console", "cli/verbs", "cli/view"},
+    "logs.py": {"console", "cli/verbs", "view"},
     "nexus.py": {"engine", "frontend", "frontend/http", "frontend/service"},
-    "operations.py": {"controller/operations", "cli/verbs", "cli/view"},
-    "pending.py": {"engine/state", "cli/view"},
+    "connection.py": {"cli", "kube"},
+    "guard.py": {"console", "frontend"},
+    "operations.py": {"client", "controller/operations", "cli/verbs", "view"},
+    "pending.py": {"engine/state", "view"},
     "pods.py": {"runtime", "language/checks"},
     "resets.py": {"controller/runs", "frontend/service"},
     "retrypolicy.py": {"api", "cli/verbs"},
-    "runs.py": {"cli/cluster", "cli/view"},
+    "runs.py": {"client", "view"},
     "schedule.py": {"api", "cli/verbs"},
-    "schedules.py": {"controller/informers", "cli/view"},
-    "search_attributes.py": {"frontend", "cli/verbs", "cli/view"},
+    "schedules.py": {"controller/informers", "view"},
+    "search_attributes.py": {"frontend", "cli/verbs", "view"},
     "searching.py": {"api", "runtime"},
     "standalone.py": {"engine", "frontend", "frontend/service"},
     "starting.py": {"frontend/service", "cli"},
     "steps.py": {"api", "language/execution"},
-    "tree.py": {"simulation", "cli/view"},
-    "webhooks.py": {"controller/webhooks", "frontend/http", "cli/verbs", "cli/view"},
+    "tree.py": {"simulation", "view"},
+    "webhooks.py": {"controller/webhooks", "frontend/http", "cli/verbs", "view"},
     "work.py": {"api", "language/checks"},
     "workers.py": {"controller", "frontend/service"},
 }
 """File names in several rooms that mean one thing, with their rooms (None: any), except for the pairs below."""
-PAIRS = [{"cli/verbs", "cli/view"}, {"cli", "cli/verbs"}, {"frontend", "frontend/service"}]
+PAIRS = [{"cli/verbs", "view"}, {"cli", "cli/verbs"}, {"frontend", "frontend/service"}]
 """A verb and its output, a verb and what it shares with others, a subject and its RPCs."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from bench.kubelet import watching
 from perdure.kube import clock
 from perdure.kube.access import find_access
-from perdure.kube.client import COORDINATION, CORE, TRANSIENT, ApiError, Client, path
+from perdure.kube.client import COORDINATION, CORE, Client, RequestError, path
 
 Json = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Nodes:
         for _ in range(50):
             try:
                 await self.client.merge(url, body)
-            except (ApiError, *TRANSIENT):
+            except RequestError:
                 await asyncio.sleep(0.2)
             else:
                 return True

@@ -31,7 +31,7 @@ async def fill(namespace: str, run: Json, number: int) -> None:
                         await client.create(url, {**body, "metadata": {"name": name}})
                     await client.merge(f"{url}/{name}/status", change)
                     break
-                except (kube.ApiError, *kube.TRANSIENT) as error:
+                except kube.RequestError as error:
                     print(f"{name}: {error!r}", file=sys.stderr)
                     await asyncio.sleep(1)
             if each % PROGRESS == PROGRESS - 1:

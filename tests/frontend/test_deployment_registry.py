@@ -237,7 +237,7 @@ def unreadable(here: Served) -> None:
 
     async def refused(url: str, *args: Any, **options: Any) -> Any:
         if url == URL:
-            raise OSError("unreadable")
+            raise kube.NoResponseError("unreadable")
         return await get(url, *args, **options)
 
     client.get = refused

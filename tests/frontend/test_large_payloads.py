@@ -258,7 +258,7 @@ class _Client:
             try:
                 async with asyncio.timeout(60):  # a process that was killed does not answer
                     return await do()
-            except (RpcError, kube.ApiError, *kube.TRANSIENT):
+            except (RpcError, kube.RequestError, TimeoutError):
                 pass
             except asyncio.CancelledError:
                 if asyncio.current_task().cancelling():  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ import pytest
 from croniter import CroniterBadDateError, croniter
 
 from perdure.api.schedule import ScheduleSpec
-from perdure.schedule.days import SHORTEST, read_days
+from perdure.schedule.calendar import SHORTEST, read_days
 from perdure.schedule.times import FURTHEST, Times
 
 LINES = 4_000 if os.environ.get("PERDURE_LONG") else 400

@@ -4,14 +4,14 @@ import pytest
 
 from perdure.api.calendars import Calendar, Interval
 from perdure.api.schedule import ScheduleSpec
-from perdure.schedule import calendar_fields
-from perdure.schedule.calendar_fields import read_field
+from perdure.schedule import calendar
+from perdure.schedule.calendar import read_field
 from perdure.schedule.cron import read_cron
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
 
 
-def values(kind: calendar_fields.Field, text: str) -> list[int]:
+def values(kind: calendar.Field, text: str) -> list[int]:
     found = read_field(kind, text)
     return [value for value in range(found.bit_length()) if found >> value & 1]
 
@@ -19,41 +19,41 @@ def values(kind: calendar_fields.Field, text: str) -> list[int]:
 @pytest.mark.parametrize(
     ("kind", "text", "want"),
     [
-        (calendar_fields.MINUTE, "*", list(range(60))),
-        (calendar_fields.MINUTE, "0/15", [0, 15, 30, 45]),
-        (calendar_fields.MINUTE, "50/90", [50]),
-        (calendar_fields.HOUR, "9-17/4,20", [9, 13, 17, 20]),
-        (calendar_fields.HOUR, "22-2", [0, 1, 2, 22, 23]),
-        (calendar_fields.MONTH, "Jan, apr,JULY , Sept-nov", [1, 4, 7, 9, 10, 11]),
-        (calendar_fields.MONTH, "11-2", [1, 2, 11, 12]),
-        (calendar_fields.DAY_OF_WEEK, "7", [0]),
-        (calendar_fields.DAY_OF_WEEK, "Fri-Sun", [0, 5, 6]),
-        (calendar_fields.DAY_OF_WEEK, "5-7", [0, 5, 6]),
-        (calendar_fields.DAY_OF_WEEK, "0-7", [0, 1, 2, 3, 4, 5, 6]),
-        (calendar_fields.DAY_OF_WEEK, "su,tues", [0, 2]),
-        (calendar_fields.DAY_OF_WEEK, "7-2", [0, 1, 2]),
-        (calendar_fields.DAY_OF_WEEK, "1/2", [1, 3, 5]),
-        (calendar_fields.DAY_OF_MONTH, "31-2", [1, 2, 31]),
-        (calendar_fields.YEAR, "1990-2001,2100-9999", [2000, 2001, 2100]),
-        (calendar_fields.YEAR, "1066", []),
+        (calendar.MINUTE, "*", list(range(60))),
+        (calendar.MINUTE, "0/15", [0, 15, 30, 45]),
+        (calendar.MINUTE, "50/90", [50]),
+        (calendar.HOUR, "9-17/4,20", [9, 13, 17, 20]),
+        (calendar.HOUR, "22-2", [0, 1, 2, 22, 23]),
+        (calendar.MONTH, "Jan, apr,JULY , Sept-nov", [1, 4, 7, 9, 10, 11]),
+        (calendar.MONTH, "11-2", [1, 2, 11, 12]),
+        (calendar.DAY_OF_WEEK, "7", [0]),
+        (calendar.DAY_OF_WEEK, "Fri-Sun", [0, 5, 6]),
+        (calendar.DAY_OF_WEEK, "5-7", [0, 5, 6]),
+        (calendar.DAY_OF_WEEK, "0-7", [0, 1, 2, 3, 4, 5, 6]),
+        (calendar.DAY_OF_WEEK, "su,tues", [0, 2]),
+        (calendar.DAY_OF_WEEK, "7-2", [0, 1, 2]),
+        (calendar.DAY_OF_WEEK, "1/2", [1, 3, 5]),
+        (calendar.DAY_OF_MONTH, "31-2", [1, 2, 31]),
+        (calendar.YEAR, "1990-2001,2100-9999", [2000, 2001, 2100]),
+        (calendar.YEAR, "1066", []),
     ],
 )
-def test_10_a_field_is_read_into_a_set(kind: calendar_fields.Field, text: str, want: list[int]) -> None:
+def test_10_a_field_is_read_into_a_set(kind: calendar.Field, text: str, want: list[int]) -> None:
     assert values(kind, text) == want
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "want"),
     [
-        (calendar_fields.MINUTE, "0/0", "minute: the step in `0/0` must be a number of at least 1"),
-        (calendar_fields.HOUR, "24", "hour: `24` is not in 0 to 23"),
-        (calendar_fields.DAY_OF_WEEK, "8", "dayOfWeek: `8` is not in 0 to 7"),
-        (calendar_fields.MONTH, "Janx", "month: `Janx` is not a value, a range or a step"),
-        (calendar_fields.YEAR, "2028-2026", "year: the range `2028-2026` ends before it starts"),
-        (calendar_fields.MINUTE, "3/5/7", "minute: the step in `3/5/7` must be a number of at least 1"),
+        (calendar.MINUTE, "0/0", "minute: the step in `0/0` must be a number of at least 1"),
+        (calendar.HOUR, "24", "hour: `24` is not in 0 to 23"),
+        (calendar.DAY_OF_WEEK, "8", "dayOfWeek: `8` is not in 0 to 7"),
+        (calendar.MONTH, "Janx", "month: `Janx` is not a value, a range or a step"),
+        (calendar.YEAR, "2028-2026", "year: the range `2028-2026` ends before it starts"),
+        (calendar.MINUTE, "3/5/7", "minute: the step in `3/5/7` must be a number of at least 1"),
     ],
 )
-def test_10_an_invalid_field_is_rejected_with_its_name(kind: calendar_fields.Field, text: str, want: str) -> None:
+def test_10_an_invalid_field_is_rejected_with_its_name(kind: calendar.Field, text: str, want: str) -> None:
     with pytest.raises(InvalidTimesError) as caught:
         read_field(kind, text)
     assert str(caught.value) == want

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perdure.api.schedule import OverlapPolicy
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
-from perdure.schedule.handled import MOST_STRETCHES, is_handled, joined
+from perdure.schedule.cursor import MOST_STRETCHES, is_handled, joined
 from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.state import Handled
 from schedule.drive import T0, Drive, M, S, rules

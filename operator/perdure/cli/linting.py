@@ -26,7 +26,7 @@ from perdure.language.expression_text import ExpressionError
 from perdure.language.program import Finding, Severity
 from perdure.language.webhook_program import WebhookProgram
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.outlook import outlook_after
+from perdure.schedule.status import outlook_after
 from perdure.schedule.times import faults_of
 from perdure.view import text
 from perdure.view.page import Page

@@ -12,7 +12,7 @@ from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.cli.scenarios import read_documents
 from perdure.client.errors import CliError
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.outlook import Outlook, outlook_after
+from perdure.schedule.status import Outlook, outlook_after
 from perdure.schedule.times import Due, Times
 from perdure.simulation.cast import BadFileError
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.client.errors import CliError, ExistsError, ForbiddenError, GoneError, NoNamespaceError, UnreachableError
 from perdure.kube import errors, paths
-from perdure.kube.light import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -63,7 +62,7 @@ class Requests:
             raise ExistsError(f"the API server refused the request: {error.message}") from error
         except errors.ApiError as error:
             raise self.refused(error.status, error.message) from error
-        except TRANSIENT as error:
+        except errors.NoResponseError as error:
             raise self.unreachable(error) from error
 
     def path(self, kind: str, plural: str, name: str) -> str:
@@ -141,7 +140,7 @@ class Requests:
                     yield event["type"], status_texts.decode(event["object"])
         except errors.ApiError as error:
             raise self.refused(error.status, error.message) from error
-        except TRANSIENT as error:
+        except errors.NoResponseError as error:
             raise self.unreachable(error) from error
 
     async def check_namespace(self) -> None:
@@ -154,7 +153,7 @@ class Requests:
             await self.client.get(paths.path(paths.CORE, None, "namespaces", self.namespace))
         except errors.NotFoundError:
             raise NoNamespaceError(self.no_namespace()) from None
-        except (errors.ApiError, *TRANSIENT):
+        except errors.RequestError:
             return
 
     def no_namespace(self) -> str:
@@ -193,8 +192,7 @@ class Requests:
 
     def unreachable(self, error: Exception) -> UnreachableError:
         """Build the error for an API server that does not respond, with the reason."""
-        cause = str(error) or type(error).__name__
         server = self.client.access.server
         return UnreachableError(
-            f"the API server at {server} does not respond ({cause}); start that cluster, or {GET_ONE}"
+            f"the API server at {server} does not respond ({error}); start that cluster, or {GET_ONE}"
         )

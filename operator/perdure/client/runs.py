@@ -9,7 +9,6 @@ from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.reasons import ConditionReason
 from perdure.client.errors import CliError, ForbiddenError, GoneError
 from perdure.kube import errors, paths
-from perdure.kube.light import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -140,7 +139,7 @@ class ClusterRuns:
                 if plural == "pods":
                     return None
                 found.append([])
-            except TRANSIENT:
+            except errors.NoResponseError:
                 return None
         return see(run, *found)
 
@@ -150,7 +149,7 @@ class ClusterRuns:
         about = f"involvedObject.uid={run['metadata']['uid']}"
         try:
             found: list[Object] = await self._requests.client.list_all(url, fieldSelector=about)
-        except (errors.ApiError, *TRANSIENT):
+        except errors.RequestError:
             return []
         return found
 
@@ -195,7 +194,7 @@ class ClusterRuns:
             raise GoneError(error.message) from error
         except errors.ApiError as error:
             raise requests.refused(error.status, error.message) from error
-        except TRANSIENT as error:
+        except errors.NoResponseError as error:
             raise requests.unreachable(error) from error
 
     async def past(self, run: Object) -> Past:

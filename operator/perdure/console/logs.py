@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, GoneError, UnreachableError
+from perdure.kube.errors import NoResponseError
 from perdure.view.logs import Lines, LogOf
 
 TAIL = 2_000
@@ -40,7 +41,8 @@ async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterato
             yield "(The pod was deleted, and its log with it.)\n"
         except UnreachableError as error:
             # A container may write nothing for a minute.
-            tries += not isinstance(error.__cause__, TimeoutError)
+            was_silent = isinstance(error.__cause__, NoResponseError) and error.__cause__.is_timeout
+            tries += not was_silent
             if follow and tries < _TRIES:
                 await asyncio.sleep(_PAUSE)
                 lines.again()

@@ -62,7 +62,7 @@ class DeadLetters:
 
         Raises:
             RefusedError: The DeadLetter cannot be re-driven.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         seen = await self.reconcile(namespace, name)
         if seen is None:
@@ -139,7 +139,7 @@ class DeadLetters:
             The DeadLetter with its new status, and the runs; None if the DeadLetter was deleted.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         runs: list[kube.Object] = []
 

@@ -64,4 +64,6 @@ async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) 
 
 def may_pass(error: Exception) -> bool:
     """Whether an error is transient: from the API server, the connection to it, or a timeout."""
-    return isinstance(error, (NotYetError, kube.ApiError, *kube.TRANSIENT)) and not isinstance(error, kube.InvalidError)
+    return isinstance(error, (NotYetError, kube.RequestError, TimeoutError)) and not isinstance(
+        error, kube.InvalidError
+    )

@@ -79,7 +79,7 @@ async def delete_expired(
         The number of deleted objects.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
     async for each in client.lists.each_metadata(kube.path(kind.group, namespace, kind.plural), **kind.query):

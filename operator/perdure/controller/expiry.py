@@ -65,7 +65,7 @@ async def remove_expired(
         When to check again; None if never.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     while True:
         try:
@@ -90,7 +90,7 @@ async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
         uid: UID of the run. Another run with the same name stays.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     try:
         run = await client.get(url)

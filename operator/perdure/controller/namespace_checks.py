@@ -36,6 +36,6 @@ async def check_for_ever(
         for namespace in served if shards.owns("", subject) else ():
             try:
                 await check(namespace)
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 log.warning("Check failed, retrying", subject=subject, namespace=namespace, error=repr(error))
         await until_next_poll(seconds)

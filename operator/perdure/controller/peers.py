@@ -30,7 +30,7 @@ class Peers(Protocol):
         """Ensure that all runs of a namespace are known that existed when this process last gained shards.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+            RequestError: The API server did not respond.
         """
         ...
 

@@ -146,7 +146,7 @@ class Policies:
         """Return the names without a valid policy. Policies that no watch has shown yet are read.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         for name in names:
             if name not in self._known[namespace]:
@@ -169,7 +169,7 @@ class Policies:
         """Update the status of a policy from its spec.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(namespace, name, lambda _breaker, circuit: circuit)
 
@@ -238,7 +238,7 @@ class Policies:
         """Admit an attempt, and record this if necessary. Return None if the attempt may start, otherwise why it is held.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         held: Held | None = None
 
@@ -291,7 +291,7 @@ class Policies:
             Whether the report was processed: not by a breaker whose state a newer version has written.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(
             namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)

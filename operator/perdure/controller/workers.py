@@ -70,7 +70,7 @@ class Workers(Protocol):
         """Whether workers of a version decide workflows of a task queue.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+            RequestError: The API server did not respond.
         """
         ...
 

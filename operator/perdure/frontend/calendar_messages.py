@@ -18,21 +18,30 @@ from perdure.api.calendars import Calendar
 from perdure.api.durations import format_duration
 from perdure.api.fields import format_time
 from perdure.frontend.given import UnfitError, duration, moment
-from perdure.schedule import calendar_fields
-from perdure.schedule.calendar_fields import Field, read_field
-from perdure.schedule.days import depends_on_month
+from perdure.schedule.calendar import (
+    DAY_OF_MONTH,
+    DAY_OF_WEEK,
+    HOUR,
+    MINUTE,
+    MONTH,
+    SECOND,
+    YEAR,
+    Field,
+    depends_on_month,
+    read_field,
+)
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
 
 _SECOND = timedelta(seconds=1)
 _FIELDS: tuple[tuple[str, Field, str], ...] = (
-    ("second", calendar_fields.SECOND, "0"),
-    ("minute", calendar_fields.MINUTE, "0"),
-    ("hour", calendar_fields.HOUR, "0"),
-    ("day_of_month", calendar_fields.DAY_OF_MONTH, "*"),
-    ("month", calendar_fields.MONTH, "*"),
-    ("day_of_week", calendar_fields.DAY_OF_WEEK, "*"),
-    ("year", calendar_fields.YEAR, "*"),
+    ("second", SECOND, "0"),
+    ("minute", MINUTE, "0"),
+    ("hour", HOUR, "0"),
+    ("day_of_month", DAY_OF_MONTH, "*"),
+    ("month", MONTH, "*"),
+    ("day_of_week", DAY_OF_WEEK, "*"),
+    ("year", YEAR, "*"),
 )
 """Fields of Temporal's calendars, their ranges, and their defaults in a CalendarSpec."""
 
@@ -110,7 +119,7 @@ def _all_structured(specs: Iterable[StructuredCalendarSpec], name: str) -> list[
         written = {"comment": spec.comment} if spec.comment else {}
         for field, allowed, _ in _FIELDS:
             ranges = getattr(spec, field)
-            if not ranges and allowed is not calendar_fields.YEAR:
+            if not ranges and allowed is not YEAR:
                 message = "is empty and matches nothing; set the values to match"
                 raise ValueError(f"schedule.spec.{name}[{index}].{field}: {message}")
             written[_ours(field)] = ",".join(_range(each, allowed) for each in ranges) or "*"
@@ -125,7 +134,7 @@ def _ours(field: str) -> str:
 
 def _range(proto: Range, allowed: Field) -> str:
     end, step = max(proto.start, proto.end), proto.step or 1
-    if (proto.start, end, step) == (allowed.low, allowed.high, 1) and allowed is not calendar_fields.YEAR:
+    if (proto.start, end, step) == (allowed.low, allowed.high, 1) and allowed is not YEAR:
         return "*"
     if step > 1:
         return f"{proto.start}-{end}/{step}"  # always with its end: without one, a step extends to the last value
@@ -191,7 +200,7 @@ def _structured(calendar: Calendar) -> StructuredCalendarSpec:
     made = StructuredCalendarSpec(comment=calendar.comment)
     for field, allowed, _ in _FIELDS:
         text = getattr(calendar, field)
-        if allowed is not calendar_fields.YEAR or text != "*":
+        if allowed is not YEAR or text != "*":
             getattr(made, field).extend(_ranges(text, allowed))
     return made
 

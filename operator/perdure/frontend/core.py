@@ -180,7 +180,7 @@ class Core:
         """Whether workers of a version decide workflows of a task queue.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+            RequestError: The API server did not respond.
         """
         return is_registered(await self.deployments.read(namespace), version, Kind.WORKFLOW, task_queue)
 

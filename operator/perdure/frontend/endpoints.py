@@ -75,7 +75,7 @@ class EndpointRegistry:
             return self._read[1]
         try:
             found = await self._get()
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             if self._read is not None:
                 return self._read[1]
             raise unavailable(str(error)) from error
@@ -151,7 +151,7 @@ class EndpointRegistry:
                     return await self._changed(change)
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise precondition(f"the endpoints cannot be stored: {error.message}") from error
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
         raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
 

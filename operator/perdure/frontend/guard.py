@@ -219,7 +219,7 @@ class Guard:
     async def _ask(self, url: str, body: kube.Object) -> kube.Object:
         try:
             return await self._client.create(url, body)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(f"the API server could not review the token: {error}") from error
 
 

@@ -36,7 +36,7 @@ class LargePayloads:
 
         Raises:
             RpcError: A payload does not exist.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         known = KnownBlobs(most=most)
         while True:

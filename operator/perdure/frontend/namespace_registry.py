@@ -92,14 +92,14 @@ class NamespaceRegistry(Generic[Entry]):
         """
         try:
             return await self.read(namespace)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
     async def read(self, namespace: str) -> Entries[Entry]:
         """Return the entries.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not answer, and no earlier answer is known.
+            RequestError: The API server did not answer, and no earlier answer is known.
         """
         read = self._read.get(namespace)
         if read is not None and now() - read[0] < self._kind.fresh:
@@ -111,7 +111,7 @@ class NamespaceRegistry(Generic[Entry]):
             reading.add_done_callback(partial(self._has_read, namespace))
         try:
             found = self._decoded(await asyncio.shield(reading))
-        except (kube.ApiError, *kube.TRANSIENT):
+        except kube.RequestError:
             if read is not None:
                 return read[1]
             raise
@@ -151,7 +151,7 @@ class NamespaceRegistry(Generic[Entry]):
             raise namespace_not_found(namespace) from None
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise exhausted(f"the {self._kind.noun}s of the namespace cannot be stored: {error.message}") from error
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
         raise unavailable(f"ConfigMap {self._kind.config_map} changes too often")
 

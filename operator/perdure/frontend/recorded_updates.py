@@ -59,7 +59,7 @@ class RecordedUpdates:
         """Pass the outcome of an update to its callers. If it cannot be read now, clients retry."""
         try:
             update.end(await self._payloads.whole(namespace, lambda: outcome_of(event)))
-        except (RpcError, kube.ApiError, *kube.TRANSIENT):
+        except (RpcError, kube.RequestError):
             update.abort()
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:

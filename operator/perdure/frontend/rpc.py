@@ -138,7 +138,7 @@ def status_of(rpc: str, error: Exception) -> RpcError:
     if isinstance(error, UnfitError):
         return invalid(str(error))
     log = structlog.get_logger("perdure.frontend").bind(rpc=rpc)
-    if isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
+    if isinstance(error, kube.RequestError):
         log.warning("The Kubernetes API request failed", error=repr(error))
         return unavailable(str(error))
     log.error("An RPC has failed", exc_info=error)

@@ -46,7 +46,7 @@ class RunFinder:
         """
         try:
             await self._manager.runs.catch_up(namespace)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
     async def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:

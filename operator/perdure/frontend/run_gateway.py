@@ -42,7 +42,7 @@ class RunGateway:
         """
         try:
             run = await self.manager.runs.find(entry)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
         if run is None:
             raise gone(entry)
@@ -62,7 +62,7 @@ class RunGateway:
             refused = unreadable(self.manager, entry.uid)
             return bool(answers) or refused is not None
 
-        with suppress(kube.ApiError, *kube.TRANSIENT):  # the queue then retries
+        with suppress(kube.RequestError):  # the queue then retries
             await self.manager.runs.find(entry)
         if not is_settled():  # otherwise, the request would be processed after a repair
             self.manager.runs.requests.send(entry, request, answered)

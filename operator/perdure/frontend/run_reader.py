@@ -109,7 +109,7 @@ class RunReader:
             return View(entry, obj, stored_state(obj))
         except kube.NotFoundError:
             raise gone(entry) from None
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
         except DamagedStateError as error:
             raise damaged(str(error)) from error
@@ -128,7 +128,7 @@ class RunReader:
         if first < begins:
             try:
                 past = await past_of(self._manager.client, view.object)
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 raise unavailable(str(error)) from error
             if past.damage:
                 raise damaged(past.damage[0].message)

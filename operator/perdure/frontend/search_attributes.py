@@ -42,7 +42,7 @@ class SearchAttributeRegistry:
             return types
         try:
             return await self._change(namespace, lambda known: known)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             if read is not None:
                 return types
             raise unavailable(str(error)) from error
@@ -76,7 +76,7 @@ class SearchAttributeRegistry:
             raise namespace_not_found(namespace) from None
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise invalid(f"search_attributes: {error.message}") from error
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
     async def _change(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:

@@ -150,7 +150,7 @@ class Own:
         for left in reversed(range(_TRIES)):
             try:
                 await self.renew()
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 if not left:
                     raise RuntimeError(
                         f"the TLS certificate of the Temporal frontend could not be read or stored at {self._secret}: {error}. "
@@ -182,7 +182,7 @@ class Trust:
                 continue
             try:
                 await self._write(namespace, known, bundle)
-            except (kube.ApiError, *kube.TRANSIENT) as error:  # a terminating namespace, or a quota
+            except kube.RequestError as error:  # a terminating namespace, or a quota
                 structlog.get_logger("perdure.frontend").warning(
                     "The TLS authority could not be published",
                     namespace=namespace,
@@ -343,7 +343,7 @@ async def _renew(certificate: Certificate, served: Served, trust: Trust | None) 
             served.update(certificate.material(), bundle)
             if trust is not None and bundle:
                 await trust.publish(bundle)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             structlog.get_logger("perdure.frontend").warning(
                 "The TLS certificate could not be checked", error=repr(error)
             )

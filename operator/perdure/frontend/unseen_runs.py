@@ -35,7 +35,7 @@ class UnseenRuns:
             return False
         try:
             return await self._look(namespace, workflow_id)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
     def _admits(self, namespace: str) -> bool:

@@ -107,7 +107,7 @@ class Feed:
                     yield _GONE
                     return
                 problem = f"{error.status} {error.message}"
-            except kube.TRANSIENT as error:
+            except kube.NoResponseError as error:
                 problem = repr(error)
             else:
                 return

@@ -1,7 +1,7 @@
 """A thin client based on aiohttp and orjson. It needs a quarter of the CPU time of a generated one.
 
-If the API server rejects a request, the client raises an `ApiError` from `perdure.kube.errors`.
-Other failures are an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
+If a request fails, the client raises a `RequestError`: an `ApiError` if the API server rejected it, or a `NoResponseError`.
+`perdure.kube.errors` lists all.
 """
 
 import sys
@@ -12,14 +12,16 @@ from typing import Any, Final, Self
 import aiohttp
 
 from perdure.kube.access import Access
-from perdure.kube.connection import TRANSIENT, Connection, Object
+from perdure.kube.connection import Connection, Object
 from perdure.kube.decoding import Stored, UndecodableError, metadata_of
 from perdure.kube.errors import (
     AlreadyExistsError,
     ApiError,
     ConflictError,
     InvalidError,
+    NoResponseError,
     NotFoundError,
+    RequestError,
     TooLargeError,
     UnreadableError,
 )
@@ -40,15 +42,16 @@ __all__ = [
     "EVENTS",
     "PERDURE",
     "RBAC",
-    "TRANSIENT",
     "AlreadyExistsError",
     "ApiError",
     "Client",
     "ConflictError",
     "InvalidError",
+    "NoResponseError",
     "NotFoundError",
     "Object",
     "Operation",
+    "RequestError",
     "TooLargeError",
     "UnreadableError",
     "namespace_of",
@@ -111,7 +114,7 @@ class Client:
         try:
             return metadata_of(raw or b"")
         except UndecodableError as error:
-            raise aiohttp.ClientPayloadError(f"GET {url}: the response is not a JSON object: {error}") from error
+            raise NoResponseError(f"GET {url}: the response is not a JSON object: {error}") from error
 
     async def metadata(self, url: str) -> Object:
         """Read one object without its spec and status."""
@@ -122,8 +125,7 @@ class Client:
 
         Raises:
             ApiError: The API server rejected the watch.
-            OSError, aiohttp.ClientError, TimeoutError: The connection failed, or was silent for longer than the interval of
-                bookmarks.
+            NoResponseError: The connection failed, or was silent for longer than the interval of bookmarks.
         """
         async with self.connection.streamed(url, {**query, "watch": "true"}) as response:
             rest = bytearray()
@@ -140,7 +142,7 @@ class Client:
 
         Raises:
             ApiError: The API server rejected the request.
-            OSError, aiohttp.ClientError, TimeoutError: The connection failed, or no data arrived for 70 seconds.
+            NoResponseError: The connection failed, or no data arrived for 70 seconds.
         """
         async with self.connection.streamed(url, query) as response:
             rest = bytearray()

@@ -1,7 +1,6 @@
 """Requests to the API server, and its responses.
 
-If the API server rejects a request, the connection raises an `ApiError` from `perdure.kube.errors`.
-Other failures are an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
+If a request fails, the connection raises a `RequestError` from `perdure.kube.errors`.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -14,13 +13,10 @@ import orjson
 
 from perdure.kube.access import Access
 from perdure.kube.decoding import decode_answer
-from perdure.kube.errors import error_of
+from perdure.kube.errors import error_of, no_response
 
 Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
-
-TRANSIENT: Final = (OSError, aiohttp.ClientError, TimeoutError)
-"""The errors of a request that the API server did not answer."""
 
 _SILENT_SECONDS: Final = 70
 """Seconds of silence after which a watch is stale: bookmarks arrive every minute."""
@@ -50,7 +46,7 @@ class Connection:
     ) -> Object:
         """Send a request, and return the decoded response."""
         raw = await self.read(method, url, query=query, body=body, headers=headers)
-        answer: Object = decode_answer(raw or b"", f"{method} {url}", aiohttp.ClientPayloadError)
+        answer: Object = decode_answer(raw or b"", f"{method} {url}")
         return answer
 
     async def read(
@@ -65,38 +61,40 @@ class Connection:
     ) -> bytes | None:
         """Send a request, and return the response, or None if it exceeds `most` bytes; 0: no limit."""
         data = None if body is None else orjson.dumps(body)
-        sent = {
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            **self.authorization(),
-            **(headers or {}),
-        }
-        async with self.session.request(
-            method, f"{self._server}{url}", params=query, data=data, headers=sent, allow_redirects=False
-        ) as response:
-            if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
-                raise error_of(response.status, await response.read())
-            if not most:
-                return await response.read()
-            body = bytearray()
-            async for part in response.content.iter_any():
-                body += part
-                if len(body) > most:
-                    response.close()
-                    return None
-            return bytes(body)
+        with no_response(OSError, aiohttp.ClientError):
+            sent = {
+                "Content-Type": "application/json",
+                "Accept": "application/json",
+                **self.authorization(),
+                **(headers or {}),
+            }
+            async with self.session.request(
+                method, f"{self._server}{url}", params=query, data=data, headers=sent, allow_redirects=False
+            ) as response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
+                    raise error_of(response.status, await response.read())
+                if not most:
+                    return await response.read()
+                body = bytearray()
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > most:
+                        response.close()
+                        return None
+                return bytes(body)
 
     @asynccontextmanager
     async def streamed(self, url: str, query: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
         """Stream a response that may take any time, but is never silent for long."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_SECONDS)
-        async with self.session.get(
-            f"{self._server}{url}",
-            params=query,
-            headers=self.authorization(),
-            timeout=timeout,
-            allow_redirects=False,
-        ) as response:
-            if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
-                raise error_of(response.status, await response.read())
-            yield response
+        with no_response(OSError, aiohttp.ClientError):
+            async with self.session.get(
+                f"{self._server}{url}",
+                params=query,
+                headers=self.authorization(),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
+                    raise error_of(response.status, await response.read())
+                yield response

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from perdure.kube.errors import UnreadableError
+from perdure.kube.errors import NoResponseError, UnreadableError
 from perdure.runtime import status_texts
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
@@ -113,31 +113,31 @@ def decode_object(raw: bytes | memoryview) -> Any:
     return status_texts.decode(value) if isinstance(value, dict) else value
 
 
-def decode_answer(raw: bytes, request: str, unreached: type[Exception]) -> Any:
+def decode_answer(raw: bytes, request: str) -> Any:
     """Decode the response to a request.
 
     Args:
         raw: The response.
         request: The request, for messages, such as `GET /version`.
-        unreached: The exception to raise if the response is not JSON, because a proxy sent it or the connection failed.
 
     Raises:
         UnreadableError: The response is an object that cannot be decoded.
+        NoResponseError: The response is not JSON, because a proxy sent it or the connection failed.
     """
     try:
         return decode_object(raw)
     except TooDeepError as error:
         raise UnreadableError(200, "Unreadable", f"{request}: the object cannot be decoded: {error}") from error
     except UndecodableError as error:
-        raise unreached(f"{request}: the response is not JSON: {error}") from error
+        raise NoResponseError(f"{request}: the response is not JSON: {error}") from error
 
 
-def decode_page(raw: bytes, request: str, unreached: type[Exception]) -> ListPage:
+def decode_page(raw: bytes, request: str) -> ListPage:
     """Decode a page of a list, but not its objects. Arguments and exceptions are those of `decode_answer`."""
     try:
         return page_of(raw)
     except ValueError as error:
-        raise unreached(f"{request}: the response is not a JSON list: {error}") from error
+        raise NoResponseError(f"{request}: the response is not a JSON list: {error}") from error
 
 
 def _read_integer(text: str) -> int | float:

@@ -1,24 +1,44 @@
-"""The errors of requests that the API server rejects.
+"""The errors of requests to the API server.
 
 ::
 
-    ApiError              the request was rejected; with the HTTP code `status`, and Kubernetes' `reason` and `message`
-    ├── NotFoundError     404
-    ├── AlreadyExistsError  409 AlreadyExists
-    ├── ConflictError     409 Conflict: someone else wrote first
-    ├── InvalidError      400, 422: the API server will never accept this object
-    ├── TooLargeError     413, or a message of etcd: the object or the request is too large
-    └── UnreadableError   the API server answered with an object that cannot be decoded; `status` is 200
+    RequestError                the request failed
+    ├── ApiError                the API server rejected it; with the HTTP code `status`, and Kubernetes' `reason` and `message`
+    │   ├── NotFoundError       404
+    │   ├── AlreadyExistsError  409 AlreadyExists
+    │   ├── ConflictError       409 Conflict: someone else wrote first
+    │   ├── InvalidError        400, 422: the API server will never accept this object
+    │   ├── TooLargeError       413, or a message of etcd: the object or the request is too large
+    │   └── UnreadableError     the API server answered with an object that cannot be decoded; `status` is 200
+    └── NoResponseError         nothing came, or not from an API server: whether the request was processed is unknown
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _TOO_LARGE_FOR_ETCD: Final = ("etcdserver: request is too large", "trying to send message larger than max")
 """Messages of etcd. They have no code of their own: the API server passes them on with 500."""
 
 
-class ApiError(Exception):
+class RequestError(Exception):
+    """A request to the API server failed. What was to be done may be done again: every request here can be repeated."""
+
+
+class NoResponseError(RequestError):
+    """The API server did not respond: the connection failed, was silent for too long, or led to something else.
+
+    Whether the request was processed is unknown. The error of the connection, if there is one, is its ``__cause__``.
+    """
+
+    @property
+    def is_timeout(self) -> bool:
+        """Whether the API server was silent for too long."""
+        return isinstance(self.__cause__, TimeoutError)
+
+
+class ApiError(RequestError):
     """The API server rejected a request."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -50,6 +70,19 @@ class TooLargeError(ApiError):
 
 class UnreadableError(ApiError):
     """The object cannot be decoded."""
+
+
+@contextmanager
+def no_response(*errors: type[Exception]) -> Iterator[None]:
+    """Convert the errors of a connection to a `NoResponseError`.
+
+    Args:
+        errors: Their classes. OSError includes the standard library's TimeoutError.
+    """
+    try:
+        yield
+    except errors as error:
+        raise NoResponseError(str(error) or type(error).__name__) from error  # some have no message
 
 
 def error_of(status: int, raw: bytes) -> ApiError:

@@ -100,7 +100,7 @@ class Recorder:
                 self._any.clear()
             try:
                 await self._client.create(kube.path(kube.EVENTS, namespace, "events"), body)
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 self._log.info("Could not post an Event", reason=body["reason"], error=str(error))
             if self._dropped > (self._backlog if self._waiting else 0):
                 self._log.warning("Dropped Events: too many were waiting", events=self._dropped)

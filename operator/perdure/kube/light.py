@@ -1,7 +1,6 @@
 """A client for commands, which must start quickly. It uses `http.client` in threads, which imports in a fifth of aiohttp's time.
 
-It has the methods of `perdure.kube.client.Client` that commands need, and raises the same errors. All other failures are one of
-`TRANSIENT`.
+It has the methods of `perdure.kube.client.Client` that commands need, and raises the same errors.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from perdure.kube.errors import ConflictError, NotFoundError, error_of
+from perdure.kube.errors import ConflictError, NoResponseError, NotFoundError, error_of, no_response
 from perdure.kube.paths import ONLY_METADATA_LIST, TABLE
 
 if TYPE_CHECKING:
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
-
-TRANSIENT: Final = (OSError, http.client.HTTPException, TimeoutError)
-"""The errors of a request that the API server did not answer."""
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 """Host names of this machine."""
@@ -91,7 +87,7 @@ class LightClient:
             raw = await self._read("GET", url, query=query)
             from perdure.kube.decoding import UndecodableError, decode_object, decode_page  # noqa: PLC0415 - after the first request
 
-            page = decode_page(raw, f"GET {url}", http.client.HTTPException)
+            page = decode_page(raw, f"GET {url}")
             limit = min(_LARGEST_PAGE, max(1, limit * _PAGE_BYTES // max(len(raw), 1)))
             for item in page.items:
                 try:
@@ -116,7 +112,7 @@ class LightClient:
             try:
                 page = table_page(raw)
             except ValueError as error:
-                raise http.client.HTTPException(f"GET {url}: the response is not a table: {error}") from error
+                raise NoResponseError(f"GET {url}: the response is not a table: {error}") from error
             for row in page.rows:
                 yield row
             if not page.following:
@@ -168,7 +164,7 @@ class LightClient:
 
         Raises:
             ApiError: The API server rejected the request.
-            OSError, HTTPException, TimeoutError: The connection failed, or no data arrived for 70 seconds.
+            NoResponseError: The connection failed, or no data arrived for 70 seconds.
         """
         rest = bytearray()
         async for part in self._stream(url, query):
@@ -196,7 +192,7 @@ class LightClient:
         raw = await self._read(method, url, query=query, body=body)
         from perdure.kube.decoding import decode_answer  # noqa: PLC0415 - after the first request
 
-        answer: Object = decode_answer(raw, f"{method} {url}", http.client.HTTPException)
+        answer: Object = decode_answer(raw, f"{method} {url}")
         return answer
 
     async def _read(
@@ -209,40 +205,42 @@ class LightClient:
         accept: str = "application/json",
     ) -> bytes:
         async with self._free:
-            reused = bool(self._idle)
-            connection = self._idle.pop() if reused else self._connect(self.access.timeout)
-            try:
-                response = await self._send(connection, method, url, query, body, accept=accept)
-            except (http.client.RemoteDisconnected, ConnectionError):
-                if not reused or method != "GET":
-                    raise
-                # The server closed the idle connection.
-                connection = self._connect(self.access.timeout)
-                response = await self._send(connection, method, url, query, body, accept=accept)
-            raw: bytes = await _in_thread(connection, response.read)
-            self.date = response.getheader("Date", "")
-            if response.will_close:
-                connection.close()
-            else:
-                self._idle.append(connection)
-            if response.status >= http.client.MULTIPLE_CHOICES:  # an API server redirects nothing
-                raise error_of(response.status, raw)
-            return raw
+            with no_response(OSError, http.client.HTTPException):
+                reused = bool(self._idle)
+                connection = self._idle.pop() if reused else self._connect(self.access.timeout)
+                try:
+                    response = await self._send(connection, method, url, query, body, accept=accept)
+                except (http.client.RemoteDisconnected, ConnectionError):
+                    if not reused or method != "GET":
+                        raise
+                    # The server closed the idle connection.
+                    connection = self._connect(self.access.timeout)
+                    response = await self._send(connection, method, url, query, body, accept=accept)
+                raw: bytes = await _in_thread(connection, response.read)
+                self.date = response.getheader("Date", "")
+                if response.will_close:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
+                if response.status >= http.client.MULTIPLE_CHOICES:  # an API server redirects nothing
+                    raise error_of(response.status, raw)
+                return raw
 
     async def _stream(self, url: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """Stream a response that may take any time, but is never silent for long."""
         async with self._free:
-            connection = self._connect(_SILENT_SECONDS)
-            try:
-                response = await self._send(connection, "GET", url, query, None)
-                if response.status >= http.client.MULTIPLE_CHOICES:  # an API server redirects nothing
-                    raise error_of(response.status, await _in_thread(connection, response.read))
-                while part := await _in_thread(connection, response.read1):
-                    yield part
-                if response.length:
-                    raise http.client.IncompleteRead(b"", response.length)
-            finally:
-                connection.close()
+            with no_response(OSError, http.client.HTTPException):
+                connection = self._connect(_SILENT_SECONDS)
+                try:
+                    response = await self._send(connection, "GET", url, query, None)
+                    if response.status >= http.client.MULTIPLE_CHOICES:  # an API server redirects nothing
+                        raise error_of(response.status, await _in_thread(connection, response.read))
+                    while part := await _in_thread(connection, response.read1):
+                        yield part
+                    if response.length:
+                        raise http.client.IncompleteRead(b"", response.length)
+                finally:
+                    connection.close()
 
     async def _send(
         self,

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
-import aiohttp
 import msgspec
 
 from perdure.kube.connection import Connection, Object
@@ -111,7 +110,7 @@ class ObjectLists:
             if raw is None:
                 limit = max(limit // 4, 1)
                 continue
-            page = decode_page(raw, f"GET {url}", aiohttp.ClientPayloadError)
+            page = decode_page(raw, f"GET {url}")
             if len(raw) < _PAGE_BYTES // 2:
                 limit = min(limit * 2, _LARGEST_PAGE)
             del raw

@@ -56,7 +56,7 @@ async def perform(client: kube.Client, resource: Mapping[str, Any], later: Later
         retryable = error.status in _BUSY or error.status >= 500  # noqa: PLR2004
         message = f"{resource['action']} {action.what}: {error.message}"
         raise ApplicationError(message, type=error.reason or "ApiError", non_retryable=not retryable) from error
-    except kube.TRANSIENT as error:
+    except kube.NoResponseError as error:
         message = f"{resource['action']} {action.what}: the API server cannot be reached: {error}"
         raise ApplicationError(message, type="ApiServerUnreachable") from error
 

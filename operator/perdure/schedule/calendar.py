@@ -1,29 +1,265 @@
-"""Calendars in wall time: the next time that matches and is not excluded, and the next that does not match.
+"""Calendars in wall time: their fields, their days, and the next time that matches and is not excluded, or that does not match.
 
-Wall times are seconds since 1970-01-01T00:00:00 on the clock.
+Wall times are seconds since 1970-01-01T00:00:00 on the clock. A set of numbers is an integer: bit n stands for the value n, so
+one shift finds the next value.
+
+Fields are lists of values, ranges and steps. The syntax is that of Temporal's CalendarSpec
+(temporal/api/schedule/v1/message.proto): ``*``, ``5``, ``Mon-Fri``, ``0/15`` (from 0 to the end), ``9-17/2``, and
+comma-separated lists of these. A range whose end comes before its start wraps around, as in croniter: ``Fri-Mon``, ``22-2``.
+croniter itself cannot read this syntax: it rejects years after 2099 and names without exactly three letters, reads ``5-5`` as
+every value, and applies a step wrongly in a range that wraps around (it reads ``22-2/3`` as 22 and 2, not 22 and 1).
+
+Some days depend on the month, such as its last day, the working day nearest to a date, or the n-th Monday. The syntax is that of
+Quartz's CronExpression, which croniter and AWS share: in `dayOfMonth` ``L`` (the last day), ``L-2`` (two days before it), ``LW``
+(the last working day) and ``15W`` (the working day nearest to the 15th, within the month); in `dayOfWeek` ``MON#1`` (the first
+Monday) and ``FRIL`` (the last Friday). A working day is Monday to Friday. Such a day depends only on the weekday on which the
+month begins and on the length of the month. croniter finds the days of most items. It does not support ``L-2`` and ``LW``, reads
+``31W`` as the last working day in shorter months, and does not allow most of these items in lists. So `read_days` reads each item
+separately, and derives those three.
 """
 
-from calendar import isleap
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import date
+import re
+from calendar import isleap, monthrange
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from functools import cache
+
+from croniter import croniter_range
 
 from perdure.api.calendars import Calendar
-from perdure.schedule import calendar_fields
-from perdure.schedule.calendar_fields import read_field
-from perdure.schedule.days import SHORTEST, WEEK, Months, read_days, read_plain
 from perdure.schedule.errors import InvalidTimesError
 
 DAY = 86_400
+"""In seconds."""
+WEEK = 7
+SHORTEST = 28
+"""Days of the shortest month."""
 MOST_WORK = 50_000
 """The budget of a search for one time, in the unit of `Work`: about a tenth of a second."""
+FIRST_YEAR = 2000
+LAST_YEAR = 2100
+"""Years before `FIRST_YEAR` or after `LAST_YEAR` never match (as in temporal: service/worker/scheduler/calendar.go)."""
+
 _EPOCH = date(1970, 1, 1).toordinal()
+_END = (date(LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY
 _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november")
+_WEEKDAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The kind of a calendar field, with its valid values."""
+
+    name: str
+    """The name that users write, for messages."""
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+    """Names of the values, starting at `low`, in lower case; users may shorten them."""
+    shortest: int = 3
+    """The number of letters that make a name unique."""
+    rounds: bool = True
+    """Whether a range may wrap around from the highest to the lowest value."""
+    alias: dict[int, int] = field(default_factory=dict)
+    """Alternative numbers for some values."""
+
+    @property
+    def full(self) -> int:
+        """The set of all values."""
+        return (1 << (self.high + 1)) - (1 << self.low)
+
+
+SECOND = Field("second", 0, 59)
+MINUTE = Field("minute", 0, 59)
+HOUR = Field("hour", 0, 23)
+DAY_OF_MONTH = Field("dayOfMonth", 1, 31)
+MONTH = Field("month", 1, 12, (*_MONTHS, "december"))
+DAY_OF_WEEK = Field("dayOfWeek", 0, 6, _WEEKDAYS, shortest=2, alias={7: 0})
+YEAR = Field("year", FIRST_YEAR, LAST_YEAR, rounds=False)
+
+
+def read_field(kind: Field, text: str) -> int:
+    """Read a field.
+
+    Args:
+        kind: The kind of the field.
+        text: Its text, such as `0/15`, `Mon-Fri`, `1,15` or `*`.
+
+    Returns:
+        The set of its values, as bits; for years, only those that can match.
+
+    Raises:
+        InvalidTimesError: The text is not a valid field of this kind.
+    """
+    bits = 0
+    for item in text.split(","):
+        bits |= _item(kind, item.strip())
+    return bits & kind.full
+
+
+def follows_the_clock(hour: str) -> bool:
+    """Whether the hours of a calendar are `*` or have a step: such a calendar follows elapsed hours when clocks change."""
+    return "*" in hour or "/" in hour
+
+
+def _item(kind: Field, text: str) -> int:
+    values, slash, step_text = text.partition("/")
+    if slash and not (step_text.isdecimal() and int(step_text)):
+        raise InvalidTimesError(f"the step in `{text}` must be a number of at least 1", path=kind.name)
+    step = int(step_text) if slash else 1
+    if values == "*":
+        return _bits(kind, range(kind.low, kind.high + 1, step))
+    first_text, dash, last_text = values.partition("-")
+    first = _value(kind, first_text.strip(), text)
+    last = _value(kind, last_text.strip(), text) if dash else kind.high if slash else first
+    if first > last:
+        first = kind.alias.get(first, first)
+    if first > last:
+        if not kind.rounds:
+            raise InvalidTimesError(f"the range `{values}` ends before it starts", path=kind.name)
+        last += kind.high - kind.low + 1
+    return _bits(kind, range(first, last + 1, step))
+
+
+def _value(kind: Field, text: str, item: str) -> int:
+    if text.isdecimal():
+        value = int(text)
+        if kind is YEAR or kind.low <= value <= kind.high or value in kind.alias:
+            return min(value, LAST_YEAR + 1) if kind is YEAR else value
+        raise InvalidTimesError(f"`{text}` is not in {kind.low} to {max((kind.high, *kind.alias))}", path=kind.name)
+    small = text.lower()
+    if len(small) >= kind.shortest:
+        for number, name in enumerate(kind.names, kind.low):
+            if name.startswith(small):
+                return number
+    raise InvalidTimesError(f"`{item}` is not a value, a range or a step", path=kind.name)
+
+
+def _bits(kind: Field, values: range) -> int:
+    """The values as a set; values above the highest wrap around."""
+    span = kind.high - kind.low + 1
+    bits = 0
+    for value in values:
+        if value <= kind.high or not kind.rounds:
+            bits |= 1 << value
+        else:
+            bits |= 1 << (kind.low + (value - kind.low) % span)
+    return bits
+
+
+_DAYS_OF_MONTHS = range(SHORTEST, 32)
+
+Months = tuple[tuple[int, ...], ...]
+"""The days as bits, by the weekday on which the month begins (Sunday is 0) and the length of the month minus `SHORTEST`."""
+
+_Days = Mapping[tuple[int, int], int]
+"""The days as bits, by weekday and length."""
+
+_BEFORE_LAST = re.compile(r"L(?:-([0-9]{1,2}))?")
+_NEAREST = re.compile(r"([0-9]{1,2})W")
+_NTH = re.compile(r"([0-9]|[A-Z]+)#([1-5])")
+_LAST_WEEKDAY = re.compile(r"([0-9]|[A-Z]+)L")
+
+_SAMPLES = {
+    ((monthrange(year, month)[0] + 1) % WEEK, monthrange(year, month)[1]): datetime(year, month, 1)  # noqa: DTZ001 (no zone)
+    for year in range(2000, 2000 + SHORTEST)
+    for month in range(1, 13)
+}
+"""An example month for each first weekday and length; the calendar repeats after 28 years."""
+
+
+def read_days(day_of_month: str, day_of_week: str) -> Months:
+    """Read the two fields that name days; a day matches if it matches both fields.
+
+    Args:
+        day_of_month: The field, such as `1,15`, `L`, `LW`, `15W` or `*`.
+        day_of_week: The field, such as `Mon-Fri`, `MON#1`, `FRIL` or `*`.
+
+    Raises:
+        InvalidTimesError: A field is not valid.
+    """
+    of_month = _read_items(DAY_OF_MONTH, day_of_month, _of_month)
+    of_week = _read_items(DAY_OF_WEEK, day_of_week, _of_week)
+    dates = read_plain(DAY_OF_MONTH, day_of_month)
+    plain = read_plain(DAY_OF_WEEK, day_of_week)
+    weekdays = [sum(1 << day for day in range(1, 32) if plain >> (first + day - 1) % WEEK & 1) for first in range(WEEK)]
+    return tuple(
+        tuple(
+            (dates | _union(of_month, first, length)) & (weekdays[first] | _union(of_week, first, length))
+            for length in _DAYS_OF_MONTHS
+        )
+        for first in range(WEEK)
+    )
+
+
+def read_plain(kind: Field, text: str) -> int:
+    """The days that a field names in every month, as a set; empty if there are none."""
+    plain = [item for item in text.split(",") if not depends_on_month(item)]
+    return read_field(kind, ",".join(plain)) if plain else 0
+
+
+def depends_on_month(item: str) -> bool:
+    """Whether an item of a field names different days in different months."""
+    item = item.strip().upper()
+    return any(form.fullmatch(item) for form in (_BEFORE_LAST, _NEAREST, _NTH, _LAST_WEEKDAY)) or item == "LW"
+
+
+def _read_items(kind: Field, text: str, read: Callable[[str, str], _Days]) -> list[_Days]:
+    try:
+        return [read(item.strip().upper(), item.strip()) for item in text.split(",") if depends_on_month(item)]
+    except InvalidTimesError as error:
+        raise InvalidTimesError(error.sentence, path=kind.name) from error
+
+
+def _union(items: list[_Days], first: int, length: int) -> int:
+    bits = 0
+    for item in items:
+        bits |= item[first, length]
+    return bits
+
+
+def _of_month(item: str, written: str) -> _Days:
+    if item == "LW":
+        return _by_croniter("0 0 31W * *")
+    if found := _BEFORE_LAST.fullmatch(item):
+        before = int(found[1] or 0)
+        if before >= SHORTEST:
+            raise InvalidTimesError(f"`{written}` is more than {SHORTEST - 1} days before the last day of a month")
+        return {month: days >> before for month, days in _by_croniter("0 0 L * *").items()}
+    if found := _NEAREST.fullmatch(item):
+        day = int(found[1])
+        if not 1 <= day <= max(_DAYS_OF_MONTHS):
+            raise InvalidTimesError(f"`{day}` in `{written}` is not in 1 to 31")
+        return {month: days if day <= month[1] else 0 for month, days in _by_croniter(f"0 0 {day}W * *").items()}
+    raise InvalidTimesError(f"`{written}` is a day of the week; write it in `dayOfWeek`")
+
+
+def _of_week(item: str, written: str) -> _Days:
+    if found := _NTH.fullmatch(item):
+        return _by_croniter(f"0 0 * * {_weekday(found[1])}#{found[2]}")
+    if found := _LAST_WEEKDAY.fullmatch(item):
+        return _by_croniter(f"0 0 * * L{_weekday(found[1])}")
+    raise InvalidTimesError(f"`{written}` is a day of the month; write it in `dayOfMonth`")
+
+
+def _weekday(text: str) -> int:
+    return read_field(DAY_OF_WEEK, text).bit_length() - 1
+
+
+@cache
+def _by_croniter(line: str) -> _Days:
+    """The days that a cron line matches, by first weekday and length of the month; fewer than 80 such lines exist."""
+    return {
+        month: sum(1 << at.day for at in croniter_range(first, first + timedelta(days=month[1] - 1), line))
+        for month, first in _SAMPLES.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """A calendar whose fields are read into sets (see `calendar_fields`)."""
+    """A calendar whose fields are read into sets."""
 
     second: int
     minute: int
@@ -46,15 +282,15 @@ class Matcher:
             InvalidTimesError: A field is not valid.
         """
         return cls(
-            second=read_field(calendar_fields.SECOND, calendar.second),
-            minute=read_field(calendar_fields.MINUTE, calendar.minute),
-            hour=read_field(calendar_fields.HOUR, calendar.hour),
-            day_of_month=read_plain(calendar_fields.DAY_OF_MONTH, calendar.day_of_month),
-            month=read_field(calendar_fields.MONTH, calendar.month),
-            day_of_week=read_plain(calendar_fields.DAY_OF_WEEK, calendar.day_of_week),
-            year=read_field(calendar_fields.YEAR, calendar.year),
+            second=read_field(SECOND, calendar.second),
+            minute=read_field(MINUTE, calendar.minute),
+            hour=read_field(HOUR, calendar.hour),
+            day_of_month=read_plain(DAY_OF_MONTH, calendar.day_of_month),
+            month=read_field(MONTH, calendar.month),
+            day_of_week=read_plain(DAY_OF_WEEK, calendar.day_of_week),
+            year=read_field(YEAR, calendar.year),
             months=read_days(calendar.day_of_month, calendar.day_of_week),
-            follows_the_clock=calendar_fields.follows_the_clock(calendar.hour),
+            follows_the_clock=follows_the_clock(calendar.hour),
         )
 
     def matches(self, wall: int) -> bool:
@@ -81,14 +317,9 @@ class Matcher:
     @property
     def every_day(self) -> bool:
         """Whether every day matches."""
-        fields_of_days = (
-            calendar_fields.DAY_OF_MONTH,
-            calendar_fields.MONTH,
-            calendar_fields.DAY_OF_WEEK,
-            calendar_fields.YEAR,
-        )
         values = (self.day_of_month, self.month, self.day_of_week, self.year)
-        return all(value == kind.full for value, kind in zip(values, fields_of_days, strict=True))
+        kinds = (DAY_OF_MONTH, MONTH, DAY_OF_WEEK, YEAR)
+        return all(value == kind.full for value, kind in zip(values, kinds, strict=True))
 
     def times(self) -> int:
         """The seconds of a day that match, as a set."""
@@ -98,11 +329,11 @@ class Matcher:
     def next_miss(self, wall: int) -> int | None:
         """The first wall time at or after `wall` that does not match; None if all of them match until the end of 2100."""
         while self.matches(wall):
-            if self.second != calendar_fields.SECOND.full:
+            if self.second != SECOND.full:
                 wall += 1
-            elif self.minute != calendar_fields.MINUTE.full:
+            elif self.minute != MINUTE.full:
                 wall += 60 - wall % 60
-            elif self.hour != calendar_fields.HOUR.full:
+            elif self.hour != HOUR.full:
                 wall += 3600 - wall % 3600
             else:
                 wall = self._next_stretch(date.fromordinal(wall // DAY + _EPOCH)) * DAY
@@ -113,11 +344,11 @@ class Matcher:
     def _next_stretch(self, day: date) -> int:
         """The first day after the stretch around a day that matches as a whole: the day, its month, or its year."""
         if (self.day_of_month, self.day_of_week) != (
-            calendar_fields.DAY_OF_MONTH.full,
-            calendar_fields.DAY_OF_WEEK.full,
+            DAY_OF_MONTH.full,
+            DAY_OF_WEEK.full,
         ):
             following = day.toordinal() + 1
-        elif self.month == calendar_fields.MONTH.full:
+        elif self.month == MONTH.full:
             following = date(day.year + 1, 1, 1).toordinal()
         else:
             following = date(day.year, day.month, 1).toordinal() + _length(day.year, day.month)
@@ -284,9 +515,6 @@ class WallTimes:
                 return hour * 3600 + found * 60 + lowest(seconds)
         found = _from(hours, hour + 1)
         return None if found is None else found * 3600 + lowest(minutes) * 60 + lowest(seconds)
-
-
-_END = (date(calendar_fields.LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY
 
 
 def lowest(values: int) -> int:

@@ -3,7 +3,7 @@
 The dialect is that of Temporal's schedules (temporal/api/schedule/v1/message.proto): 5 fields with the minute first, 6 with the
 year last, 7 with the second first and the year last; `@daily` and similar names; `@every 1h30m/5m` with a phase; a time zone
 in front and a comment at the end. As in Quartz, days can depend on the month: `L`, `LW`, `15W`, `MON#1`, `FRIL` (the same as
-croniter's `L5`); see `days`. Jenkins' `H` is rejected: use `jitter`.
+croniter's `L5`); see `calendar`. Jenkins' `H` is rejected: use `jitter`.
 """
 
 import re
@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from perdure.api.calendars import Calendar, Interval
 from perdure.api.common import mistakes_by_path
 from perdure.api.durations import parse_duration
-from perdure.schedule.calendar import Matcher
-from perdure.schedule.days import depends_on_month
+from perdure.schedule.calendar import Matcher, depends_on_month
 from perdure.schedule.errors import InvalidTimesError
 
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")

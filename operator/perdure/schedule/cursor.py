@@ -1,15 +1,27 @@
-"""The cursor: the time up to which the schedule has processed its times, and the changes that move it.
+"""The cursor: the time up to which the schedule has processed its times, the changes that move it, and the times that are due.
 
 The cursor moves to now when the times in the spec change, when a pause ends, and when the schedule gets new actions: no run
 starts retroactively. It moves back when the clock goes back. Times that were only counted as missed while the clock was ahead
 are then due again; handled times are not.
+
+A clock that jumps neither repeats nor loses starts. While a clock is ahead, future times may be counted as missed, or pass while
+the schedule starts nothing. They still come later. So the newest time that was examined is not enough: the state keeps the
+stretches in which times were handled.
+
+Times that are due and within the catch-up window enter the buffer; older ones count as missed.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from perdure.schedule.draft import ScheduleDraft
-from perdure.schedule.handled import joined
-from perdure.schedule.state import Handled
+from perdure.api.reasons import EventReason
+from perdure.schedule.draft import ScheduleDraft, time_text
+from perdure.schedule.state import Handled, Start
+
+MAX_TIMES_PER_STEP = 1_000
+"""Times that one step processes; the next step continues with the rest."""
+MOST_STRETCHES = 10
+"""How many stretches are kept. Beyond that, the oldest two are merged, and the times between them count as handled."""
 
 
 def apply_changes(draft: ScheduleDraft) -> None:
@@ -48,3 +60,76 @@ def _before_next_due(draft: ScheduleDraft) -> datetime:
     nominal = rules.times.latest(now, rules.spec.jitter)
     due = next(rules.times.dues(nominal - timedelta(seconds=1), rules.seed), None) if nominal else None
     return due.nominal - timedelta(seconds=1) if due and due.nominal <= now < due.actual else now
+
+
+def buffer_due(draft: ScheduleDraft) -> None:
+    """Buffer the starts that are due by time, and count those that are older than the catch-up window."""
+    rules = draft.rules
+    if draft.blocked or rules.times is None:
+        return
+    seen = missed = 0
+    first_missed = last_missed = None
+    due_now: list[Start] = []
+    cursor, handled_after, handled = draft.state.cursor, draft.state.handled_after, draft.state.handled
+    started = _started_times(draft)
+    for due in rules.times.dues(cursor, rules.seed):
+        if due.actual > draft.now:
+            break
+        if seen == MAX_TIMES_PER_STEP:
+            draft.more = True
+            break
+        seen += 1
+        before, cursor = cursor, due.nominal
+        if draft.state.retry is not None and due.nominal > draft.state.retry.start.nominal:
+            draft.change(retry=None)  # a retry ends when the next time is due, even if that time is skipped
+        if due.nominal in started or is_handled(handled, due.nominal):
+            continue
+        if draft.now - due.actual > rules.spec.catchup_window:
+            missed += 1
+            first_missed, last_missed = first_missed or due.nominal, due.nominal
+            handled = joined((*handled, Handled(after=handled_after, until=before)))
+            handled_after = due.nominal
+        else:
+            due_now.append(Start(nominal=due.nominal, actual=due.actual))
+    if not seen:
+        return
+    buffer = (*draft.state.buffer, *due_now)
+    draft.change(cursor=cursor, handled_after=handled_after, handled=handled, buffer=buffer)
+    if first_missed is not None and last_missed is not None:
+        draft.count("missed_catchup_window", missed)
+        text = (
+            f"Missed {missed} scheduled times from {time_text(first_missed)} to {time_text(last_missed)}: "
+            "they are older than `catchupWindow`"
+        )
+        draft.note(EventReason.CATCHUP_WINDOW_MISSED, text, warning=True)
+
+
+def _started_times(draft: ScheduleDraft) -> set[datetime]:
+    """The times of open and recent runs. After an edit, the spec may contain one of these times again."""
+    found = {run.start.nominal for run in draft.state.running if run.start.by_time}
+    for each in draft.state.recent:
+        if each.nominal is not None:
+            name = Start(nominal=each.nominal, actual=each.nominal).run_name(draft.rules.name)
+            if each.name == name or each.name.startswith((f"{name}-r", f"{name}-x")):
+                found.add(each.nominal)
+    return found
+
+
+def joined(stretches: Iterable[Handled]) -> tuple[Handled, ...]:
+    """Sort stretches, merge those that touch, drop empty ones, and keep at most `MOST_STRETCHES`."""
+    found: list[Handled] = []
+    for each in sorted(stretches, key=lambda stretch: stretch.after):
+        if each.after >= each.until:
+            continue
+        if found and each.after <= found[-1].until:
+            found[-1] = Handled(after=found[-1].after, until=max(found[-1].until, each.until))
+        else:
+            found.append(each)
+    while len(found) > MOST_STRETCHES:
+        found[:2] = [Handled(after=found[0].after, until=found[1].until)]
+    return tuple(found)
+
+
+def is_handled(stretches: Iterable[Handled], nominal: datetime) -> bool:
+    """Whether a time lies in one of the stretches."""
+    return any(stretch.after < nominal <= stretch.until for stretch in stretches)

@@ -1,4 +1,4 @@
-"""The draft that one step writes: the next state, Events, and answers to requests."""
+"""The draft that one step writes: the next state, recent actions, Events, and answers to requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from perdure.api.reasons import EventReason
 from perdure.engine.inputs import Answer
 from perdure.schedule.rules import Rules
-from perdure.schedule.state import AnsweredRequest, Running, ScheduleState
+from perdure.schedule.state import AnsweredRequest, Recent, Running, ScheduleState
 
 MAX_ANSWERS = 100
 """How many answers the state keeps, for requests that arrive again."""
+MAX_RECENT = 10
+"""The number of recent actions in the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,20 @@ class ScheduleDraft:
     def change_run(self, name: str, change: Callable[[Running], Running]) -> None:
         """Change an open run. Do nothing if the schedule does not know it."""
         self.change(running=tuple(change(run) if run.name == name else run for run in self.state.running))
+
+    def record_action(self, run: Running) -> None:
+        """Add a run to the recent actions. A retry replaces the run that failed."""
+        nominal = None if run.start.triggered else run.start.nominal
+        entry = Recent(name=run.name, started=run.started, nominal=nominal)
+        before = run.start.run_name(self.rules.name, run.attempt - 1, run.instead) if run.attempt > 1 else ""
+        recent = [entry if each.name == before else each for each in self.state.recent]
+        if entry not in recent:
+            recent.append(entry)
+        self.change(recent=tuple(recent[-MAX_RECENT:]))
+
+    def change_action(self, run_name: str, **changes: Any) -> None:
+        """Set fields of the recent action of a run, if it is still shown."""
+        self.change(recent=tuple(replace(e, **changes) if e.name == run_name else e for e in self.state.recent))
 
     def count(self, name: str, by: int = 1) -> None:
         """Increase one of the counters in the status."""

@@ -1,10 +1,11 @@
-"""The inputs of a schedule: changes of its runs, and requests of clients."""
+"""The inputs of a schedule: changes of its runs, and requests of clients, such as Operations."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from perdure.api.operation import OperationSpec
 from perdure.api.schedule import OverlapPolicy
 from perdure.engine.failures import Failure
 
@@ -96,3 +97,27 @@ class ScheduleUnpauseRequested:
 
 ScheduleRequest = Triggered | BackfillRequested | SchedulePauseRequested | ScheduleUnpauseRequested
 ScheduleInput = RunClosed | RunRefused | NameTaken | RunMade | ScheduleRequest
+
+
+def request_of(spec: OperationSpec, uid: str) -> ScheduleRequest:
+    """Read the request of an Operation.
+
+    Args:
+        spec: The spec of an Operation whose target is a Schedule.
+        uid: The UID of the Operation. It becomes the ID of the request, so that the request is processed once.
+
+    Raises:
+        ValueError: Schedules do not support the request. The API server rejects such Operations.
+    """
+    if spec.trigger is not None:
+        return Triggered(request_id=uid, overlap_policy=spec.trigger.overlap_policy)
+    if spec.backfill is not None:
+        backfill = spec.backfill
+        return BackfillRequested(
+            request_id=uid, start=backfill.start_time, end=backfill.end_time, overlap_policy=backfill.overlap_policy
+        )
+    if spec.pause is not None:
+        return SchedulePauseRequested(request_id=uid, reason=spec.pause.reason)
+    if spec.unpause is not None:
+        return ScheduleUnpauseRequested(request_id=uid, reason=spec.unpause.reason)
+    raise ValueError(f"a Schedule does not support `{spec.request}`")

@@ -4,12 +4,11 @@
     due times             ─┼─▶ buffer ─▶ overlap policy ─▶ runs to start, cancel, terminate
     backfills             ─┘
 
-A step has no side effects. Its state is committed first; then `schedule/effects.py` lists the runs to create and to stop. So a
-crash at any instant neither loses nor repeats a start: before the commit the times are still due, after it the runs have names.
+A step has no side effects. Its state is committed first; then `effects` lists the runs to create and to stop. So a crash at any
+instant neither loses nor repeats a start: before the commit the times are still due, after it the runs have names.
 
-Each part is a module: `cursor` (changes of the spec, pauses, clocks), `closed_runs`, `creation`, `triggers`, `backfill`, and
-`pausing` (inputs), `catchup` (due times), `retrying`, `overlap` and `starting` (the buffer), `recent` (the recent actions in the
-status).
+Each part is a module: `cursor` (changes of the spec, pauses, clocks, and due times), `runs` (runs that were created, closed, or
+must be retried), `requests` (triggers, backfills, pauses), and `overlap` (the buffer). All of them write to one `draft`.
 
 The behavior is that of Temporal (service/worker/scheduler) unless docs/schedules.md says otherwise.
 """
@@ -20,21 +19,20 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from perdure.api.reasons import ConditionReason
 from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
-from perdure.schedule.backfill import add_backfill, buffer_backfills
-from perdure.schedule.catchup import buffer_due
-from perdure.schedule.closed_runs import record_closed
-from perdure.schedule.creation import record_created, record_refused, rename
-from perdure.schedule.cursor import apply_changes
+from perdure.schedule.cursor import apply_changes, buffer_due
 from perdure.schedule.draft import Note, ScheduleDraft
 from perdure.schedule.overlap import start_buffered
-from perdure.schedule.pausing import pause, unpause, update_blocked
-from perdure.schedule.retrying import has_room_for_retry, start_retry
+from perdure.schedule.requests import (
+    answer_triggers,
+    apply_request,
+    buffer_backfills,
+    update_blocked,
+)
 from perdure.schedule.rules import Rules
-from perdure.schedule.state import ScheduleState
-from perdure.schedule.triggers import add_trigger, answer_triggers
+from perdure.schedule.runs import has_room_for_retry, record_closed, record_created, record_refused, rename, start_retry
+from perdure.schedule.state import Running, ScheduleState
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +85,26 @@ def step(
     )
 
 
+def _apply(draft: ScheduleDraft, each: inp.RunMade | inp.RunRefused | inp.NameTaken | inp.ScheduleRequest) -> None:
+    match each:
+        case inp.RunMade():
+            record_created(draft, each)
+        case inp.RunRefused(name=name, message=message):
+            record_refused(draft, name, message)
+        case inp.NameTaken():
+            rename(draft, each)
+        case _:
+            apply_request(draft, each)
+
+
+def _without_run_ids(state: ScheduleState) -> ScheduleState:
+    return replace(
+        state,
+        running=tuple(replace(run, run_id="") for run in state.running),
+        recent=tuple(replace(each, run_id="") for each in state.recent),
+    )
+
+
 def next_wake(rules: Rules, state: ScheduleState, now: datetime) -> datetime | None:
     """When the next step is due; None if only an input can cause one.
 
@@ -102,41 +120,25 @@ def next_wake(rules: Rules, state: ScheduleState, now: datetime) -> datetime | N
     return min(filter(None, wakes), default=None)
 
 
-def _apply(draft: ScheduleDraft, each: inp.RunMade | inp.RunRefused | inp.NameTaken | inp.ScheduleRequest) -> None:
-    match each:
-        case inp.RunMade():
-            record_created(draft, each)
-        case inp.RunRefused(name=name, message=message):
-            record_refused(draft, name, message)
-        case inp.NameTaken():
-            rename(draft, each)
-        case _:
-            _apply_request(draft, each)
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Create a run, or record why it cannot be created."""
+
+    run: Running
 
 
-def _apply_request(draft: ScheduleDraft, request: inp.ScheduleRequest) -> None:
-    known = next((a for a in draft.state.answered if a.request == request.request_id), None)
-    if known is not None:
-        draft.answers[request.request_id] = Answer(known.ok, known.reason, known.message, known.result)
-        return
-    match request:
-        case inp.Triggered() | inp.BackfillRequested() if draft.rules.times is None:
-            message = "No runs start while the spec is invalid: fix what the condition `Ready` reports"
-            draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
-        case inp.Triggered():
-            add_trigger(draft, request)
-        case inp.BackfillRequested():
-            assert draft.rules.times is not None
-            add_backfill(draft, request, draft.rules.times)
-        case inp.SchedulePauseRequested():
-            pause(draft, request)
-        case inp.ScheduleUnpauseRequested():
-            unpause(draft, request)
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """Request every open run of a chain to stop, because another run replaces it."""
+
+    run: Running
 
 
-def _without_run_ids(state: ScheduleState) -> ScheduleState:
-    return replace(
-        state,
-        running=tuple(replace(run, run_id="") for run in state.running),
-        recent=tuple(replace(each, run_id="") for each in state.recent),
-    )
+Effect = StartRun | StopRun
+
+
+def effects(state: ScheduleState) -> list[Effect]:
+    """The effects of a state, in order. Each can be applied any number of times."""
+    starts: list[Effect] = [StartRun(run) for run in state.running if not run.run_id]
+    stops: list[Effect] = [StopRun(run) for run in state.running if run.cancel or run.terminate]
+    return [*starts, *stops]

@@ -15,9 +15,9 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from perdure.api.reasons import ConditionReason
+from perdure.schedule.calendar import DAY
 from perdure.schedule.errors import InvalidTimesError
 
-DAY = 86_400
 NEAR = 2 * DAY
 """In seconds. No zone is further than 26 hours from UTC, so wall times this far apart have the same order as their instants."""
 

@@ -52,7 +52,7 @@ def test_only_the_request_that_fails_a_reconciliation_is_rejected(asking: Asking
     assert len(asking.inbox.next()) == 2
 
 
-@pytest.mark.parametrize("error", [OSError(), kube.ApiError(500, "InternalError", "no"), TimeoutError()])
+@pytest.mark.parametrize("error", [kube.NoResponseError("reset"), kube.ApiError(500, "InternalError", "no")])
 def test_errors_of_the_api_server_reject_no_request(asking: Asking, error: Exception) -> None:
     assert not asking.inbox.refuse_failing(asking.inbox.next(), error)
     assert not asking.inbox.one_by_one

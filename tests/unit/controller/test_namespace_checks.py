@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.namespace_checks import CHECK_SECONDS, check_for_ever
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.kube import client as kube
 from unit.controller.queue_bench import elapsed, in_virtual_time
 
 
@@ -24,7 +25,7 @@ async def test_a_failed_check_is_repeated_and_does_not_delay_other_namespaces() 
     async def check(namespace: str | None) -> None:
         checked.append((namespace, elapsed()))
         if namespace == "shop":
-            raise TimeoutError("no response")
+            raise kube.NoResponseError("no response")
 
     with capture_logs() as logged:
         checking = asyncio.create_task(

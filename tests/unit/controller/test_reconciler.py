@@ -101,7 +101,7 @@ async def test_an_object_without_room_for_its_status_is_not_retried(client: Clie
     assert thing.called == ["pass", "full: 3 MiB"]
 
 
-@pytest.mark.parametrize("error", [kube.ApiError(500, "InternalError", "no"), TimeoutError(), OSError("reset")])
+@pytest.mark.parametrize("error", [kube.ApiError(500, "InternalError", "no"), kube.NoResponseError("reset")])
 async def test_errors_of_the_api_server_are_not_reported_on_the_object(client: Client, error: Exception) -> None:
     thing = Thing(client, failing(error))
     with pytest.raises(type(error)):

@@ -18,8 +18,7 @@ from perdure.frontend import schedule_messages
 from perdure.frontend.calendar_messages import from_times, to_times
 from perdure.frontend.schedule_messages import ClientOptions
 from perdure.frontend.service.scheduling import first_times
-from perdure.schedule.calendar import Work
-from perdure.schedule.calendar_fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
+from perdure.schedule.calendar import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field, Work
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of, scheduled_run, workflow_id_of
 from perdure.schedule.state import Running, ScheduleState, Start

@@ -11,6 +11,7 @@ from perdure.frontend import visible_namespaces
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard, User
 from perdure.frontend.visible_namespaces import VisibleNamespaces
+from perdure.kube import client as kube
 from perdure.kube import clock
 
 NAMES = [f"team-{number:03}" for number in range(100)]
@@ -106,7 +107,7 @@ async def test_a_failed_review_is_reported_and_not_cached() -> None:
 
         async def create(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
             if self.failing:
-                raise TimeoutError
+                raise kube.NoResponseError("no response")
             return await super().create(url, body)
 
     reviews = Failing(ada={"team-001"})

@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 
 from perdure.kube.access import Access
-from perdure.kube.client import TRANSIENT, Client, NotFoundError
+from perdure.kube.client import Client, NoResponseError, NotFoundError
 from perdure.observe import api_requests, metrics
 from unit.kube.test_client import WEB, Server
 
@@ -32,7 +32,7 @@ async def test_requests_are_measured_by_method_and_code() -> None:
             with pytest.raises(NotFoundError):
                 await client.get(WEB)
     async with Client.open(access, user_agent="u", traces=[api_requests.measuring()]) as client:
-        with pytest.raises(TRANSIENT):
+        with pytest.raises(NoResponseError):
             await client.get(WEB)
     after = [measured("GET", "200"), measured("GET", "404"), measured("GET", "none")]
     for (count, total), (earlier, spent) in zip(after, before, strict=True):

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from perdure.client.errors import CliError, ExitCode, ForbiddenError, GoneError, UnreachableError
 from perdure.kube import errors
-from perdure.kube.light import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,12 +107,11 @@ class FrontendApi:
             return await self._client.create(path, body)
         except errors.ApiError as error:
             raise _explained(error) from error
-        except TRANSIENT as error:
+        except errors.NoResponseError as error:
             if time.monotonic() - begin >= self._timeout:
                 raise LateError(f"the frontend did not answer within {self._timeout:g}s") from error
-            cause = str(error) or type(error).__name__
             raise UnreachableError(
-                f"the frontend at {self._client.access.server} does not respond ({cause}); check "
+                f"the frontend at {self._client.access.server} does not respond ({error}); check "
                 "that it serves the HTTP API (`temporal.httpApi.enabled` in the chart), or set --address"
             ) from error
 

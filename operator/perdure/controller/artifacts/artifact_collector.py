@@ -64,7 +64,7 @@ class ArtifactCollector:
             for namespace in served if shards.owns("", "artifacts") else ():
                 try:
                     await self._collect(namespace, unheld, found)
-                except (kube.ApiError, *kube.TRANSIENT) as error:
+                except kube.RequestError as error:
                     self._log.warning("Could not check for unneeded artifacts", namespace=namespace, error=repr(error))
                     found = unheld | found
             unheld = found
@@ -89,7 +89,7 @@ class ArtifactCollector:
         for (where, store), sets in unneeded.items():
             try:
                 await self._pods.advance(where, store, sets)
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 self._log.warning(
                     "Could not delete artifacts, retrying", namespace=where, store=store, error=repr(error)
                 )

@@ -53,7 +53,7 @@ class DeletionPods:
             sets: The ArtifactSets without holders that have artifacts in it.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         url = kube.path(kube.CORE, namespace, "pods", deletion_pod_name(store))
         left = [each for each in sets if not await self._gave_up(each, store)]

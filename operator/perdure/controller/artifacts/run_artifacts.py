@@ -47,7 +47,7 @@ class RunArtifacts:
 
         Raises:
             AttemptBlockedError: A quota or a missing permission prevents it for now.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         artifacts = definition.artifacts
         if artifacts is None or not artifacts.deleted_with_run or artifacts.store in self._stores:
@@ -73,7 +73,7 @@ class RunArtifacts:
             False if some of them may not exist.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         wanted = uploaders_in(text, self._run.namespace) - self._held
         for uploader in sorted(wanted - self._lost):
@@ -91,7 +91,7 @@ async def hold_for(client: kube.Client, kind: HolderKind, stored: kube.Object) -
         stored: The object, as stored.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     meta = stored["metadata"]
     for uploader in sorted(uploaders_in(msgspec.json.encode(stored["spec"]), meta["namespace"])):

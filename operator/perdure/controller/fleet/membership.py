@@ -139,7 +139,7 @@ class Membership:
                     sent = await self._renew()  # a joining member waits for that
                 pause = max(0.0, sent + seconds / _RENEWALS - _time())
                 failures = 0
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except (kube.RequestError, TimeoutError) as error:
                 self._log.warning("Could not renew the membership of the fleet, retrying", error=repr(error))
                 pause = seconds * _RETRY if failures else 0.0  # a conflict or a broken connection is likely resolved
                 failures += 1
@@ -240,7 +240,7 @@ class Membership:
             await self._delete(each)
 
     async def _delete(self, member: MemberLease) -> None:
-        with suppress(kube.ApiError, *kube.TRANSIENT):
+        with suppress(kube.RequestError):
             await self._client.delete(f"{self._url}/{member.member}", uid=member.uid, version=member.version)
 
     def _note(self) -> None:
@@ -282,7 +282,7 @@ class Membership:
             async with asyncio.timeout(_DRAIN_SECONDS):
                 for drain in drains:
                     await drain()
-        with suppress(kube.ApiError, *kube.TRANSIENT):
+        with suppress(kube.RequestError, TimeoutError):
             async with asyncio.timeout(_RELEASE_SECONDS):
                 if self._uid:
                     await self._client.delete(f"{self._url}/{self._settings.name}", uid=self._uid)

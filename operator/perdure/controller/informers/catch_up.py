@@ -51,7 +51,7 @@ class CatchUp:
         """Ensure that all runs of a namespace are known that existed when this member last gained shards.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+            RequestError: The API server did not respond.
         """
         while self._read.get(namespace, 0) < self._gains:
             async with self._locks[namespace]:

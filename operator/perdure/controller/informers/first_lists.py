@@ -54,7 +54,7 @@ class FirstLists:
         while not self.complete:
             try:
                 await self._read()
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 self._log.warning("Could not list the runs, retrying", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
             else:

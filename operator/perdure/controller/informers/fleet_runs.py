@@ -109,7 +109,7 @@ class FleetRuns:
         """Read a run that this member owns now but does not have in memory; None for other runs.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+            RequestError: The API server did not respond.
         """
         entry = self._index.directory.get(key.uid)
         if entry is None or key.uid not in self.others or not self._shards.owns(key.namespace, key.sharded_by):

@@ -63,7 +63,7 @@ class GainedRuns:
                 for _, obj in self._client.lists.objects(page):
                     self._take(obj)
                 await asyncio.sleep(0)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             self._log.warning("Could not list the runs of the acquired shards", namespace=namespace, error=repr(error))
         for entry in runs:
             self._wake(entry)

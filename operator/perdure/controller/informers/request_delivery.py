@@ -57,7 +57,7 @@ class RequestDelivery:
     async def _send(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         try:
             await self.deliver(entry, request, then)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             self._log.warning("Could not send a request to a run, retrying", run=entry.name, error=repr(error))
             await asyncio.sleep(_RETRY_SECONDS)
             self.send(entry, request, then)
@@ -66,7 +66,7 @@ class RequestDelivery:
         """Send a request to a run, and return when the run has it. So requests that are delivered in sequence stay in order.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+            RequestError: The API server did not respond.
         """
         run = await self._find(entry)
         if run is None:
@@ -97,7 +97,7 @@ class RequestDelivery:
     async def _forget_as_guest(self, entry: Entry, request_id: str) -> None:
         try:
             run = await self._find(entry)
-        except (kube.ApiError, *kube.TRANSIENT):
+        except kube.RequestError:
             await asyncio.sleep(_RETRY_SECONDS)
             self.acknowledge(entry, request_id)
             return

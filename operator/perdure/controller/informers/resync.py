@@ -117,7 +117,7 @@ class Resync:
         """Execute a part of a resync, and return whether it is complete."""
         try:
             return await part
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             self._log.warning("Could not resync", error=repr(error))
         except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
             self._log.exception("Could not resync")

@@ -90,7 +90,7 @@ class RunPods:
         """Release a pod whose run is closed or deleted; do nothing if the run is open and merely not known yet.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if key not in self._orphans:
             return

@@ -110,7 +110,7 @@ class Schedules:
         A Schedule processes each request ID once, so a caller that does not know the answer may send the request again.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         await self.hand(namespace, name, request, lambda given: None if answer.done() else answer.set_result(given))
@@ -120,7 +120,7 @@ class Schedules:
         """Deliver a request to a Schedule, like `ask`; `then` is called with the answer once the answer is recorded.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         schedule = await self.find(namespace, name)
         if schedule is None:
@@ -139,7 +139,7 @@ class Schedules:
         """Find a Schedule by name, even if no watch has shown it yet.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         if (known := self._known(namespace, name)) is not None:
             return known
@@ -163,7 +163,7 @@ class Schedules:
 
         Raises:
             NotYetError: The definition in its template is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         schedule = self._index.schedules.get(key.uid)
         if schedule is None:

@@ -177,7 +177,7 @@ class WorkflowRuns:
         """Ensure that all runs of a namespace are known that existed when this process last gained shards.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+            RequestError: The API server did not respond.
         """
         await self._catch_up.read(namespace)
 
@@ -201,7 +201,7 @@ class WorkflowRuns:
         """Find a run; None if it was deleted.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         return self.get(entry.uid) or await self._fetch(entry)
 
@@ -227,7 +227,7 @@ class WorkflowRuns:
 
         Raises:
             NotYetError: The definition of the run is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         run = self.get(key.uid) or await self.fleet.gained(key)
         if run is None:

@@ -126,7 +126,7 @@ class LimitReleases:
         """Remove those that have ended from a limit; return when to check again, or None to wait for an event.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         activities = self._activities.setdefault((namespace, name), _Activities())
         suspects, ending = frozenset(activities.suspects), set[str]()

@@ -196,7 +196,7 @@ class WorkflowLimits:
         """Try to acquire a limit for a run or an activity; otherwise, let it wait.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
 
         async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
@@ -221,7 +221,7 @@ class WorkflowLimits:
         """Change the holders and waiters of a limit, and update the rest of its status.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         async with self._locks[namespace, name]:
             known = self._known[namespace].get(name)

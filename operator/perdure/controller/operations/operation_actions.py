@@ -14,7 +14,7 @@ from perdure.kube import client as kube
 from perdure.runtime.chains import created_by
 from perdure.runtime.operation_requests import request_of, too_much
 from perdure.schedule.inputs import ScheduleRequest
-from perdure.schedule.schedule_requests import request_of as schedule_request_of
+from perdure.schedule.inputs import request_of as schedule_request_of
 
 
 @dataclass(frozen=True, slots=True)

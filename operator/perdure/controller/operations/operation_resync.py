@@ -53,7 +53,7 @@ class OperationResync:
         """List and process all pending Operations, even if the watch has shown them; return whether all were listed."""
         try:
             await self._list()
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             self._log.warning("Could not resync Operations, retrying", error=repr(error))
             return False
         return True

@@ -221,7 +221,7 @@ class ReconciledOperation:
         self._log.warning("Could not process an Operation", name=self.object["metadata"]["name"], exc_info=error)
         outcome = _failed(error)
         self.progress = Answered(outcome)
-        with suppress(kube.ApiError, *kube.TRANSIENT):
+        with suppress(kube.RequestError):
             await self._write(outcome, now())
 
     async def _take_up(self, time: datetime) -> datetime | None:

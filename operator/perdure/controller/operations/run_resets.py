@@ -88,7 +88,7 @@ class RunResets:
             obj: The Operation.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The new run could not be read.
+            RequestError: The new run could not be read.
         """
         status = obj.get("status") or {}
         if "result" not in status:
@@ -110,7 +110,7 @@ class RunResets:
             run_id: UID of the new run.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The run could not be read.
+            RequestError: The run could not be read.
         """
         entry = self._runs.directory.get(run_id)
         if entry is None or entry.standing is not Standing.WAITING:

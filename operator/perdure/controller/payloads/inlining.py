@@ -47,7 +47,7 @@ async def inlined(
         code: Whether workers decide the run; workers follow references within their namespace.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     converted: list[inputs.RunInput] = []
     for each in observed:
@@ -73,7 +73,7 @@ async def output_of(run: kube.Object, blobs: Blobs, workers: Workers) -> Any:
     """Return the output of a run as a value, or the reference itself if that is not possible.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     output = (run.get("status") or {}).get("output")
     reference = reference_in(output)

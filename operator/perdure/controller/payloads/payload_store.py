@@ -106,7 +106,7 @@ class Blobs:
             The blob; None if it already existed.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         first = blobs.first_part(reference, namespace, dict(owned_by) if owned_by is not None else None)
         saved = None
@@ -134,7 +134,7 @@ class Blobs:
 
         Raises:
             LostBlobError: The blob was deleted or changed.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if isinstance(reference, Reference) and reference.content is not None:
             return reference.content
@@ -160,7 +160,7 @@ class Blobs:
         """Remove a blob that no run refers to, unless a run has adopted it since.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         await self._client.delete(_url(namespace, saved.name), uid=saved.uid, version=saved.version)
 
@@ -175,7 +175,7 @@ class Blobs:
         while True:
             found: dict[Saved, datetime] = {}
             for namespace in served if shards.owns("", "unclaimed-payloads") else ():
-                with suppress(kube.ApiError, *kube.TRANSIENT):
+                with suppress(kube.RequestError):
                     await self._remove_unclaimed(namespace, seen, found)
             seen = found
             await until_next_poll(_LOOK_SECONDS)
@@ -214,7 +214,7 @@ class BlobsOfRun:
             The argument for `committed`.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         names = set(referred_to(text))
         if not names:
@@ -266,7 +266,7 @@ class BlobsOfRun:
             status: The stored status.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if not self._left_over:
             return
@@ -282,7 +282,7 @@ async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping
     """Make a run an owner of a blob. If the blob was deleted, reading it reports that later.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     url = _url(namespace, name)
     while True:
@@ -301,7 +301,7 @@ async def give_all(client: kube.Client, run: kube.Object) -> None:
     """Make a run an owner of all blobs that it starts with, because the run that created it may be deleted first.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     for name in blobs.given_to(run):
         await give(client, run["metadata"]["namespace"], name, blobs.owner_of(run))

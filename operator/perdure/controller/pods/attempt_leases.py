@@ -23,7 +23,7 @@ class AttemptLeases:
 
         Raises:
             LeaseBlockedError: The API server rejects the Lease, or another client's Lease has its name.
-            ApiError, OSError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         url = kube.path(kube.COORDINATION, run.namespace, "leases")
         try:

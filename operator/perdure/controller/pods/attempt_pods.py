@@ -115,7 +115,7 @@ class Pods:
         Raises:
             AttemptRefusedError, AttemptImpossibleError: The pod can never be created.
             AttemptBlockedError: A temporary obstacle blocks it.
-            ApiError, OSError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         try:
             resolved = containers.resolve(definition, input=attempt.input, run=scope_of(run), attempt=attempt.attempt)
@@ -174,7 +174,7 @@ class Pods:
         This is a dry run: no pod is created. A temporary obstacle, such as an exhausted quota, does not count.
 
         Raises:
-            ApiError, OSError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         if definition.worker is not None:
             return None

@@ -20,7 +20,7 @@ async def earlier_nodes(client: kube.Client, run: RunRef, attempt: Attempt) -> l
         attempt: The attempt that follows them.
 
     Raises:
-        ApiError, OSError: The Kubernetes API request failed.
+        RequestError: The Kubernetes API request failed.
     """
     nodes: dict[str, None] = {}
     for number in range(attempt.attempt - 1, max(attempt.attempt - 1 - _MOST, 0), -1):

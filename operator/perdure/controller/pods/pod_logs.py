@@ -40,7 +40,7 @@ class Logs:
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 text = await self._client.text(url, container=container, tailLines="200", limitBytes=str(1 << 20))
-        except (kube.ApiError, *kube.TRANSIENT):
+        except (kube.RequestError, TimeoutError):
             return None
         return tail(text) or None
 

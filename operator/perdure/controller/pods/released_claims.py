@@ -45,7 +45,7 @@ class ReleasedClaims:
             namespace: The namespace; None for all namespaces.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         async for claim in self._client.lists.each_metadata(_claims(namespace), labelSelector=_SELECTOR):
             meta = claim["metadata"]

@@ -59,7 +59,7 @@ class WorkspaceVolumes:
         Raises:
             AttemptImpossibleError: A claim can never be created.
             AttemptBlockedError: A claim does not exist, or cannot be created for now.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         names = dict.fromkeys(mount.name for mount in definition.workspaces)
         return {name: await self._volume(self._workspaces[name]) for name in names}
@@ -129,7 +129,7 @@ class WorkspaceVolumes:
         """Become an owner of the claims of the run whose history this one continues, because that run may be deleted next.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         for workspace in self._workspaces.values():
             if workspace.volume_claim_template is None:
@@ -164,7 +164,7 @@ async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspac
     This is a dry run: no claim is created. A temporary obstacle, such as an exhausted quota, does not count.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+        RequestError: The Kubernetes API request failed.
     """
     if workspace.volume_claim_template is None:
         return None

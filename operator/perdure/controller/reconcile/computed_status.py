@@ -26,7 +26,7 @@ async def write_status(
         The object with its status; None if it was deleted.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     obj = known
     while True:

@@ -58,7 +58,7 @@ class Reconciler:
 
         Raises:
             NotYetError: A definition that it needs is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if self._is_gone():
             await self._one.finalize()

@@ -25,7 +25,7 @@ class EndRecorded:
         A parent or Schedule whose status was edited, or written by a newer version, may not have.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         for plural, name, uid in _waiting(run):
             found = await self._get(plural, run["metadata"]["namespace"], name)

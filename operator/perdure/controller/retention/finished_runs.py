@@ -46,7 +46,7 @@ class FinishedRuns:
         The runs of a Schedule are kept according to its history limits. A run whose end others have not recorded yet stays.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         entry = self._index.directory.get(key.uid)
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):

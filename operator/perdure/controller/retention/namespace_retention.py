@@ -71,7 +71,7 @@ class NamespaceRetention:
         """Remove the oldest finished runs of a namespace with too many; return when to call again, or None for never.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         why = self._limits.exceeded_by(self._index.directory.finished.of(namespace))
         if not why:
@@ -114,7 +114,7 @@ class NamespaceRetention:
             try:
                 if await self._remove(run, recorded):
                     removed.append(run)
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 failed = error
         return removed, failed
 

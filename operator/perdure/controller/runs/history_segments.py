@@ -46,7 +46,7 @@ async def past_of(client: kube.Client, run: kube.Object) -> Past:
     """Read the whole history of a run, and its damage, if any.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
     found = []
@@ -74,7 +74,7 @@ class Segments:
             now: The time.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         history = status.get("history") or {}
         tail = history.get("events") or []
@@ -111,7 +111,7 @@ class Segments:
 
         Raises:
             ForeignSegmentError: Another object has the name of a segment.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         for segment in chained:
             spec, name = segment["spec"], segment["metadata"]["name"]

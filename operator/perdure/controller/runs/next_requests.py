@@ -30,7 +30,7 @@ async def next_requests(inbox: Inbox[inputs.Request], context: EffectContext) ->
     The step must drop only IDs that could be dropped before this call: a sender may record an answer during the call.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
+        RequestError: The API server did not respond.
     """
     requests = inbox.next()
     senders = list(dict.fromkeys(sender.run_id for each in requests if (sender := _sender(each.request))))

@@ -90,7 +90,7 @@ async def reset(
     Raises:
         RefusedError: The run cannot be reset to this point.
         NotYetError: The definition of the run is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     meta = run["metadata"]
     kind = kind_of(run["spec"])
@@ -316,7 +316,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
         RefusedError: The original history is missing, or no definition reproduces it anymore.
         NewerStateError: A newer version has written the original run.
         NotYetError: The definition of the run is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     wanted, base = origin.base, None
     with suppress(kube.NotFoundError):
@@ -337,7 +337,7 @@ async def check_exists(client: kube.Client, namespace: str, base: Ancestor) -> N
 
     Raises:
         RefusedError: The run was deleted.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     try:
         meta = (await client.metadata(kube.path(kube.PERDURE, namespace, "workflowruns", base.name)))["metadata"]
@@ -410,7 +410,7 @@ async def since_fork(client: kube.Client, fork: Fork, origin: ResetOrigin) -> li
     """Later events to apply again, including the signals and updates of the following runs, as on Temporal's server.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     signals, updates = origin.reapply_signals, origin.reapply_updates
     reapplied = list(resetting.since(fork.state, fork.later, origin.base.run_id, signals=signals, updates=updates))

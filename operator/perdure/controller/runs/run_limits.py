@@ -56,7 +56,7 @@ class RunLimits:
             RefusedError: The run must not wait, or has waited too long.
             InvalidWorkflowError: A key cannot be evaluated.
             ConflictError: Another client has written the run, so it may no longer wait.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if not program.limits:
             return
@@ -80,7 +80,7 @@ class RunLimits:
             NotReadyError: The run must wait for a limit.
             RefusedError: The run must not wait, or has waited too long.
             ConflictError: Another client has written the run.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         created = parse_time(self._record.object["metadata"]["creationTimestamp"])
         wanted = [(use, key, hold) for hold in holds for use, key in wanted_limits(hold.limits)]

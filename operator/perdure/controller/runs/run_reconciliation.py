@@ -112,7 +112,7 @@ class RunReconciliation:
         message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
         self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
         if not self._record.status.get("completionTime"):
-            with suppress(kube.ApiError, *kube.TRANSIENT):
+            with suppress(kube.RequestError):
                 await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
 
     async def _pass(self, now: datetime) -> datetime | None:
@@ -171,7 +171,7 @@ class RunReconciliation:
                 raise
             if self._inbox.refuse_failing(requests, error):
                 return state, True
-            if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
+            if not isinstance(error, kube.RequestError):
                 self.state = None  # uncommitted changes in memory may be the cause: continue from the recorded state
             raise
         self._inbox.taken(requests)

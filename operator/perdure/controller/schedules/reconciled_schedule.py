@@ -163,7 +163,7 @@ class ReconciledSchedule:
         self._state = None
         message = f"the operator cannot process the schedule: {type(error).__name__}: {error}; it retries with backoff"
         problem = Problem(ConditionReason.INTERNAL_ERROR, message)
-        with suppress(kube.ApiError, *kube.TRANSIENT):
+        with suppress(kube.RequestError):
             await self._report_problem(problem, EventReason.INTERNAL_ERROR, wall_clock())
 
     async def reconcile(self, now: datetime) -> datetime | None:

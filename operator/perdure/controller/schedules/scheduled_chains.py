@@ -63,7 +63,7 @@ class ScheduledChains:
             id_of: Returns the UID of the first run of a chain; empty until the run is known to exist.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         followed = [(run, run_id) for run in state.running if (run_id := id_of(run))]
         chains = self._chains() if followed else {}
@@ -114,7 +114,7 @@ class ScheduledChains:
 
         Raises:
             ConflictError: The Schedule has changed since it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         open_ = {id_of(run) for run in state.running}
         closed = [

@@ -17,9 +17,9 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.observe import metrics
 from perdure.schedule import inputs as inp
-from perdure.schedule.effects import Effect, StartRun, StopRun, effects
 from perdure.schedule.run_manifests import is_of, not_handed_on, scheduled_run
 from perdure.schedule.state import Running, ScheduleState
+from perdure.schedule.step import Effect, StartRun, StopRun, effects
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
 _LONGEST_TRY: Final = timedelta(hours=1)
@@ -85,7 +85,7 @@ class ScheduledRuns:
 
         Raises:
             ConflictError: The Schedule is not as it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 

@@ -46,7 +46,7 @@ class TemplateCheck:
 
         Raises:
             NotYetError: The Workflow is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         if self._checked:
             return False

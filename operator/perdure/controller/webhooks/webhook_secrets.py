@@ -46,7 +46,7 @@ class WebhookSecrets:
         """Return a secret.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         place = namespace, reference.name, reference.key
         async with self._locks[place]:

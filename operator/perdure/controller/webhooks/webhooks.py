@@ -130,7 +130,7 @@ class Webhooks:
         """Find the Webhook of a request; None if there is none, or the request has no valid signature.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         known = self._known.get((namespace, name))
         if known is None or known.program is None:
@@ -146,7 +146,7 @@ class Webhooks:
 
         Raises:
             UnusableRequestError: An expression has no value for the request, or the API server rejects the object to create.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         assert known.program is not None, "it has authenticated the request"
         signature = known.program.spec.signature
@@ -180,7 +180,7 @@ class Webhooks:
         """Update the status of a Webhook, and return when to check its secret again.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         known = self._known.get((namespace, name))
         if known is None:

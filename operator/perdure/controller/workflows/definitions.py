@@ -135,7 +135,7 @@ class Definitions:
 
         Raises:
             NotYetError: The Workflow is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+            RequestError: The Kubernetes API request failed.
         """
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))

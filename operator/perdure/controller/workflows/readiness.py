@@ -135,7 +135,7 @@ class Readiness:
 
         Raises:
             NotYetError: The definition is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         checked: _Checked | None = None
 

@@ -108,7 +108,7 @@ class WebhookGateway:
     async def _find(self, namespace: str, name: str, delivery: Delivery) -> KnownWebhook | None:
         try:
             return await self._webhooks.authenticate(namespace, name, delivery)
-        except (kube.ApiError, *kube.TRANSIENT) as error:  # a sender without the secret must not notice
+        except kube.RequestError as error:  # a sender without the secret must not notice
             self._log.warning(
                 "Could not read the secret of a Webhook", namespace=namespace, name=name, error=repr(error)
             )
@@ -129,7 +129,7 @@ class WebhookGateway:
             return await self._webhooks.receive(known, delivery, body)
         except UnusableRequestError as error:
             raise _RejectedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Unusable", str(error)) from None
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             self._log.warning("Could not process a webhook request", error=repr(error), **_place(known))
             message = "the Kubernetes API request failed; retry later"
             raise _RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "Failed", message, 5.0) from None

@@ -250,7 +250,7 @@ async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[V
             return None
         except kube.UnreadableError:
             return record
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
         return record_of(obj) if obj["metadata"]["uid"] == run_id else None
 

@@ -121,7 +121,7 @@ class System:
             return await self._core.runs.manager.client.get(kube.path(kube.CORE, None, "namespaces", name))
         except (kube.NotFoundError, ValueError):
             return None
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
     async def list_namespaces(self, request: ListNamespacesRequest, call: CallContext) -> ListNamespacesResponse:
@@ -142,7 +142,7 @@ class System:
             return dict.fromkeys(name for name in manager.served.names if name in manager.served)
         try:
             found = await manager.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+        except kube.RequestError as error:
             raise unavailable(str(error)) from error
         return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in manager.served}
 

@@ -64,7 +64,7 @@ class ActivityDefinitions:
         is about to fail, or to end with a run whose definition is not valid.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request for a definition failed.
+            RequestError: The Kubernetes API request for a definition failed.
         """
         activities = {key: each for key, each in state.activities.items() if not each.by_worker}
         if state.code is not None:

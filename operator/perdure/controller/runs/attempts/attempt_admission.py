@@ -50,7 +50,7 @@ class AttemptAdmission:
 
         Raises:
             StepError: The attempt must fail: a key has no value, or the activity must not wait for a limit.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if activity.started_time is not None or PodKey.of(activity) in self._context.held.pods:
             return True

@@ -51,7 +51,7 @@ class AttemptEffects:
 
         Raises:
             ConflictError: The state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         superfluous, left = self._held.superfluous(state), self.left(state, now)
         if superfluous or any(isinstance(effect, StopAttempt) for effect in left):

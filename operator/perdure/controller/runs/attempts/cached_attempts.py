@@ -75,7 +75,7 @@ class CachedAttempts:
 
         Raises:
             StepError: The key has no value.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         wanted = self._key(activity)
         if wanted is None:
@@ -139,7 +139,7 @@ class CachedAttempts:
                 await self._results.store(new.key, body, new.max_age, now)
             except NotStoredError as error:
                 self._give_up(new, str(error))
-            except (kube.ApiError, *kube.TRANSIENT) as error:
+            except kube.RequestError as error:
                 if new.tries < _MOST_TRIES:
                     new.due = now + pause(new.tries)
                     continue

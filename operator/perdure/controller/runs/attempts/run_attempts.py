@@ -147,7 +147,7 @@ class RunAttempts:
 
         Raises:
             ConflictError: The state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._effects.apply(state, now)
 
@@ -155,7 +155,7 @@ class RunAttempts:
         """Release all pods of a deleted run.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         self._held.release_all()
         self._cached.forget()

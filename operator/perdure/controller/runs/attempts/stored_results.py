@@ -42,7 +42,7 @@ class StoredResults:
             artifacts: The artifacts that the run needs.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         found = await self._usable(key, max_age, now)
         if found is not None and not await artifacts.hold(msgspec.json.encode(found["spec"])):
@@ -62,7 +62,7 @@ class StoredResults:
 
         Raises:
             NotStoredError: It is too large, or the API server rejects it.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         problem = too_large(body)
         if not problem:

@@ -31,7 +31,7 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
         versioning: Versioning of the parent.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     if context.reset and any(known_runs(context, child)):
         return  # the reset run's child continues as a child of this run
@@ -95,7 +95,7 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
         children: The children to transfer.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     numbers = {child.initiated_event_id for child in children}
     async for found in stored_children(context, base.run_id):
@@ -108,7 +108,7 @@ async def find(context: EffectContext, initiated_event_ids: Collection[int]) -> 
     """Find all runs of some children, also those that no watch has shown yet.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     async for obj in stored_children(context, context.run.uid):
         context.peers.noted(obj)
@@ -130,7 +130,7 @@ async def follow(context: EffectContext, run: kube.Object) -> bool:
         Whether the chain continues or has ended with this run: False if its next run was deleted.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     status = run.get("status") or {}
     name = next_run(status)

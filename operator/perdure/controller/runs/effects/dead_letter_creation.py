@@ -26,7 +26,7 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
         run: The object of the run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     definition = run["status"].get("definition") or run["spec"].get("inline") or {}
     scheduled = await _scheduled(context, marker, run)

@@ -42,7 +42,7 @@ async def complete(context: EffectContext, key: str, state: RunState, run: kube.
         run: The object of the run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
+        RequestError: The Kubernetes API request failed.
     """
     pending = state.callbacks[key]
     effect, token = CompleteOperation(key), token_of(pending.callback)

@@ -107,7 +107,7 @@ class Effects:
 
         Raises:
             ConflictError: The state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
         wanted = effects(state)
         closing = {

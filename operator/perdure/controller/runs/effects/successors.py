@@ -19,7 +19,7 @@ async def start(context: EffectContext, state: RunState, run: kube.Object) -> No
         run: The object of the closed run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     events = history.decode_events(run["status"]["history"]["events"][-1:])
     body = successor_run(run, state, events[-1])

@@ -18,10 +18,11 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.fold import apply, as_recorded
+from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, WorkflowStart
-from perdure.engine.state import DEAD_LETTER, RunState, apply, as_recorded
+from perdure.engine.state import DEAD_LETTER, RunState
 from perdure.engine.step import RunTransition, next_wake, start, step
 
 lengths = st.integers(1, 50).map(seconds)

@@ -17,8 +17,8 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionRequest,
 )
 
-from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.command_conversion import BadCommandError
 from perdure.frontend.command_messages import CommandReader
 from perdure.frontend.core import Core

@@ -18,13 +18,13 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.schedule.v1 import IntervalSpec, SchedulePatch, ScheduleSpec
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest, UpdateWorkflowExecutionRequest
 
-from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.commands import (
     ContinueAsNewWorkflowExecution,
     ScheduleActivityTask,
     StartChildWorkflowExecution,
     StartTimer,
 )
+from perdure.engine.state import OpenActivityOptions
 from perdure.frontend import failure_messages, given
 from perdure.frontend import payload_messages as data
 from perdure.frontend.calendar_messages import to_times

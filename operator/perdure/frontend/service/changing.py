@@ -32,10 +32,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.run_entries import Entry
-from perdure.engine import activity_changes, inputs
-from perdure.engine.activity_options import OpenActivityOptions
+from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
-from perdure.engine.state import PODS_QUEUE, PendingActivity
+from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
 from perdure.frontend import given, history_messages, priorities
 from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
@@ -129,12 +128,12 @@ class Changing:
             options = None
             if not request.restore_original:
                 paths = [_snake(path) for path in request.update_mask.paths]
-                options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
+                options = changed_options(activities.options_of(activity), request.activity_options, paths)
             change = inputs.OptionsChanged(
                 request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
             )
             await self._core.runs.demand(entry, change)
-            current = options or activity.original or activity_changes.options_of(activity)
+            current = options or activity.original or activities.options_of(activity)
             response.activity_options.CopyFrom(_message(current))
         return response
 
@@ -192,7 +191,7 @@ class Changing:
         options = None
         if not request.restore_original and activity is not None:
             paths = [_snake(path) for path in request.update_mask.paths]
-            options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
+            options = changed_options(activities.options_of(activity), request.activity_options, paths)
         change = inputs.OptionsChanged(
             request_id=_request_id(request, "options"), activity_id=request.activity_id, options=options
         )
@@ -200,7 +199,7 @@ class Changing:
         response = UpdateActivityExecutionOptionsResponse()
         found = (await self._find(request)).activity
         if found is not None:
-            response.activity_options.CopyFrom(_message(activity_changes.options_of(found)))
+            response.activity_options.CopyFrom(_message(activities.options_of(found)))
         return response
 
     async def _change(self, request: Any, change: inputs.Request, *states: str, why: str) -> None:

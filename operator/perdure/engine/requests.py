@@ -5,12 +5,12 @@ from typing import assert_never
 from perdure.api.reasons import ConditionReason
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.activities.activity_requests import ActivityRequests
+from perdure.engine.activities import Activities
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, Ledger
 from perdure.engine.nexus import NexusOperations
 from perdure.engine.opaque import plain
-from perdure.engine.tasks.machine import WorkflowTaskMachine
+from perdure.engine.tasks import WorkflowTaskMachine
 
 MAX_SIGNALS = 10_000
 """Number of signals that one run can receive."""
@@ -25,7 +25,7 @@ class RunRequests:
         self,
         ledger: Ledger,
         tasks: WorkflowTaskMachine | None,
-        activities: ActivityRequests,
+        activities: Activities,
         operations: NexusOperations,
     ) -> None:
         """Take the parts of the step.

@@ -15,8 +15,9 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.fold import apply
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import PendingActivity, RunState, apply
+from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition, step
 
 _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {

@@ -25,11 +25,11 @@ from perdure.engine import history, inputs
 from perdure.engine.events import AnyEvent
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
-from perdure.frontend.deployments import WorkerDeployment
-from perdure.frontend.endpoints import Endpoint
-from perdure.frontend.matching import OfferBatch, PolledQueues
+from perdure.frontend.deployments.rules import WorkerDeployment
+from perdure.frontend.matching.offers import OfferBatch, PolledQueues
+from perdure.frontend.matching.settings import QueueSettings
+from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.messages import OfferTaken
-from perdure.frontend.task_queue_settings import QueueSettings
 from perdure.kube.clock import now
 from perdure.language.memory import Memory
 from perdure.observe.metrics import REGISTRY

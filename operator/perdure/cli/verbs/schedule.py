@@ -385,12 +385,16 @@ def import_(
     namespace: NamespaceOption = None,
 ) -> None:
     """Convert schedules of other systems to manifests."""
-    from perdure.cli.importing import convert, read_foreign
+    from perdure.cli.foreign import read_foreign
+    from perdure.importing.schedules import UnsupportedScheduleError, convert
 
     found = read_foreign(file)
     if name is not None and len(found) > 1:
         raise CliError(f"--name: {file} has {len(found)} manifests, which cannot all have the same name")
-    made = [each for manifest in found for each in convert(manifest, file, name)]
+    try:
+        made = [each for manifest in found for each in convert(manifest, file, name)]
+    except UnsupportedScheduleError as error:
+        raise CliError(str(error)) from error
     for each in made:
         if namespace:
             each["metadata"]["namespace"] = namespace

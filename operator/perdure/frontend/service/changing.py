@@ -35,14 +35,15 @@ from perdure.controller.run_entries import Entry
 from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
-from perdure.frontend import given, history_messages, priorities
-from perdure.frontend import payload_messages as data
+from perdure.frontend.activities.standalone_messages import pending_state
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
-from perdure.frontend.given import UnfitError, duration_or_none, retry_policy
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.standalone import pending_state
-from perdure.frontend.visibility import status_named
+from perdure.frontend.matching import priorities
+from perdure.frontend.messages import histories, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.index import status_named
 
 _TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
 _POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
@@ -263,7 +264,7 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
         UnfitError: A value is not valid.
     """
     changes: dict[str, Any] = {}
-    policy = history_messages.retry_policy(now.retry_policy)
+    policy = histories.retry_policy(now.retry_policy)
     for path in paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
@@ -288,7 +289,7 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
     queue = changes.get("task_queue")
     if queue is not None and (not queue or queue.startswith(PODS_QUEUE)):
         raise invalid("activity_options.task_queue: must be one that workers poll")
-    given.name(queue or "", "activity_options.task_queue", required=False)
+    values.name(queue or "", "activity_options.task_queue", required=False)
     changed = msgspec.structs.replace(now, **changes)
     if changed.schedule_to_close_timeout is None and changed.start_to_close_timeout is None:
         raise invalid("activity_options: schedule_to_close_timeout or start_to_close_timeout must be set")
@@ -307,7 +308,7 @@ def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
 
 
 def _message(options: OpenActivityOptions) -> ActivityOptions:
-    made = ActivityOptions(retry_policy=history_messages.retry_policy(options.retry_policy))
+    made = ActivityOptions(retry_policy=histories.retry_policy(options.retry_policy))
     made.task_queue.name = options.task_queue
     made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in _TIMEOUTS:
@@ -319,7 +320,7 @@ def _message(options: OpenActivityOptions) -> ActivityOptions:
 
 def _request_id(request: Any, kind: str) -> str:
     """The stored ID of a request, which includes its kind, because requests of different kinds may have the same ID."""
-    return f"{kind}/{given.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
+    return f"{kind}/{values.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
 
 
 def _snake(path: str) -> str:

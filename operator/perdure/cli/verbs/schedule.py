@@ -9,8 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
-from perdure.cli.cluster import Cluster, ExistsError, connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.moments import has_zone, moment, rfc3339
 from perdure.cli.options import (
@@ -25,6 +24,8 @@ from perdure.cli.options import (
 from perdure.cli.starting import check_input
 from perdure.cli.terminal import Screen, for_people, reference
 from perdure.cli.verbs.schedule_next import NEXT, next_times, read_schedule
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExistsError
 from perdure.kube import clock
 
 HELP = """Create, inspect, and control Schedules.
@@ -168,7 +169,7 @@ def list_schedules(
     if not for_people(output):
         screen.write_objects(output, items)
     elif items:
-        from perdure.cli.view.schedules import table
+        from perdure.view.schedules import table
 
         page = page_of(context, screen, times=times)
         screen.show(table(items, page, runs, namespaces=everywhere, wide=output == "wide"))
@@ -197,7 +198,7 @@ def describe(
     if not for_people(output):
         screen.write_object(output, found)
     else:
-        from perdure.cli.view.schedules import description
+        from perdure.view.schedules import description
 
         screen.show(description(found, page_of(context, screen, times=times), runs))
 

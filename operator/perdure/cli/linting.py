@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.api.common import API_VERSION, GROUP, Resource
 from perdure.api.crdgen import KINDS
+from perdure.api.labels import API_VERSION, GROUP
+from perdure.api.models import Resource
 from perdure.api.operation import Operation, OperationSpec
 from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule, ScheduleSpec

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pydantic
 
-from perdure.api.common import Resource, field_path, mistakes_by_path
 from perdure.api.fields import NAME_PATTERN
+from perdure.api.models import Resource, field_path, mistakes_by_path
 
 Location = tuple[int | str, ...]
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from perdure.api.common import AGE, Column
 from perdure.api.crdgen import KINDS
+from perdure.api.models import AGE, Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

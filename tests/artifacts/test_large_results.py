@@ -15,8 +15,8 @@ from artifacts.stopping import stopped
 from perdure.api.workflow import Activity
 from perdure.language import containers
 from perdure.runtime import PodSettings, RunRef, build_pod
-from perdure.runtime.artifacts import references, with_artifacts
 from perdure.runtime.attempts import Attempt
+from perdure.runtime.pods.artifacts import references, with_artifacts
 from ports import free_port
 
 _SECONDS = 60

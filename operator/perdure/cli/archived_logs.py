@@ -75,7 +75,7 @@ class ArchivedLogs:
         return found
 
     async def _send(self, store: str, keys: Sequence[str], image: str) -> list[bytes]:
-        from perdure.runtime.store_pods import build_store_pod
+        from perdure.runtime.pods.artifacts import build_store_pod
 
         pod = build_store_pod(
             {"generateName": "perdure-logs-", "namespace": self._run.namespace},

@@ -34,7 +34,7 @@ from perdure.kube.client import Client
 from perdure.kube.event_recorder import Recorder
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from perdure.runtime.pods import build_pod
+from perdure.runtime.pods.builder import build_pod
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")

@@ -22,7 +22,7 @@ from perdure.kube.client import Client
 from perdure.kube.event_recorder import Recorder
 from perdure.language.program import Finding, Severity
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.pods import build_trial
+from perdure.runtime.pods.builder import build_trial
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 ERROR = Finding("spec.steps[0]", "is wrong")

@@ -19,7 +19,7 @@ from perdure.kube.client import Client
 from perdure.kube.clock import now
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.limit_queue import LimitQueue
+from perdure.runtime.limits import LimitQueue
 from unit.controller.stored import Store, serving
 
 

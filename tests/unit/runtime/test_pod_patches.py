@@ -8,7 +8,7 @@ from perdure.api.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted
 from perdure.language import containers
 from perdure.runtime import PodSettings, build_pod, outcome
-from perdure.runtime.pod_patches import patched
+from perdure.runtime.pods.builder import patched
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | 
             f"the artifact has {reference['size']} bytes, and this command reads up to {MAX_BYTES}; "
             f"read `{reference['key']}` from the bucket in the Secret `{reference['store']}`"
         )
-    from perdure.runtime.store_pods import build_store_pod
+    from perdure.runtime.pods.artifacts import build_store_pod
 
     pod = build_store_pod(
         {"generateName": "perdure-artifact-get-", "namespace": run["metadata"]["namespace"]},

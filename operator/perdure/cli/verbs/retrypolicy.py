@@ -61,7 +61,7 @@ def preview(
         if file is not None
         else asyncio.run(_of_cluster(str(name), cluster, namespace, program_of(context)))
     )
-    from perdure.runtime.policies import limits, waits
+    from perdure.runtime.retry_policies import limits, waits
 
     policy = _read(spec, source)
     shown = waits(policy, count)

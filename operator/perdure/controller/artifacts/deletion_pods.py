@@ -10,13 +10,13 @@ import structlog
 from perdure.api.labels import API_VERSION, ARTIFACT_STORE_LABEL
 from perdure.api.names import artifact_folder, deletion_pod_name
 from perdure.api.reasons import EventReason
+from perdure.api.times import read_time
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.artifact_sets import build_deletion_pod, deletion_report
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.kubernetes_times import read_time
 
 GIVE_UP_AFTER: Final = timedelta(days=1)
 """How long the operator tries to delete the artifacts of a run."""

@@ -27,7 +27,7 @@ from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import is_open
-from perdure.runtime.limit_queue import LimitQueue
+from perdure.runtime.limits import LimitQueue
 
 _LOOK_AGAIN: Final = timedelta(seconds=10)
 """Delay before the pods of an ended holder are read again, unless a watch shows earlier that they have ended."""

@@ -29,7 +29,7 @@ from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.limit_queue import LimitQueue, limit_status, room
+from perdure.runtime.limits import LimitQueue, limit_status, room
 
 Name = tuple[str, str]
 """Namespace and name."""

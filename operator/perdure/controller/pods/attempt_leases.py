@@ -7,9 +7,8 @@ from perdure.api.names import pod_name
 from perdure.controller.pods.attempt_errors import REFUSED, LeaseBlockedError
 from perdure.controller.pods.pod_key import PodKey
 from perdure.kube import client as kube
-from perdure.runtime.attempts import Attempt, RunRef
+from perdure.runtime.attempts import Attempt, RunRef, lease_conflict
 from perdure.runtime.leases import build_lease
-from perdure.runtime.ownership import lease_conflict
 
 
 class AttemptLeases:

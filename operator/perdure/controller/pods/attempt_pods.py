@@ -22,14 +22,12 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
-from perdure.runtime.artifacts import stop_seconds, with_artifacts
-from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
-from perdure.runtime.container_groups import ContainerGroup
-from perdure.runtime.other_nodes import avoiding
-from perdure.runtime.ownership import made_for, pod_conflict
-from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
-from perdure.runtime.statuses import EndedContainer, PodStatus
-from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
+from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef, made_for, pod_conflict
+from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
+from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoiding, build_pod, build_trial, retention_of
+from perdure.runtime.pods.groups import ContainerGroup
+from perdure.runtime.pods.status import EndedContainer, PodStatus
+from perdure.runtime.pods.workspaces import Volume, trial_volume, with_volumes
 
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
 """Parts of messages with which the API server temporarily rejects a dry run, or cannot execute it."""

@@ -16,7 +16,7 @@ from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import is_open
-from perdure.runtime.workspaces import is_deleted_after, pods_label
+from perdure.runtime.pods.workspaces import is_deleted_after, pods_label
 
 _SELECTOR: Final = f"{labels.WORKSPACE_LABEL},{labels.STAYS_UNTIL_LABEL}={labels.RUN_CLOSED}"
 _SUCCEEDED: Final = {"Completed", "ContinuedAsNew"}

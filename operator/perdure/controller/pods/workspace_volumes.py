@@ -15,7 +15,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin
-from perdure.runtime.workspaces import (
+from perdure.runtime.pods.workspaces import (
     Volume,
     build_claim,
     claim_annotations,

@@ -20,6 +20,7 @@ import msgspec
 
 from perdure.api import operation
 from perdure.api.names import reset_name, successor_name
+from perdure.api.phases import kind_of
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
@@ -43,7 +44,6 @@ from perdure.language.resuming import last_task
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.kinds import kind_of
 
 _NOTHING_DECIDED = "the run has not started, so there is nothing to reset or retry"
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.api.reasons import ConditionReason
+from perdure.api.search_attributes import search_marks
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.payloads.payload_store import give
@@ -49,7 +50,6 @@ from perdure.runtime import segments
 from perdure.runtime.blobs import owner_of
 from perdure.runtime.chains import ResetOrigin, continuation_of, created_by, extras_of, parent_of
 from perdure.runtime.operation_requests import start_signal_of
-from perdure.runtime.searching import search_marks
 from perdure.schedule.run_manifests import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value

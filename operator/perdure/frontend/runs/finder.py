@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 
+from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.manager import Manager
 from perdure.controller.reconcile.newer_states import reported
@@ -17,7 +18,6 @@ from perdure.frontend.messages import values
 from perdure.frontend.runs.changes import RunChanges
 from perdure.frontend.runs.unseen import UnseenRuns
 from perdure.kube import client as kube
-from perdure.runtime.kinds import RunKind
 
 NOT_FOUND = "workflow not found for ID: {}"
 NO_ACTIVITY = "activity not found for ID: {}"

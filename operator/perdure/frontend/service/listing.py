@@ -29,6 +29,7 @@ from temporalio.api.workflowservice.v1 import (
     ScanWorkflowExecutionsResponse,
 )
 
+from perdure.api.phases import RunKind
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
@@ -40,7 +41,6 @@ from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, VisibilityRecord, is_known, record_of
 from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted
 from perdure.kube import client as kube
-from perdure.runtime.kinds import RunKind
 
 PAGE = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

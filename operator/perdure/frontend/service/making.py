@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perdure.api.phases import RunKind, kind_of
 from perdure.controller.run_entries import Entry, Standing
 from perdure.frontend.core import Core
 from perdure.frontend.errors import (
@@ -23,7 +24,6 @@ from perdure.frontend.errors import (
 from perdure.kube import client as kube
 from perdure.runtime.blobs import Reference
 from perdure.runtime.chains import extras_of
-from perdure.runtime.kinds import RunKind, kind_of
 
 BEGIN_SECONDS = 20.0
 """How long a start request waits for the start of the run, in seconds."""

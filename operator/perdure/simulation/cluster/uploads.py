@@ -8,7 +8,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT, artifact_folder, log_key
 from perdure.api.reserved import OUTPUTS
-from perdure.runtime import payloads
+from perdure.runtime.pods import payloads
 from perdure.simulation.cluster.storage import Object
 
 _BYTES: Final = 1024

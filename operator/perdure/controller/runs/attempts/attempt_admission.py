@@ -19,7 +19,7 @@ from perdure.controller.tools import Tools
 from perdure.engine.state import PendingActivity
 from perdure.language.limit_keys import activity_limit_keys, wanted_limits
 from perdure.language.step_failures import StepError, application
-from perdure.runtime.circuits import holder
+from perdure.runtime.retry_policies import holder
 
 _LIMIT_REACHED = "LimitReached"
 """The type of the failure of an activity that must not wait, or has waited too long."""

@@ -17,7 +17,7 @@ from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.circuits import Held
+from perdure.runtime.retry_policies import Held
 
 _LONGEST_REASON = 1_024
 """Maximum length of the message of a refusal in the run's status, in characters."""

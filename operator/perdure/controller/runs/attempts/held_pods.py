@@ -10,7 +10,7 @@ from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.pods import retention_of
+from perdure.runtime.pods.builder import retention_of
 
 _LEAVE_POD: Final = {
     AttemptOutcome.COMPLETED,

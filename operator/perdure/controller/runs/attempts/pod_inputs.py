@@ -15,7 +15,7 @@ from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.runtime.outcomes import failed_container, outcome, recheck_time
-from perdure.runtime.pod_waiting import hinders, waiting_reason
+from perdure.runtime.pods.waiting import hinders, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
 """How long an attempt can be blocked before this is reported, because many causes are temporary."""

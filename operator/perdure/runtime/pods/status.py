@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from perdure.api.times import read_time
 from perdure.runtime.attempts import KubeObject
-from perdure.runtime.kubernetes_times import read_time
 
 SIGNALS: Final = {
     1: "SIGHUP",

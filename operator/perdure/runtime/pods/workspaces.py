@@ -13,8 +13,8 @@ from perdure.api.names import claim_name, label_value
 from perdure.api.reserved import WORKSPACE_VOLUME
 from perdure.api.workflow import Activity, PodTemplate
 from perdure.api.workspace import AccessMode, ClaimRetention, Workspace, WorkspaceMount, WorkspaceRetention
-from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, RunRef
-from perdure.runtime.scripts import script_container
+from perdure.runtime.attempts import KubeObject, RunRef
+from perdure.runtime.pods.commands import list_in, script_container
 
 _ANY_NODE: Final = {AccessMode.READ_WRITE_MANY, AccessMode.READ_ONLY_MANY}
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -199,18 +199,6 @@ def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
     ]
     pods[_REQUIRED] = [*list_in(pods, _REQUIRED), *terms]
     spec["affinity"] = {**affinity, "podAffinity": pods}
-
-
-def list_in(parent: KubeObject, key: str) -> list[Any]:
-    """Return a list from a part of a pod; an empty list if it does not exist.
-
-    Raises:
-        InvalidDefinitionError: The value is not a list.
-    """
-    value = parent.get(key) or []
-    if not isinstance(value, list):
-        raise InvalidDefinitionError(f"`{key}` must be a list of objects")
-    return value
 
 
 def _theirs(given: Mapping[str, str]) -> dict[str, str]:

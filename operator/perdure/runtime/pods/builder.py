@@ -1,15 +1,25 @@
-"""The Pod of an attempt: the user's container or template, completed with what an activity needs."""
+"""The Pod of an attempt: the user's container or template, completed with what an activity needs.
+
+The user's `podSpecPatch` is applied as `kubectl patch` merges it, without a schema of Kubernetes. A retry can prefer other nodes.
+"""
 
 import math
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.labels import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.reserved import DEFAULT_CONTAINER, FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
+from perdure.api.reserved import (
+    DEFAULT_CONTAINER,
+    FILES_PATH,
+    MOUNT_PATH,
+    SCRIPT_PATH,
+    VOLUME,
+    WORK_PATH,
+)
 from perdure.api.workflow import Activity, PodRetention, Retention
-from perdure.runtime import payloads
 from perdure.runtime.attempts import (
     Attempt,
     InvalidDefinitionError,
@@ -18,11 +28,10 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
-from perdure.runtime.container_groups import put_in_order
-from perdure.runtime.pod_patches import patched
-from perdure.runtime.runners import runner_pod, work_of
-from perdure.runtime.scripts import script_container
-from perdure.runtime.sidecars import give_files, sidecar_container
+from perdure.runtime.pods import payloads
+from perdure.runtime.pods.commands import script_container
+from perdure.runtime.pods.groups import put_in_order
+from perdure.runtime.pods.sidecar import give_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
 """The input of the activity, as JSON."""
@@ -39,6 +48,8 @@ LONGEST_DEADLINE: Final = 2**31 - 1
 _NO_RUN: Final = "00000000-0000-0000-0000-000000000000"
 
 _OURS: Final = f"{labels.GROUP}/"
+
+_RUNNER_RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}}
 DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 """The container that `kubectl logs` shows: the activity's own, unless the template sets another one."""
 
@@ -435,3 +446,111 @@ def _sequence(parent: dict[str, Any], key: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise InvalidDefinitionError(f"`{key}` must be a list of objects")
     return value
+
+
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_WEIGHT: Final = 100
+"""The highest weight. It is a preference: with one node, or if all others are full, the pod still runs."""
+
+
+def avoiding(pod: KubeObject, nodes: Sequence[str]) -> KubeObject:
+    """Return the pod with a preference for nodes other than the given ones.
+
+    Args:
+        pod: A v1 Pod to create; not changed.
+        nodes: Names of nodes.
+    """
+    if not nodes:
+        return pod
+    # A field selector of a node takes one value; the requirements of a term all apply.
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    term: dict[str, Any] = {"weight": _WEIGHT, "preference": {"matchFields": fields}}
+    affinity = pod["spec"].get("affinity") or {}
+    of_nodes = affinity.get("nodeAffinity") or {}
+    preferred = [*(of_nodes.get(_PREFERRED) or ()), term]
+    spec = {**pod["spec"], "affinity": {**affinity, "nodeAffinity": {**of_nodes, _PREFERRED: preferred}}}
+    return {**pod, "spec": spec}
+
+
+def work_of(definition: Activity) -> dict[str, Any]:
+    """Return the work of the pod, for its file: the value of `http` or `resource`, whose expressions are evaluated.
+
+    Args:
+        definition: The activity.
+    """
+    if definition.http is not None:
+        fields = definition.http.dump()
+    else:
+        assert definition.resource is not None, "the caller has checked it"
+        fields = definition.resource.dump()
+    fields.pop("resources", None)
+    return {definition.work: fields}
+
+
+def runner_pod(definition: Activity, settings: PodSettings) -> KubeObject:
+    """Build the spec of the pod.
+
+    Args:
+        definition: The activity, with `http` or `resource`.
+        settings: The operator's settings.
+    """
+    given = definition.http or definition.resource
+    assert given is not None, "the caller has checked it"
+    container: KubeObject = {
+        "image": settings.sidecar_image,
+        "command": ["python", "-m", "perdure.runner"],
+        "env": [{"name": "PERDURE_WORK_FILE", "value": WORK_PATH}, *_secrets(definition)],
+        "resources": given.resources or _RUNNER_RESOURCES,
+    }
+    if definition.resource is None:
+        return {"containers": [container]}
+    return {"serviceAccountName": definition.resource.service_account_name, "containers": [container]}
+
+
+def _secrets(definition: Activity) -> list[KubeObject]:
+    """Return variables with values from Secrets and ConfigMaps for the request; only the pod can read the values."""
+    http = definition.http
+    if http is None:
+        return []
+    variables: list[KubeObject] = [
+        {"name": f"PERDURE_HEADER_{i}", "valueFrom": {"secretKeyRef": header.secret.dump()}}
+        for i, header in enumerate(http.headers)
+        if header.secret is not None
+    ]
+    if http.ca is not None:
+        variables.append({"name": "PERDURE_CA", "valueFrom": {"configMapKeyRef": http.ca.dump()}})
+    return variables
+
+
+_KEYS: Final = ("name", "mountPath", "containerPort", "topologyKey", "key", "ip")
+"""The fields that can identify the items of a list; the first one that all items have is used."""
+
+
+def patched(given: Any, patch: Any) -> Any:
+    """Return a value with a patch applied. Objects are merged, lists of objects are merged by key, other values are replaced.
+
+    Args:
+        given: The value; not changed.
+        patch: The patch; null removes a field.
+    """
+    if isinstance(given, Mapping) and isinstance(patch, Mapping):
+        merged = {**given, **{name: patched(given.get(name), value) for name, value in patch.items()}}
+        return {name: value for name, value in merged.items() if name not in patch or patch[name] is not None}
+    if isinstance(given, list) and isinstance(patch, list):
+        key = _key([*given, *patch])
+        return _merged(given, patch, key) if key else patch
+    return patch
+
+
+def _key(items: Sequence[Any]) -> str | None:
+    if not all(isinstance(item, Mapping) for item in items):
+        return None
+    return next((key for key in _KEYS if all(item.get(key) is not None for item in items)), None)
+
+
+def _merged(given: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+    """Return the items in their order, each with its patch applied, followed by the new items."""
+    patches = {item[key]: item for item in patch}
+    known = {item[key] for item in given}
+    changed = [patched(item, patches[item[key]]) if item[key] in patches else item for item in given]
+    return [*changed, *(item for name, item in patches.items() if name not in known)]

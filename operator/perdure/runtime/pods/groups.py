@@ -13,10 +13,10 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
 from perdure.api.reserved import ORDER, ORDER_PATH
-from perdure.runtime import payloads
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
-from perdure.runtime.statuses import EndedContainer, PodStatus
-from perdure.runtime.wrapped_commands import SIGNALS, running, wrap
+from perdure.runtime.pods import payloads
+from perdure.runtime.pods.commands import SIGNALS, running, wrap
+from perdure.runtime.pods.status import EndedContainer, PodStatus
 
 _SIZE: Final = "1Mi"
 _NOT_NEEDED: Final = 1

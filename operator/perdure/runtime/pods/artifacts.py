@@ -5,6 +5,8 @@ downloads, checks, unpacks    ──▶    a file or a folder   ──▶    rea
                                      folders of the outputs  ◀── writes                   ──▶    packs and uploads
 
 Only the containers of Perdure have the credentials of the artifact store. Kubernetes reads them from the Secret; we do not.
+
+Pods of Perdure that belong to no attempt, for deleting and reading artifacts, are built here, too.
 """
 
 import json
@@ -18,10 +20,10 @@ from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT, artifact_file
 from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, OUTPUTS_PATH, RESULT_FILE
 from perdure.api.workflow import Activity, PodTemplate
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, PayloadTooLargeError
-from perdure.runtime.log_copies import copy_log
-from perdure.runtime.payloads import decode
-from perdure.runtime.sidecars import BLOCKING_SIGTERM
-from perdure.runtime.workspaces import list_in, template_of
+from perdure.runtime.pods.commands import copy_log, list_in
+from perdure.runtime.pods.payloads import decode
+from perdure.runtime.pods.sidecar import BLOCKING_SIGTERM
+from perdure.runtime.pods.workspaces import template_of
 
 _LARGEST: Final = 120_000
 """Maximum bytes of an environment variable: Linux accepts 128 KiB, including the name."""
@@ -313,3 +315,57 @@ def _variable(name: str, value: str) -> KubeObject:
 
 def _field(name: str, path: str) -> KubeObject:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+LOG_FILE: Final = "/dev/termination-log"
+"""The file for the termination message."""
+_STORE_RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
+
+
+def build_store_pod(
+    metadata: KubeObject,
+    program: str,
+    store: str,
+    variables: Mapping[str, str],
+    *,
+    image: str,
+    user: int | None,
+    seconds: int,
+) -> KubeObject:
+    """Build a pod that runs a program once.
+
+    Args:
+        metadata: Name, namespace and so on.
+        program: The module of the program in `perdure.runner.artifacts`.
+        store: The Secret of the artifact store.
+        variables: More variables of the program.
+        image: An image with `perdure.runner`.
+        user: The user ID; None leaves it to the image.
+        seconds: After this time, Kubernetes stops the pod.
+    """
+    container = {
+        "name": program.replace("_", "-"),
+        "image": image,
+        "command": ["python", "-m", f"perdure.runner.artifacts.{program}"],
+        "env": [
+            *({"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()),
+            {"name": "PERDURE_TERMINATION_LOG", "value": LOG_FILE},
+            *store_settings(store),
+        ],
+        "resources": _STORE_RESOURCES,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    who = {} if user is None else {"runAsUser": user}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": seconds,
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsNonRoot": True, **who, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+        },
+    }

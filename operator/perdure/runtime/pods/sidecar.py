@@ -10,16 +10,25 @@ Kubernetes stops native sidecars once the other containers have ended; an attemp
 
 from typing import Any, Final
 
-from perdure.api.reserved import ACCOUNT_VOLUME, FILES_PATH, MOUNT_PATH, SIDECAR, VOLUME
+from perdure.api.reserved import (
+    ACCOUNT_VOLUME,
+    FILES_PATH,
+    MOUNT_PATH,
+    SIDECAR,
+    VOLUME,
+)
 from perdure.api.workflow import Sidecar
 from perdure.runtime.attempts import KubeObject, PodSettings
 
 BLOCKING_SIGTERM: Final = ("env", "--block-signal=TERM")
 """The beginning of the command of a sidecar in the image of the operator. Kubernetes sends SIGTERM when the other containers have
 ended. The kernel drops one that comes before the first process of a container handles signals, but keeps one that is blocked."""
+
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+
 _ACCOUNT_SECONDS: Final = 3607
 """The path and the lifetime of tokens that Kubernetes itself mounts."""
+
 _FILES_SIZE: Final = "8Mi"
 
 

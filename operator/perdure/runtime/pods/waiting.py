@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from perdure.api.workflow import Activity
 from perdure.runtime.attempts import KubeObject
-from perdure.runtime.container_groups import ContainerGroup
-from perdure.runtime.pods import main_container_name
-from perdure.runtime.statuses import PodStatus
+from perdure.runtime.pods.builder import main_container_name
+from perdure.runtime.pods.groups import ContainerGroup
+from perdure.runtime.pods.status import PodStatus
 
 _LIMIT: Final = 512
 _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing"})

@@ -73,7 +73,7 @@ class _Chapter:
 
     def text(self, names: dict[str, str]) -> str:
         """Write the page. The names of the pages of all models are those that links lead to."""
-        source = f"operator/perdure/api/{self.module}.py"
+        source = f"operator/perdure/api/kinds/{self.module}.py"
         return page(self.title, source, *(part for model in self.models for part in _parts(model, self.name, names)))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from artifacts.gateway import Gateway, serving
 from artifacts.stopping import stopped
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.language import containers
 from perdure.runtime import PodSettings, RunRef, build_pod
 from perdure.runtime.attempts import Attempt

@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.workflows.definitions import Definition

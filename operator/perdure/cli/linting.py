@@ -8,15 +8,15 @@ from typing import Any
 from rich.text import Text
 
 from perdure.api.crdgen import KINDS
+from perdure.api.kinds.operation import Operation, OperationSpec
+from perdure.api.kinds.retrypolicy import RetryPolicy
+from perdure.api.kinds.schedule import Schedule, ScheduleSpec
+from perdure.api.kinds.webhook import Webhook, WebhookSpec
+from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource
-from perdure.api.operation import Operation, OperationSpec
-from perdure.api.retrypolicy import RetryPolicy
-from perdure.api.schedule import Schedule, ScheduleSpec
-from perdure.api.webhook import Webhook, WebhookSpec
-from perdure.api.workflow import Workflow
-from perdure.api.workflowlimit import WorkflowLimit
-from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.cli.documents import Document, Position, UnreadableFileError, read
 from perdure.cli.salvage import salvage
 from perdure.kube import clock

@@ -87,7 +87,7 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
 
 def _unevaluated(workflow: str, given: Any) -> list[str]:
     """Return the warnings about expressions in an input, which is used unchanged."""
-    from perdure.api.workflowrun import WorkflowRunSpec
+    from perdure.api.kinds.workflowrun import WorkflowRunSpec
     from perdure.language.checks import unevaluated
 
     spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": given})
@@ -113,7 +113,7 @@ def _findings(definition: Any, given: Any) -> list[str]:
     """Return the errors of an input; empty if the definition does not compile, because the operator reports that."""
     import pydantic
 
-    from perdure.api.workflow import WorkflowSpec
+    from perdure.api.kinds.workflow import WorkflowSpec
     from perdure.language.compiler import compile_program
     from perdure.language.program import InvalidWorkflowError, with_defaults
 

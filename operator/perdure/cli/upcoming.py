@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from perdure.api.kinds.schedule import Schedule, ScheduleSpec
 from perdure.api.models import mistakes
-from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.cli.scenarios import read_documents
 from perdure.client.errors import CliError
 from perdure.schedule.errors import InvalidTimesError

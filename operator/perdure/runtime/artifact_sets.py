@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.labels import API_VERSION
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
 from perdure.api.times import read_time

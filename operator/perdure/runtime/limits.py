@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.reasons import ConditionReason, ConditionType
-from perdure.api.times import show_duration
-from perdure.api.workflowlimit import (
+from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.workflowlimit import (
     MAX_HOLDERS,
     MAX_RECENT,
     MAX_WAITERS,
@@ -23,6 +21,8 @@ from perdure.api.workflowlimit import (
     StartRate,
     WorkflowLimitStatus,
 )
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.times import show_duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from perdure.api import labels
+from perdure.api.kinds.workflow import Activity
 from perdure.api.names import RESULT_ARTIFACT
 from perdure.api.reserved import OUTPUTS, SIDECAR
 from perdure.api.times import parse_decimal_duration, read_time
-from perdure.api.workflow import Activity
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
 from perdure.engine.state import timeout_message

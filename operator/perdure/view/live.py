@@ -8,11 +8,11 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.conditions import find_condition, read_conditions
+from perdure.api.kinds.conditions import find_condition, read_conditions
+from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
 from perdure.api.times import read_time
-from perdure.api.workflow import Activity
 from perdure.runtime.chains import parent_of
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods.builder import main_container_name

@@ -12,8 +12,8 @@ from perdure.activity._context import Context
 from perdure.activity._report import error_document
 from perdure.activity._run import _run
 from perdure.api import labels
+from perdure.api.kinds.workflow import Activity
 from perdure.api.times import read_time
-from perdure.api.workflow import Activity
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.runtime import Attempt, PodSettings, RunRef, build_pod, outcome

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from perdure.api.operation import REQUESTS
+from perdure.api.kinds.operation import REQUESTS
 from perdure.api.rules import cel_name
 from perdure.cli.app import build
 from perdure.cli.asking import DONE

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.cli.app import build
 from perdure.importing.schedules import UnsupportedScheduleError, convert
 from perdure.language import containers

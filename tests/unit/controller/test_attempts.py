@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from perdure.api.workflow import Retention, WorkflowSpec
+from perdure.api.kinds.workflow import Retention, WorkflowSpec
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.payloads.payload_store import Blobs

@@ -11,7 +11,7 @@ from aiohttp import web
 
 import histories
 from engine.coded import Coded, activity
-from perdure.api.deadletter import DeadLetter
+from perdure.api.kinds.deadletter import DeadLetter
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters

@@ -8,9 +8,9 @@ import orjson
 import pytest
 from aiohttp import web
 
+from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow import Activity
 from perdure.controller.errors import NotYetError
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity

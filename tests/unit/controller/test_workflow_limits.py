@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
+from perdure.api.kinds.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.limits.limit_releases import LimitReleases

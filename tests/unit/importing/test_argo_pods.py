@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.language import containers
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.pods.builder import build_trial

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.api import labels
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.language.containers import resolve
 from perdure.runtime import InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod, outcome

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, StartRate
+from perdure.api.kinds.workflowlimit import MAX_WAITERS, LimitEntry, StartRate
 from perdure.runtime.limits import LimitQueue, limit_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted
 from perdure.language import containers
 from perdure.runtime import PodSettings, build_pod, outcome

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import claim_name
-from perdure.api.workflow import Activity
-from perdure.api.workspace import Workspace
 from perdure.runtime import PodSettings, RunRef, build_pod
 from perdure.runtime.pods.workspaces import Volume, build_claim, is_deleted_after, own_volume, volume_of, with_volumes
 

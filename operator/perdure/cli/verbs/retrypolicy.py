@@ -115,8 +115,8 @@ def _read(spec: Any, source: str) -> Any:
     """
     import pydantic
 
+    from perdure.api.kinds.retrypolicy import RetryPolicySpec
     from perdure.api.models import mistakes
-    from perdure.api.retrypolicy import RetryPolicySpec
     from perdure.language.program import retry_rules
 
     try:

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.controller.artifacts.deletion_pods import DeletionPods
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards

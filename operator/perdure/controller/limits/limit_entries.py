@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from perdure.api.workflowlimit import MAX_STEP, LimitEntry
+from perdure.api.kinds.workflowlimit import MAX_STEP, LimitEntry
 from perdure.engine.state import HeldLimits, PendingActivity
 from perdure.language.step_paths import Path
 from perdure.runtime.attempts import RunRef

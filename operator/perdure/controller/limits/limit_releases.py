@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
+from perdure.api.kinds.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.limits.workflow_limits import WorkflowLimits

@@ -18,10 +18,10 @@ from typing import Any
 
 import pydantic
 
+from perdure.api.kinds.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
-from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.kube import client as kube

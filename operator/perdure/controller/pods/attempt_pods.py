@@ -6,9 +6,9 @@ from contextlib import suppress
 from datetime import datetime
 
 from perdure.api import labels
+from perdure.api.kinds.workflow import Activity, Retention
+from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
-from perdure.api.workflow import Activity, Retention
-from perdure.api.workspace import Workspace
 from perdure.controller.expired_objects import KEPT_PODS, delete_expired
 from perdure.controller.pods.attempt_errors import REFUSED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.attempt_leases import AttemptLeases

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.workflow import Activity
-from perdure.api.workspace import Workspace
+from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workspace import Workspace
 from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind

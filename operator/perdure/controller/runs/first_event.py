@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.api.kinds.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
 from perdure.api.names import successor_name
-from perdure.api.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.code import task_timeout

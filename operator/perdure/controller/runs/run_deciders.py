@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import search_marks
-from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.payloads.payload_store import give
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes

@@ -1,8 +1,8 @@
 """Claim the workflow ID of a run: only one run of an ID is open at a time."""
 
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.peers import ALREADY_STARTED, Peers
 from perdure.controller.run_entries import Entry

@@ -9,8 +9,8 @@ from typing import assert_never
 
 import msgspec
 
+from perdure.api.kinds.steps import CancellationType
 from perdure.api.names import MAX_WORKFLOW_ID
-from perdure.api.steps import CancellationType
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import CarriedSignal, WorkflowStart

@@ -6,7 +6,7 @@ An activity without a pod takes them: it completes when the step holds all of th
 from datetime import timedelta
 from typing import Final
 
-from perdure.api.workflowlimit import MAX_KEY, StepLimit
+from perdure.api.kinds.workflowlimit import MAX_KEY, StepLimit
 from perdure.engine import commands as cmd
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS

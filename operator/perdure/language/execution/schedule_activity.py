@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from perdure.api.steps import ActivityCall
-from perdure.api.workflow import Activity
+from perdure.api.kinds.steps import ActivityCall
+from perdure.api.kinds.workflow import Activity
 from perdure.engine import commands as cmd
 from perdure.language.program import Program, retry_policy
 from perdure.language.step_paths import Path

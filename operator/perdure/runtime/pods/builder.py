@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api import labels
+from perdure.api.kinds.workflow import Activity, PodRetention, Retention
 from perdure.api.labels import API_VERSION
 from perdure.api.names import label_value, pod_name
 from perdure.api.reserved import (
@@ -19,7 +20,6 @@ from perdure.api.reserved import (
     VOLUME,
     WORK_PATH,
 )
-from perdure.api.workflow import Activity, PodRetention, Retention
 from perdure.runtime.attempts import (
     Attempt,
     InvalidDefinitionError,

@@ -10,6 +10,7 @@ Kubernetes stops native sidecars once the other containers have ended; an attemp
 
 from typing import Any, Final
 
+from perdure.api.kinds.workflow import Sidecar
 from perdure.api.reserved import (
     ACCOUNT_VOLUME,
     FILES_PATH,
@@ -17,7 +18,6 @@ from perdure.api.reserved import (
     SIDECAR,
     VOLUME,
 )
-from perdure.api.workflow import Sidecar
 from perdure.runtime.attempts import KubeObject, PodSettings
 
 BLOCKING_SIGTERM: Final = ("env", "--block-signal=TERM")

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.runtime.attempts import KubeObject
 from perdure.runtime.pods.builder import main_container_name
 from perdure.runtime.pods.groups import ContainerGroup

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perdure.api import labels
+from perdure.api.kinds.workflow import Activity, PodTemplate
+from perdure.api.kinds.workspace import AccessMode, ClaimRetention, Workspace, WorkspaceMount, WorkspaceRetention
 from perdure.api.labels import API_VERSION
 from perdure.api.names import claim_name, label_value
 from perdure.api.reserved import WORKSPACE_VOLUME
-from perdure.api.workflow import Activity, PodTemplate
-from perdure.api.workspace import AccessMode, ClaimRetention, Workspace, WorkspaceMount, WorkspaceRetention
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.pods.commands import list_in, script_container
 

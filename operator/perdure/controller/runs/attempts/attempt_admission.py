@@ -8,7 +8,7 @@ holders. `limit_releases` releases them.
 from collections.abc import Iterator
 from datetime import datetime
 
-from perdure.api.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
+from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
 from perdure.controller.limits.limit_entries import limit_entry
 from perdure.controller.limits.workflow_limits import Claim, Full, Granted
 from perdure.controller.pods.attempt_pods import scope_of

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from perdure.api.workflow import Retention
+from perdure.api.kinds.workflow import Retention
 from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.pod_key import PodKey, key_of
 from perdure.engine.ledger import AttemptOutcome

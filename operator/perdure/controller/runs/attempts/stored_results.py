@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.controller.artifacts.run_artifacts import RunArtifacts, hold_for
 from perdure.kube import client as kube
 from perdure.observe import metrics

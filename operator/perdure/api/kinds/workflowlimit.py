@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.conditions import Conditions
 from perdure.api.fields import (
     MAX_RESOURCE_NAME,
     Count,
@@ -20,6 +19,7 @@ from perdure.api.fields import (
     Uid,
     atomic_list,
 )
+from perdure.api.kinds.conditions import Conditions
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.times import DURATION_MAX_LENGTH, DURATION_PATTERN, DurationShape, PositiveDuration
 

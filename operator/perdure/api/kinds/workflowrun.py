@@ -5,8 +5,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perdure.api.commits import HISTORY_GROWS, RECORD_STAYS, CommitStatus
-from perdure.api.conditions import Conditions
 from perdure.api.fields import (
     Count,
     FieldShape,
@@ -21,15 +19,17 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.kinds.commits import HISTORY_GROWS, RECORD_STAYS, CommitStatus
+from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.steps import WorkflowReference
+from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.api.kinds.workflowlimit import Priority
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.phases import PendingActivityState, Phase
 from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
-from perdure.api.steps import WorkflowReference
 from perdure.api.times import Duration, PositiveDuration
-from perdure.api.workflow import WorkflowSpec
-from perdure.api.workflowlimit import Priority
 
 MAX_PENDING = 2000
 """Maximum number of pending activities, timers, signals or children of one run, as in Temporal."""

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.conditions import Conditions
 from perdure.api.fields import (
     Count,
     FailureTypeName,
@@ -21,11 +20,12 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.workflowrun import RunOptions, StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.phases import OperationPhase
 from perdure.api.policies import OverlapPolicy, ResetPoint
 from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
-from perdure.api.workflowrun import RunOptions, StepPath
 
 ON_RUNS = (
     "signal",

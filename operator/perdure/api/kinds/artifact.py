@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from perdure.api.fields import Flag, ResourceName, map_list
+from perdure.api.kinds.workspace import MountPath
 from perdure.api.models import SpecModel
 from perdure.api.rules import Rule, exactly_one_of
-from perdure.api.workspace import MountPath
 
 MAX_INPUTS = 20
 """Maximum number of input artifacts of one activity."""

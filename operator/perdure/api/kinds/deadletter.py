@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.conditions import Conditions
 from perdure.api.fields import Count, Json, JsonObject, Large, Time, Uid, WorkflowId
+from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.workflowrun import Failure, StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.rules import immutable
-from perdure.api.workflowrun import Failure, StepPath
 
 
 class RunReference(SpecModel):

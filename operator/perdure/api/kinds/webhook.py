@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.conditions import Conditions
 from perdure.api.fields import Expression, Json, Large, ResourceName, Template
+from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.steps import WorkflowReference
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.rules import Rule
-from perdure.api.steps import WorkflowReference
 from perdure.api.times import PositiveDuration
 
 HeaderName = Annotated[str, Field(min_length=1, max_length=128, pattern="^[A-Za-z0-9][-_A-Za-z0-9]*$")]

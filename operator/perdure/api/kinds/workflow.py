@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from perdure.api.artifact import Artifacts
-from perdure.api.conditions import Conditions
 from perdure.api.fields import (
     FailureTypeName,
     Flag,
@@ -23,15 +21,17 @@ from perdure.api.fields import (
     map_list,
     set_list,
 )
+from perdure.api.kinds.artifact import Artifacts
+from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.resultcache import ResultCache
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
+from perdure.api.kinds.work import Http, KubernetesResource, Script
+from perdure.api.kinds.workflowlimit import MAX_LIMITS, ActivityLimit, LimitUse
+from perdure.api.kinds.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
-from perdure.api.resultcache import ResultCache
-from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
-from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.times import PositiveDuration
-from perdure.api.work import Http, KubernetesResource, Script
-from perdure.api.workflowlimit import MAX_LIMITS, ActivityLimit, LimitUse
-from perdure.api.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
 
 MAX_ACTIVITIES = 200
 """Maximum number of activities of one definition."""

@@ -32,12 +32,12 @@ from perdure.api.fields import (
     matching,
     set_list,
 )
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS, StepLimit
 from perdure.api.models import SpecModel
 from perdure.api.policies import ParentClosePolicy, WorkflowIdReusePolicy
-from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, exactly_one_of
 from perdure.api.times import PositiveDuration
-from perdure.api.workflowlimit import MAX_STEP_LIMITS, StepLimit
 
 MAX_STEPS = 200
 """Maximum number of steps of a workflow; divide a longer flow into blocks, `forEach` or children."""

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.deadletter import RunReference
 from perdure.api.fields import Count, JsonObject, Large, atomic_list
+from perdure.api.kinds.deadletter import RunReference
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
 from perdure.api.rules import Rule, immutable
 

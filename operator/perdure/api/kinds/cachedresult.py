@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.deadletter import RunReference
 from perdure.api.fields import Json, JsonObject, Time
+from perdure.api.kinds.deadletter import RunReference
+from perdure.api.kinds.resultcache import MAX_CACHE_KEY
+from perdure.api.kinds.workflowrun import StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
-from perdure.api.resultcache import MAX_CACHE_KEY
 from perdure.api.rules import immutable
-from perdure.api.workflowrun import StepPath
 
 
 class CachedResultSpec(SpecModel):

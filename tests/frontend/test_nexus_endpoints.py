@@ -28,8 +28,8 @@ from frontend.served import Served, complete_workflow, names, served
 from perdure.controller.runs.run_conditions import lacks_worker
 from perdure.frontend.errors import RpcError
 from perdure.frontend.nexus.endpoints import CONFIG_MAP
+from perdure.frontend.nexus.tasks import CALLERS_HEADER
 from perdure.frontend.server import Frontend
-from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.frontend.settings import Settings
 from perdure.runtime.callbacks import CallbackToken
 from perdure.simulation.cluster.storage import ObjectKey

@@ -18,8 +18,8 @@ from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.frontend.core import Core
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.service.resets import Resets
 from perdure.frontend.transport.call import CallContext
+from perdure.frontend.workflows.resets import Resets
 from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime.retention import Limits

@@ -14,34 +14,21 @@ from google.protobuf.message import DecodeError
 from perdure import __version__
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.frontend.activities.changes import Changing
+from perdure.frontend.activities.standalone import StandaloneActivities
+from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.core import Core
+from perdure.frontend.deployments.deployments import WorkerDeployments
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
+from perdure.frontend.nexus.dispatch import NexusDispatch
+from perdure.frontend.nexus.standalone import StandaloneNexusOperations
+from perdure.frontend.nexus.tasks import NexusEndpoints, NexusTasks
 from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.service.activity_tasks import ActivityTasks
-from perdure.frontend.service.batches import Batches
-from perdure.frontend.service.changing import Changing
-from perdure.frontend.service.deployments import WorkerDeployments
-from perdure.frontend.service.histories import Histories
-from perdure.frontend.service.listing import Listing
-from perdure.frontend.service.nexus import NexusEndpoints, NexusTasks
-from perdure.frontend.service.nexus_dispatch import NexusDispatch
-from perdure.frontend.service.overrides import WorkflowOptions
-from perdure.frontend.service.resets import Resets
-from perdure.frontend.service.scheduling import Scheduling
-from perdure.frontend.service.standalone import StandaloneActivities
-from perdure.frontend.service.standalone_nexus import StandaloneNexusOperations
-from perdure.frontend.service.starting import Starting
-from perdure.frontend.service.system import System
-from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.service.task_queue_config import TaskQueueConfigs
-from perdure.frontend.service.update_with_start import UpdateWithStart
-from perdure.frontend.service.updating import Updating
-from perdure.frontend.service.workers import TaskWorkers
-from perdure.frontend.service.workflow_tasks import WorkflowTasks
-from perdure.frontend.service.workflows import Workflows
+from perdure.frontend.schedules.schedules import Scheduling
 from perdure.frontend.settings import Settings
+from perdure.frontend.system import System
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.transport.connections import Connections, peer_of
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
@@ -52,6 +39,19 @@ from perdure.frontend.transport.rpc import Handler, Rpc
 from perdure.frontend.transport.services import SERVICES, head_of
 from perdure.frontend.transport.tls import Served, encryption
 from perdure.frontend.transport.unserved import UNSERVED, refusing
+from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.workers.task_queue_config import TaskQueueConfigs
+from perdure.frontend.workers.workers import TaskWorkers
+from perdure.frontend.workflows.batches import Batches
+from perdure.frontend.workflows.control import Workflows
+from perdure.frontend.workflows.histories import Histories
+from perdure.frontend.workflows.options import WorkflowOptions
+from perdure.frontend.workflows.resets import Resets
+from perdure.frontend.workflows.starts import Starting
+from perdure.frontend.workflows.task_dispatch import TaskDispatch
+from perdure.frontend.workflows.update_with_start import UpdateWithStart
+from perdure.frontend.workflows.updating import Updating
+from perdure.frontend.workflows.workflow_tasks import WorkflowTasks
 from perdure.kube import client as kube
 
 _STREAMS = 500

@@ -25,9 +25,9 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.manager import Manager
 from perdure.frontend.errors import RpcError
 from perdure.frontend.server import Frontend
-from perdure.frontend.service.listing import Listing
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.listing import Listing
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client

@@ -19,17 +19,17 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import OpenActivityOptions
+from perdure.frontend.activities.changes import changed_options
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
-from perdure.frontend.service.batches import _request
-from perdure.frontend.service.changing import changed_options
-from perdure.frontend.service.resets import Resets
-from perdure.frontend.service.starting import Starting, _policies
-from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.service.update_with_start import _start_refused
 from perdure.frontend.transport.call import CallContext
+from perdure.frontend.workflows.batches import _request
 from perdure.frontend.workflows.command_conversion import BadCommandError
 from perdure.frontend.workflows.commands import CommandReader
+from perdure.frontend.workflows.resets import Resets
+from perdure.frontend.workflows.starts import Starting, _policies
+from perdure.frontend.workflows.task_dispatch import TaskDispatch
+from perdure.frontend.workflows.update_with_start import _start_refused
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 

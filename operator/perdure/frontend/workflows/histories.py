@@ -20,8 +20,8 @@ from perdure.frontend.errors import unavailable
 from perdure.frontend.messages.paging import page_size
 from perdure.frontend.messages.task_tokens import PageToken, pack, unpack
 from perdure.frontend.runs.reader import View
-from perdure.frontend.service.task_dispatch import virtual_events
 from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.workflows.task_dispatch import virtual_events
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0

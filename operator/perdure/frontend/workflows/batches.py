@@ -41,8 +41,8 @@ from perdure.frontend.messages import values
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
-from perdure.frontend.service.listing import find
 from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.listing import find
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 

@@ -34,17 +34,11 @@ from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.runs.creation import RunMaker, StartedRun, run_name
 from perdure.frontend.runs.long_polls import token_of
 from perdure.frontend.runs.reader import View
+from perdure.frontend.runs.standalone import StandaloneRuns, check_metadata, id_policies, not_started, request_id_of
 from perdure.frontend.runs.start_requests import check_extras, input_of
-from perdure.frontend.service.making import RunMaker, StartedRun, run_name
-from perdure.frontend.service.standalone_runs import (
-    StandaloneRuns,
-    check_metadata,
-    id_policies,
-    not_started,
-    request_id_of,
-)
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.kube import client as kube

@@ -16,10 +16,10 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError, aborted, invalid, several
 from perdure.frontend.messages import links
-from perdure.frontend.service.making import StartedRun
-from perdure.frontend.service.starting import Starting
-from perdure.frontend.service.updating import Updating
+from perdure.frontend.runs.creation import StartedRun
 from perdure.frontend.transport.call import CallContext
+from perdure.frontend.workflows.starts import Starting
+from perdure.frontend.workflows.updating import Updating
 
 _TRIES = 10
 """Number of runs that update-with-start tries, if each run closes before it gets the update."""

@@ -36,10 +36,10 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, own_links
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.runs.creation import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.runs.start_requests import check_extras, cron_refused, requested_run
-from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
-from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.workflows.task_dispatch import TaskDispatch
 from perdure.kube import client as kube
 from perdure.kube.clock import monotonic
 from perdure.runtime.blobs import with_content

@@ -51,7 +51,9 @@ from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.histories import request_of
 from perdure.frontend.messages.paging import MAX_BYTES
 from perdure.frontend.runs.reader import View
-from perdure.frontend.service.descriptions import (
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.index import record_of
+from perdure.frontend.workflows.descriptions import (
     describe_activity,
     describe_builds,
     describe_operations,
@@ -60,10 +62,8 @@ from perdure.frontend.service.descriptions import (
     describe_state,
     describe_versioning,
 )
-from perdure.frontend.service.querying import StepQueries
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
-from perdure.frontend.visibility.index import record_of
 from perdure.frontend.workflows.queries import MAX_WAITING, QueryFailedError
+from perdure.frontend.workflows.querying import StepQueries
 from perdure.kube import client as kube
 from perdure.runtime.chains import extras_of
 

@@ -51,10 +51,10 @@ from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_ID, UnfitError, moment
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
-from perdure.frontend.service.listing import converter, lists_of
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError
 from perdure.frontend.visibility.index import is_known
+from perdure.frontend.visibility.listing import converter, lists_of
 from perdure.frontend.visibility.query_language import parse
 from perdure.kube import client as kube
 from perdure.kube.clock import now

@@ -30,6 +30,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.versioning import DeploymentVersion
+from perdure.frontend.activities.tasks import handed_out
 from perdure.frontend.core import Core
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import version_of
@@ -42,13 +43,12 @@ from perdure.frontend.messages.task_tokens import QueryToken, WorkflowTaskToken,
 from perdure.frontend.messages.values import duration_or_none, name
 from perdure.frontend.nexus.endpoints import Endpoints
 from perdure.frontend.runs.gateway import refusal
-from perdure.frontend.service.activity_tasks import handed_out
-from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.workflows.command_conversion import BadCommandError
 from perdure.frontend.workflows.commands import CommandReader
 from perdure.frontend.workflows.queries import Query
 from perdure.frontend.workflows.recorded_updates import outcome_of
+from perdure.frontend.workflows.task_dispatch import TaskDispatch, token_of
 from perdure.frontend.workflows.update_messages import KnownUpdates, TaskAnswer, recorded_request
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024

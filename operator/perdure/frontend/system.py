@@ -28,15 +28,16 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.api.searching import unfit
-from perdure.frontend.core import Core
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, UnfitError
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.transport.namespaces import DEFAULT
 from perdure.frontend.visibility.index import BUILT_IN
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 
 SERVER_VERSION = "1.32.0"
@@ -66,8 +67,9 @@ _CLIENTS = {
 class System:
     """Describes the server."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway, registry: SearchAttributeRegistry) -> None:
+        self._runs = runs
+        self._registry = registry
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
@@ -94,7 +96,7 @@ class System:
         del request, call
         return GetClusterInfoResponse(
             server_version=SERVER_VERSION,
-            cluster_id=self._core.runs.manager.client.access.server,
+            cluster_id=self._runs.client.access.server,
             cluster_name="perdure",
             history_shard_count=1,
             persistence_store="kubernetes",
@@ -110,7 +112,7 @@ class System:
         """Describe a namespace of Kubernetes."""
         del call
         name = request.namespace or request.id
-        found = await self._find(name) if name in self._core.runs.manager.served else None
+        found = await self._find(name) if name in self._runs.served else None
         if found is None:
             raise namespace_not_found(name)
         return self._namespace(found)
@@ -118,7 +120,7 @@ class System:
     async def _find(self, name: str) -> kube.Object | None:
         """Find a namespace of Kubernetes; None if it does not exist."""
         try:
-            return await self._core.runs.manager.client.get(kube.path(kube.CORE, None, "namespaces", name))
+            return await self._runs.client.get(kube.path(kube.CORE, None, "namespaces", name))
         except (kube.NotFoundError, ValueError):
             return None
         except kube.RequestError as error:
@@ -137,14 +139,14 @@ class System:
 
     async def _served(self) -> dict[str, kube.Object | None]:
         """The served namespaces by name; None: not yet read."""
-        manager = self._core.runs.manager
-        if manager.served.names:  # the operator's Roles allow it to read these namespaces, but not to list any
-            return dict.fromkeys(name for name in manager.served.names if name in manager.served)
+        served = self._runs.served
+        if served.names:  # the operator's Roles allow it to read these namespaces, but not to list any
+            return dict.fromkeys(name for name in served.names if name in served)
         try:
-            found = await manager.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
+            found = await self._runs.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
         except kube.RequestError as error:
             raise unavailable(str(error)) from error
-        return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in manager.served}
+        return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in served}
 
     def _namespace(self, found: kube.Object) -> DescribeNamespaceResponse:
         meta = found["metadata"]
@@ -184,7 +186,7 @@ class System:
     ) -> ListSearchAttributesResponse:
         """List the registered search attributes."""
         del call
-        known = await self._core.registry.types(request.namespace or DEFAULT)
+        known = await self._registry.types(request.namespace or DEFAULT)
         custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
         response = ListSearchAttributesResponse()
         for target, types in (
@@ -213,7 +215,7 @@ class System:
         namespace = request.namespace or DEFAULT
         added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
         check_registered(added)
-        await self._core.registry.add(namespace, added)
+        await self._registry.add(namespace, added)
         return AddSearchAttributesResponse()
 
     async def remove_search_attributes(
@@ -223,7 +225,7 @@ class System:
         del call
         if not request.search_attributes:
             raise UnfitError("SearchAttributes are not set on request.")
-        await self._core.registry.remove(request.namespace or DEFAULT, request.search_attributes)
+        await self._registry.remove(request.namespace or DEFAULT, request.search_attributes)
         return RemoveSearchAttributesResponse()
 
 

@@ -36,12 +36,12 @@ from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
 from perdure.frontend.activities.standalone_messages import pending_state
-from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.matching import priorities
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.visibility.index import status_named
 
@@ -69,12 +69,12 @@ class _Found:
 class Changing:
     """Changes open activities."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway) -> None:
+        self._runs = runs
 
     async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
         """Stop new attempts of an activity."""
-        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._runs.find(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=False):
             pause = inputs.PauseRequested(
                 request_id=uuid.uuid4().hex,
@@ -82,13 +82,13 @@ class Changing:
                 reason=request.reason,
                 identity=request.identity or call.principal,
             )
-            await self._core.runs.demand(entry, pause)
+            await self._runs.demand(entry, pause)
         return PauseActivityResponse()
 
     async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
         """Unpause an activity; on request, restart the count of its attempts."""
         del call
-        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._runs.find(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.unpause_all):
             name, request_id = activity.activity_id, uuid.uuid4().hex
             change: inputs.Request = inputs.UnpauseRequested(
@@ -98,13 +98,13 @@ class Changing:
                 change = inputs.ActivityReset(
                     request_id=request_id, activity_id=name, heartbeat=request.reset_heartbeat
                 )
-            await self._core.runs.demand(entry, change)
+            await self._runs.demand(entry, change)
         return UnpauseActivityResponse()
 
     async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
         del call
-        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._runs.find(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.match_all):
             reset = inputs.ActivityReset(
                 request_id=uuid.uuid4().hex,
@@ -113,7 +113,7 @@ class Changing:
                 keep_paused=request.keep_paused,
                 restore=request.restore_original_options,
             )
-            await self._core.runs.demand(entry, reset)
+            await self._runs.demand(entry, reset)
         return ResetActivityResponse()
 
     async def update_activity_options(
@@ -123,7 +123,7 @@ class Changing:
         del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
-        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._runs.find(request.namespace, request.execution)
         response = UpdateActivityOptionsResponse()
         for activity in await self._activities(entry, request, every=request.match_all):
             options = None
@@ -133,7 +133,7 @@ class Changing:
             change = inputs.OptionsChanged(
                 request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
             )
-            await self._core.runs.demand(entry, change)
+            await self._runs.demand(entry, change)
             current = options or activity.original or activities.options_of(activity)
             response.activity_options.CopyFrom(_message(current))
         return response
@@ -219,17 +219,17 @@ class Changing:
             raise precondition(why.format(found.state))
         if found.activity is None:
             raise not_found("activity not found")
-        await self._core.runs.demand(found.entry, change)
+        await self._runs.demand(found.entry, change)
 
     async def _find(self, request: Any) -> "_Found":
         """Find an activity of a workflow or, without a workflow ID, a standalone one."""
-        runs = self._core.runs
+        runs = self._runs
         if request.workflow_id:
             execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-            entry = await runs.finder.entry(request.namespace, execution)
+            entry = await runs.find(request.namespace, execution)
         else:
-            entry = runs.finder.activity(request.namespace, request.activity_id, request.run_id)
-        state = (await runs.reader.view(entry)).state
+            entry = runs.find_activity(request.namespace, request.activity_id, request.run_id)
+        state = (await runs.view(entry)).state
         if state is None:
             raise unavailable("the activity has not started yet")
         activity = activity_named(state, request.activity_id)
@@ -240,7 +240,7 @@ class Changing:
         """Find the open activities that a request selects: one by ID, all of a type, or all."""
         if not (request.id or every or request.type):
             raise invalid("Either Activity.Id or Activity.Type should be set on request.")
-        view = await self._core.runs.reader.view(entry)
+        view = await self._runs.view(entry)
         open_ = list(view.state.open_activities()) if view.state is not None else []
         if request.id:
             found = [a for a in open_ if a.activity_id == request.id]

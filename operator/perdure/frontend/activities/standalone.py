@@ -27,7 +27,6 @@ from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
 from perdure.frontend.activities.standalone_messages import described, outcome_of
-from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching import priorities
 from perdure.frontend.messages import links, values
@@ -35,12 +34,19 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.runs.creation import RunMaker, StartedRun, run_name
-from perdure.frontend.runs.long_polls import token_of
-from perdure.frontend.runs.reader import View
-from perdure.frontend.runs.standalone import StandaloneRuns, check_metadata, id_policies, not_started, request_id_of
+from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.standalone import (
+    StandaloneRuns,
+    check_metadata,
+    id_policies,
+    not_started,
+    request_id_of,
+    token_of,
+)
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import retry_policy_json
@@ -57,10 +63,11 @@ _TIMEOUTS = (
 class StandaloneActivities:
     """Starts, describes, and stops standalone activities."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._maker = RunMaker(core)
-        self._standalone = StandaloneRuns(core)
+    def __init__(self, runs: RunGateway, maker: RunMaker, registry: SearchAttributeRegistry) -> None:
+        self._runs = runs
+        self._maker = maker
+        self._registry = registry
+        self._standalone = StandaloneRuns(runs)
 
     # Starting
 
@@ -103,8 +110,8 @@ class StandaloneActivities:
             await self._standalone.demand(known, attached)
 
     async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
-        spec, extras = _requested(request, await self._core.registry.types(request.namespace))
-        callbacks = callbacks_of(request, self._core.runs.manager.served)
+        spec, extras = _requested(request, await self._registry.types(request.namespace))
+        callbacks = callbacks_of(request, self._runs.served)
         extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
         check_extras(extras)
         return {
@@ -124,15 +131,15 @@ class StandaloneActivities:
         self, request: PollActivityExecutionRequest, call: CallContext
     ) -> PollActivityExecutionResponse:
         """Wait for the outcome; the response is empty if there is none in time."""
-        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
 
         def closed() -> bool:
-            return self._core.runs.is_closed(entry.uid)
+            return self._runs.is_closed(entry.uid)
 
-        if not await self._core.runs.changes.wait_until(entry.uid, closed, call.within(LONGEST_POLL)):
+        if not await self._runs.changes.wait_until(entry.uid, closed, call.within(LONGEST_POLL)):
             return PollActivityExecutionResponse()
-        view = await self._core.runs.reader.view(entry)
-        history = await self._core.runs.reader.history(view)
+        view = await self._runs.view(entry)
+        history = await self._runs.history(view)
         return PollActivityExecutionResponse(run_id=entry.uid, outcome=outcome_of(history))
 
     async def describe_activity_execution(
@@ -142,7 +149,7 @@ class StandaloneActivities:
         token = request.long_poll_token
         if token and not request.run_id:
             raise invalid("run id is required when long poll token is provided")
-        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
         described = functools.partial(self._described, request)
         found = await self._standalone.once_changed(entry, token, call, described)
         return found or DescribeActivityExecutionResponse()
@@ -152,7 +159,7 @@ class StandaloneActivities:
     ) -> DescribeActivityExecutionResponse:
         if view.state is None:
             raise not_started(view.entry)
-        history = await self._core.runs.reader.history(view)
+        history = await self._runs.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeActivityExecutionResponse(
             run_id=view.entry.uid, info=info, long_poll_token=token_of(info.run_id, info)
@@ -178,7 +185,7 @@ class StandaloneActivities:
         self, request: RequestCancelActivityExecutionRequest, call: CallContext
     ) -> RequestCancelActivityExecutionResponse:
         """Request the cancellation of an activity. One that no worker runs is canceled immediately."""
-        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.cancel(entry, request, call)
         return RequestCancelActivityExecutionResponse()
 
@@ -186,7 +193,7 @@ class StandaloneActivities:
         self, request: TerminateActivityExecutionRequest, call: CallContext
     ) -> TerminateActivityExecutionResponse:
         """Terminate an activity without notifying its worker."""
-        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.terminate(entry, request, call)
         return TerminateActivityExecutionResponse()
 
@@ -195,7 +202,7 @@ class StandaloneActivities:
     ) -> DeleteActivityExecutionResponse:
         """Remove an activity with its history. This stops an open activity."""
         del call
-        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.delete(entry)
         return DeleteActivityExecutionResponse()
 

@@ -29,18 +29,18 @@ from perdure.controller.run_entries import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.frontend.activities.heartbeat_details import storing_details
-from perdure.frontend.core import Core
+from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.matching import priorities
-from perdure.frontend.matching.offers import Poller
+from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
 from perdure.frontend.messages.task_tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
-from perdure.frontend.runs.finder import NO_ACTIVITY
-from perdure.frontend.runs.gateway import not_open
+from perdure.frontend.runs.gateway import NO_ACTIVITY, RunGateway, not_open
+from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.kube.clock import monotonic
 
@@ -48,9 +48,12 @@ from perdure.kube.clock import monotonic
 class ActivityTasks:
     """Dispatches attempts, and processes the reports about them."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        core.matching.takes(Kind.ACTIVITY, self._take, self._return)
+    def __init__(self, runs: RunGateway, matching: Matching, versions: Versions, payloads: LargePayloads) -> None:
+        self._runs = runs
+        self._matching = matching
+        self._versions = versions
+        self._payloads = payloads
+        matching.takes(Kind.ACTIVITY, self._take, self._return)
 
     # Dispatch
 
@@ -61,15 +64,15 @@ class ActivityTasks:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.ACTIVITY, name(request.task_queue.name, "TaskQueue"))
-        queue = await self._core.polled_queue(named, request.deployment_options)
+        queue = await self._versions.polled_queue(named, request.deployment_options)
         metadata = request.task_queue_metadata
         rate = metadata.max_tasks_per_second.value if metadata.HasField("max_tasks_per_second") else None
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
-            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck, per_second=rate)
+            offer = await self._matching.queues.poll(queue, request.identity, left, call.recheck, per_second=rate)
             if offer is None:
                 break
-            given: PollActivityTaskQueueResponse | None = await self._core.matching.take(
+            given: PollActivityTaskQueueResponse | None = await self._matching.take(
                 Kind.ACTIVITY, offer, Poller(request.identity, through=call.member)
             )
             if given is not None:
@@ -77,7 +80,7 @@ class ActivityTasks:
         return PollActivityTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollActivityTaskQueueResponse | None:
-        entry = self._core.runs.manager.directory.get(offer.run_id)
+        entry = self._runs.entry(offer.run_id)
         if entry is None:
             return None
         fence = poller.request_id
@@ -89,15 +92,15 @@ class ActivityTasks:
             identity=poller.identity,
         )
         try:
-            answer = await self._core.runs.ask(entry, taken)
-            return await handed_out(self._core, entry, offer.scheduled_event_id, fence) if answer.ok else None
+            answer = await self._runs.ask(entry, taken)
+            return await self.handed_out(entry, offer.scheduled_event_id, fence) if answer.ok else None
         except BaseException:
             self._return(offer, poller)
             raise
 
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return an attempt that a worker did not receive."""
-        entry = self._core.runs.manager.directory.get(offer.run_id)
+        entry = self._runs.entry(offer.run_id)
         if entry is None:
             return
         returned = inputs.ActivityReturned(
@@ -106,7 +109,59 @@ class ActivityTasks:
             attempt=offer.attempt,
             fence=poller.request_id,
         )
-        self._core.runs.manager.runs.requests.send(entry, returned, lambda _: None)
+        self._runs.send(entry, returned)
+
+    async def handed_out(
+        self, entry: Entry, scheduled_event_id: int, fence: str
+    ) -> PollActivityTaskQueueResponse | None:
+        """The attempt of an activity for a worker; None if another worker got it or it has ended."""
+        return await self._payloads.whole(entry.namespace, lambda: self._handed_out(entry, scheduled_event_id, fence))
+
+    def _handed_out(self, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
+        run = self._runs.get(entry.uid)
+        state = run.state if run is not None else None
+        activity = state.activity(scheduled_event_id) if state is not None else None
+        if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:
+            return None
+        token = ActivityToken(
+            namespace=entry.namespace,
+            run_id=entry.uid,
+            workflow_id=entry.workflow_id,
+            scheduled=activity.scheduled_event_id,
+            attempt=activity.attempt,
+            fence=fence,
+            activity_id=activity.activity_id,
+        )
+        response = PollActivityTaskQueueResponse(
+            task_token=pack(token),
+            workflow_namespace=entry.namespace,
+            workflow_execution=WorkflowExecution(),
+            activity_type=ActivityType(name=activity.activity_type),
+            activity_id=activity.activity_id,
+            header=data.header(activity.header),
+            input=data.payloads(activity.input),
+            heartbeat_details=data.payloads(activity.heartbeat_details),
+            attempt=activity.tries,
+            retry_policy=retry_policy(activity.retry_policy),
+        )
+        if state.standalone:
+            response.activity_run_id = entry.uid
+        else:
+            response.workflow_type.name = state.code.workflow_type if state.code else entry.name
+            response.workflow_execution.workflow_id, response.workflow_execution.run_id = entry.workflow_id, entry.uid
+        inherited = state.code.priority if state.code is not None else None
+        if inherited or activity.priority:
+            response.priority.CopyFrom(priorities.effective(inherited, activity.priority))
+        response.scheduled_time.FromDatetime(state.start_time if state.standalone else activity.first_scheduled_time)
+        response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
+        response.started_time.FromDatetime(activity.started_time)
+        for timeout in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):
+            length = getattr(activity, timeout)
+            field = getattr(response, timeout)
+            field.SetInParent()
+            if length is not None:
+                field.FromTimedelta(length)
+        return response
 
     # By token
 
@@ -131,9 +186,9 @@ class ActivityTasks:
             fence=token.fence,
             details=details,
         )
-        async with storing_details(self._core.runs.manager, entry, token.scheduled, details):
-            await self._core.runs.demand(entry, beat)
-        run = self._core.runs.manager.runs.get(entry.uid)
+        async with storing_details(self._runs, entry, token.scheduled, details):
+            await self._runs.demand(entry, beat)
+        run = self._runs.get(entry.uid)
         state = run.state if run is not None else None
         activity = state.activity(token.scheduled) if state is not None else None
         if state is None or activity is None:
@@ -172,7 +227,7 @@ class ActivityTasks:
     async def _report(
         self, entry: Entry, token: ActivityToken, request: Any, call: CallContext, **result_fields: Any
     ) -> None:
-        await self._core.runs.demand(
+        await self._runs.demand(
             entry,
             inputs.ActivityReported(
                 request_id=uuid.uuid4().hex,
@@ -190,7 +245,7 @@ class ActivityTasks:
         return token
 
     def _entry(self, token: ActivityToken) -> Entry:
-        entry = self._core.runs.manager.directory.get(token.run_id)
+        entry = self._runs.entry(token.run_id)
         if entry is None or entry.namespace != token.namespace:
             raise not_found("activity task not found, or it has ended")
         return entry
@@ -208,10 +263,10 @@ class ActivityTasks:
             raise invalid("ActivityId is not set on request.")
         if request.workflow_id:
             execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-            entry = await self._core.runs.finder.entry(request.namespace, execution)
+            entry = await self._runs.find(request.namespace, execution)
         else:
-            entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
-        state = (await self._core.runs.reader.view(entry)).state
+            entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
+        state = (await self._runs.view(entry)).state
         for activity in state.open_activities() if state is not None else ():
             if activity.activity_id == request.activity_id:
                 if entry.kind.standalone and activity.started_time is None and not unstarted:
@@ -261,60 +316,6 @@ class ActivityTasks:
         details = data.to_json(request.details.payloads, apart=True)
         await self._report(entry, token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledByIdResponse()
-
-
-async def handed_out(
-    core: Core, entry: Entry, scheduled_event_id: int, fence: str
-) -> PollActivityTaskQueueResponse | None:
-    """The attempt of an activity for a worker; None if another worker got it or it has ended."""
-    return await core.payloads.whole(entry.namespace, lambda: _handed_out(core, entry, scheduled_event_id, fence))
-
-
-def _handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
-    run = core.runs.manager.runs.get(entry.uid)
-    state = run.state if run is not None else None
-    activity = state.activity(scheduled_event_id) if state is not None else None
-    if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:
-        return None
-    token = ActivityToken(
-        namespace=entry.namespace,
-        run_id=entry.uid,
-        workflow_id=entry.workflow_id,
-        scheduled=activity.scheduled_event_id,
-        attempt=activity.attempt,
-        fence=fence,
-        activity_id=activity.activity_id,
-    )
-    response = PollActivityTaskQueueResponse(
-        task_token=pack(token),
-        workflow_namespace=entry.namespace,
-        workflow_execution=WorkflowExecution(),
-        activity_type=ActivityType(name=activity.activity_type),
-        activity_id=activity.activity_id,
-        header=data.header(activity.header),
-        input=data.payloads(activity.input),
-        heartbeat_details=data.payloads(activity.heartbeat_details),
-        attempt=activity.tries,
-        retry_policy=retry_policy(activity.retry_policy),
-    )
-    if state.standalone:
-        response.activity_run_id = entry.uid
-    else:
-        response.workflow_type.name = state.code.workflow_type if state.code else entry.name
-        response.workflow_execution.workflow_id, response.workflow_execution.run_id = entry.workflow_id, entry.uid
-    inherited = state.code.priority if state.code is not None else None
-    if inherited or activity.priority:
-        response.priority.CopyFrom(priorities.effective(inherited, activity.priority))
-    response.scheduled_time.FromDatetime(state.start_time if state.standalone else activity.first_scheduled_time)
-    response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
-    response.started_time.FromDatetime(activity.started_time)
-    for timeout in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):
-        length = getattr(activity, timeout)
-        field = getattr(response, timeout)
-        field.SetInParent()
-        if length is not None:
-            field.FromTimedelta(length)
-    return response
 
 
 def _result(given: Payloads) -> dict[str, Any]:

@@ -6,16 +6,16 @@ from typing import Any
 from temporalio.api.workflowservice import v1 as api
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend.core import Core
 from perdure.frontend.deployments import messages
 from perdure.frontend.deployments import rules as model
 from perdure.frontend.deployments.rules import Deployments, RoutingChange, WorkerDeployment
+from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid, not_found, precondition
-from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_MEMO, small
-from perdure.frontend.registry import fits_key
+from perdure.frontend.registry import NamespaceRegistry, fits_key
 from perdure.frontend.transport.call import CallContext
 from perdure.kube.clock import now
 
@@ -25,8 +25,12 @@ _PAGE = 100
 class WorkerDeployments:
     """Shows worker deployments and changes their routing."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self, deployments: NamespaceRegistry[WorkerDeployment], versions: Versions, queues: TaskQueues
+    ) -> None:
+        self._deployments = deployments
+        self._versions = versions
+        self._queues = queues
 
     async def describe_worker_deployment(
         self, request: api.DescribeWorkerDeploymentRequest, call: CallContext
@@ -44,7 +48,7 @@ class WorkerDeployments:
     ) -> api.ListWorkerDeploymentsResponse:
         """List the deployments, the newest first."""
         del call
-        known = await self._core.deployments.load(request.namespace)
+        known = await self._deployments.load(request.namespace)
         listed = [
             messages.summary(name, found, self._drainage(request, name, found))
             for name, found in sorted(known.items(), key=lambda each: each[1].create_time, reverse=True)
@@ -60,7 +64,7 @@ class WorkerDeployments:
         """Describe a version and the task queues that its workers poll."""
         del call
         version = _version(request)
-        known = await self._core.deployments.load(request.namespace)
+        known = await self._deployments.load(request.namespace)
         found = known.get(version.deployment_name)
         if found is None or version.build_id not in found.versions:
             raise not_found("Worker Deployment Version not found")
@@ -71,7 +75,7 @@ class WorkerDeployments:
         for kind, queue in messages.task_queues(found.versions[version.build_id]):
             described = response.version_task_queues.add(name=queue, type=messages.TYPES[kind])
             if request.report_task_queue_stats:
-                stats = self._core.queues.statistics(QueueName(request.namespace, kind, queue, str(version)))
+                stats = self._queues.statistics(QueueName(request.namespace, kind, queue, str(version)))
                 described.stats.approximate_backlog_count = stats.waiting
                 described.stats.approximate_backlog_age.FromTimedelta(stats.age)
                 described.stats.tasks_add_rate, described.stats.tasks_dispatch_rate = stats.added, stats.dispatched
@@ -143,7 +147,7 @@ class WorkerDeployments:
             changed = model.with_metadata(found, build, upserted, request.remove_entries, request.identity)
             return {**known, version.deployment_name: changed}
 
-        known = await self._core.deployments.change(request.namespace, change)
+        known = await self._deployments.change(request.namespace, change)
         made = messages.metadata(known[version.deployment_name].versions[build])
         return api.UpdateWorkerDeploymentVersionMetadataResponse(metadata=made)
 
@@ -160,7 +164,7 @@ class WorkerDeployments:
                 raise precondition("deployment has versions, can't be deleted")
             return {name: each for name, each in known.items() if name != request.deployment_name}
 
-        await self._core.deployments.change(request.namespace, delete)
+        await self._deployments.change(request.namespace, delete)
         return api.DeleteWorkerDeploymentResponse()
 
     async def delete_worker_deployment_version(
@@ -178,19 +182,19 @@ class WorkerDeployments:
             if build not in found.versions:
                 return known
             kept = model.without_version(found, name, build, request.identity)
-            if self._core.versions.has_pollers(request.namespace, version):
+            if self._versions.has_pollers(request.namespace, version):
                 raise precondition(f"version '{version}' cannot be deleted since it has active pollers")
             draining = self._drainage(request, name, found)[build] == "Draining"
             if draining and not request.skip_drainage:
                 raise precondition(f"version '{version}' cannot be deleted since it is draining")
             return {**known, name: kept}
 
-        await self._core.deployments.change(request.namespace, delete)
+        await self._deployments.change(request.namespace, delete)
         return api.DeleteWorkerDeploymentVersionResponse()
 
     async def _find(self, namespace: str, name: str) -> WorkerDeployment:
         model.check_name(name)
-        found = (await self._core.deployments.load(namespace)).get(name)
+        found = (await self._deployments.load(namespace)).get(name)
         if found is None:
             raise model.no_deployment(name)
         return found
@@ -215,7 +219,7 @@ class WorkerDeployments:
 
         if not fits_key(name):
             raise invalid("size of WorkerDeploymentName larger than the maximum allowed")
-        after = await self._core.deployments.change(request.namespace, changed)
+        after = await self._deployments.change(request.namespace, changed)
         return before[0], after[name]
 
     def _active(self, request: Any) -> Callable[[str, str, str], bool]:
@@ -223,14 +227,14 @@ class WorkerDeployments:
 
         def active(build: str, kind: str, queue: str) -> bool:
             version = DeploymentVersion(deployment_name=request.deployment_name, build_id=build)
-            stats = self._core.queues.statistics(QueueName(request.namespace, Kind(kind), queue, str(version)))
+            stats = self._queues.statistics(QueueName(request.namespace, Kind(kind), queue, str(version)))
             return bool(stats.waiting) or stats.added > _IDLE
 
         return active
 
     def _drainage(self, request: Any, name: str, found: WorkerDeployment) -> dict[str, str]:
         """The drainage status of each version of a deployment."""
-        time, pinned = now(), self._core.pinned_versions(request.namespace)
+        time, pinned = now(), self._versions.pinned(request.namespace)
         return {
             build: model.drainage(
                 version, pinned=DeploymentVersion(deployment_name=name, build_id=build) in pinned, time=time

@@ -28,20 +28,20 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.engine.starts import StartExtras
-from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.messages import links, nexus_headers
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
-from perdure.frontend.nexus.endpoints import Endpoint
+from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.nexus.standalone_messages import described, operation_of, outcome_of
 from perdure.frontend.runs.creation import RunMaker, StartedRun, run_name
-from perdure.frontend.runs.long_polls import token_of
-from perdure.frontend.runs.reader import View
-from perdure.frontend.runs.standalone import StandaloneRuns, check_metadata, id_policies, not_started
+from perdure.frontend.runs.gateway import RunGateway, View
+from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.standalone import StandaloneRuns, check_metadata, id_policies, not_started, token_of
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube.clock import now
 from perdure.runtime.kinds import RunKind
 
@@ -65,10 +65,20 @@ _STAGES = {
 class StandaloneNexusOperations:
     """Starts, describes, and stops standalone Nexus operations."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._maker = RunMaker(core)
-        self._standalone = StandaloneRuns(core, _MAX_REASON)
+    def __init__(
+        self,
+        runs: RunGateway,
+        maker: RunMaker,
+        payloads: LargePayloads,
+        endpoints: EndpointRegistry,
+        registry: SearchAttributeRegistry,
+    ) -> None:
+        self._runs = runs
+        self._maker = maker
+        self._payloads = payloads
+        self._endpoints = endpoints
+        self._registry = registry
+        self._standalone = StandaloneRuns(runs, _MAX_REASON)
 
     # Starting
 
@@ -82,7 +92,7 @@ class StandaloneNexusOperations:
     async def _begin(self, request: StartNexusOperationExecutionRequest, principal: str) -> StartedRun:
         _check(request)
         reuse, conflict = id_policies(request, NexusOperationIdReusePolicy, NexusOperationIdConflictPolicy)
-        types = await self._core.registry.types(request.namespace)
+        types = await self._registry.types(request.namespace)
         spec, extras = _requested(request, await self._endpoint(request), types)
         name = run_name(request.operation_id, request.request_id, kind=RunKind.NEXUS_OPERATION.value)
         annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}
@@ -101,7 +111,7 @@ class StandaloneNexusOperations:
 
     async def _endpoint(self, request: StartNexusOperationExecutionRequest) -> Endpoint:
         """Find the endpoint of a start. An endpoint that does not admit the namespace counts as missing."""
-        found = (await self._core.endpoints.all()).get(request.endpoint)
+        found = (await self._endpoints.all()).get(request.endpoint)
         if found is None:
             raise not_found(f"could not find Nexus endpoint by name: {request.endpoint[:200]}")
         if not found.admits(request.namespace):
@@ -120,18 +130,18 @@ class StandaloneNexusOperations:
         stage = _STAGES.get(request.wait_stage)
         if stage is None:
             raise invalid(f"unsupported wait_stage: {request.wait_stage}")
-        runs = self._core.runs
-        entry = runs.finder.operation(request.namespace, request.operation_id, request.run_id)
+        runs = self._runs
+        entry = runs.find_operation(request.namespace, request.operation_id, request.run_id)
 
         def reached() -> bool:
-            run = runs.manager.runs.get(entry.uid)
+            run = runs.get(entry.uid)
             operation = operation_of(run.state) if run is not None and run.state is not None else None
             has_started = operation is not None and operation.started_time is not None
             return runs.is_closed(entry.uid) or (has_started and stage == _STARTED)
 
         if not await runs.changes.wait_until(entry.uid, reached, call.within(LONGEST_POLL)):
             return PollNexusOperationExecutionResponse()
-        view = await runs.reader.view(entry)
+        view = await runs.view(entry)
         if view.state is None:
             raise not_started(entry)
         operation = operation_of(view.state)
@@ -151,7 +161,7 @@ class StandaloneNexusOperations:
         token = request.long_poll_token
         if token and not request.run_id:
             raise invalid("run_id is required when long_poll_token is provided")
-        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
         found = await self._standalone.once_changed(entry, token, call, functools.partial(self._described, request))
         return found or DescribeNexusOperationExecutionResponse()
 
@@ -160,7 +170,7 @@ class StandaloneNexusOperations:
     ) -> DescribeNexusOperationExecutionResponse:
         if view.state is None:
             raise not_started(view.entry)
-        history = await self._core.runs.reader.history(view)
+        history = await self._runs.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
         info.ClearField("execution_duration")  # which always changes
@@ -173,8 +183,8 @@ class StandaloneNexusOperations:
         return response
 
     async def _add_outcome(self, response: Any, view: View) -> None:
-        history = await self._core.runs.reader.history(view)
-        outcome = await self._core.payloads.whole(view.entry.namespace, lambda: outcome_of(history))
+        history = await self._runs.history(view)
+        outcome = await self._payloads.whole(view.entry.namespace, lambda: outcome_of(history))
         field = response.result if isinstance(outcome, Payload) else response.failure
         field.CopyFrom(outcome)
 
@@ -184,7 +194,7 @@ class StandaloneNexusOperations:
         self, request: RequestCancelNexusOperationExecutionRequest, call: CallContext
     ) -> RequestCancelNexusOperationExecutionResponse:
         """Request the handler to cancel an operation, once the operation has started."""
-        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.cancel(entry, request, call)
         return RequestCancelNexusOperationExecutionResponse()
 
@@ -192,7 +202,7 @@ class StandaloneNexusOperations:
         self, request: TerminateNexusOperationExecutionRequest, call: CallContext
     ) -> TerminateNexusOperationExecutionResponse:
         """Stop waiting for an operation without notifying its handler."""
-        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.terminate(entry, request, call)
         return TerminateNexusOperationExecutionResponse()
 
@@ -201,7 +211,7 @@ class StandaloneNexusOperations:
     ) -> DeleteNexusOperationExecutionResponse:
         """Remove an operation with its history. This stops an open operation."""
         del call
-        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.delete(entry)
         return DeleteNexusOperationExecutionResponse()
 

@@ -34,12 +34,14 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
-from perdure.frontend.core import Core
+from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid, not_found, precondition
-from perdure.frontend.matching.offers import Poller
+from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
@@ -47,9 +49,11 @@ from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.task_tokens import NexusToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.nexus import links
-from perdure.frontend.nexus.calls import HandlerCall
-from perdure.frontend.nexus.endpoints import Endpoint
+from perdure.frontend.nexus.calls import HandlerCall, HandlerCallsOpen
+from perdure.frontend.nexus.direct_calls import DirectCalls
+from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.workers.registry import KnownWorkers
 from perdure.kube.clock import monotonic
 
 CALLERS_HEADER = "perdure-allowed-callers"
@@ -65,9 +69,23 @@ _TEMPORAL_FAILURE: str = ProtoFailure.DESCRIPTOR.full_name
 class NexusTasks:
     """Dispatches calls to workers, and processes their responses."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        core.matching.takes(Kind.NEXUS, self._take)
+    def __init__(
+        self,
+        *,
+        matching: Matching,
+        versions: Versions,
+        calls: HandlerCallsOpen,
+        direct_calls: DirectCalls,
+        workers: KnownWorkers,
+        shards: Shards,
+    ) -> None:
+        self._matching = matching
+        self._versions = versions
+        self._calls = calls
+        self._direct_calls = direct_calls
+        self._workers = workers
+        self._shards = shards
+        matching.takes(Kind.NEXUS, self._take)
 
     async def poll_nexus_task_queue(
         self, request: PollNexusTaskQueueRequest, call: CallContext
@@ -76,15 +94,15 @@ class NexusTasks:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
-        await self._core.polled_queue(named, request.deployment_options)  # registers the version
-        self._core.workers.record(request.namespace, request.worker_heartbeat)
+        await self._versions.polled_queue(named, request.deployment_options)  # registers the version
+        self._workers.record(request.namespace, request.worker_heartbeat)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
             # Workers of every version handle calls.
-            offer = await self._core.queues.poll(named, request.identity, left, call.recheck)
+            offer = await self._matching.queues.poll(named, request.identity, left, call.recheck)
             if offer is None:
                 break
-            given_out: PollNexusTaskQueueResponse | None = await self._core.matching.take(
+            given_out: PollNexusTaskQueueResponse | None = await self._matching.take(
                 Kind.NEXUS, offer, Poller(request.identity, through=call.member)
             )
             if given_out is not None:
@@ -93,15 +111,15 @@ class NexusTasks:
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollNexusTaskQueueResponse | None:
         del poller
-        direct = self._core.direct_calls.get(offer.query)
+        direct = self._direct_calls.get(offer.query)
         if direct is not None:
             token = NexusToken(
                 namespace=direct.queue.namespace, run_id="", call=direct.call_id, shard=self._own_shard()
             )
             return PollNexusTaskQueueResponse(task_token=pack(token), request=direct.request())
-        found = self._core.calls.get(offer.query)
-        request = self._core.calls.request(found) if found is not None else None
-        caller = self._core.calls.entry(found) if found is not None else None
+        found = self._calls.get(offer.query)
+        request = self._calls.request(found) if found is not None else None
+        caller = self._calls.entry(found) if found is not None else None
         if found is None or found.queue is None or request is None or caller is None:
             return None
         shard = shard_of(caller.namespace, caller.workflow_id)
@@ -124,13 +142,13 @@ class NexusTasks:
         if failed.details and not _is_json(failed.details):
             raise invalid("failure details must be JSON serializable")
         task: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
-        if self._core.direct_calls.report(task.call, task.namespace, request):
+        if self._direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskCompletedResponse()
         found = self._find(task)
         if found.name.cancels:
-            await self._core.calls.report(found, None)
+            await self._calls.report(found, None)
         else:
-            await self._core.calls.report(found, None, self._answer(found, started))
+            await self._calls.report(found, None, self._answer(found, started))
         return RespondNexusTaskCompletedResponse()
 
     async def respond_nexus_task_failed(
@@ -143,20 +161,19 @@ class NexusTasks:
         if not request.HasField("failure") and not request.HasField("error"):
             raise invalid("request must contain error or failure")
         task: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
-        if self._core.direct_calls.report(task.call, task.namespace, request):
+        if self._direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskFailedResponse()
         whole = request.HasField("failure")
         failure = failures.to_json(request.failure) if whole else _handler_failure(request.error)
-        await self._core.calls.report(self._find(task), failure)
+        await self._calls.report(self._find(task), failure)
         return RespondNexusTaskFailedResponse()
 
     def _own_shard(self) -> int:
         """A shard of this member of the fleet, so that requests that name it are routed here."""
-        shards = self._core.runs.manager.shards
-        return next(filter(shards.owns_shard, range(SHARDS)), 0)
+        return next(filter(self._shards.owns_shard, range(SHARDS)), 0)
 
     def _find(self, task: NexusToken) -> HandlerCall:
-        found = self._core.calls.take(task.call, task.namespace)
+        found = self._calls.take(task.call, task.namespace)
         if found is None:
             raise not_found("Nexus task not found or already expired")
         return found
@@ -264,15 +281,16 @@ def _parsed(text: bytes) -> Any:
 class NexusEndpoints:
     """Manages endpoints."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, endpoints: EndpointRegistry, served: ServedNamespaces) -> None:
+        self._endpoints = endpoints
+        self._served = served
 
     async def create_nexus_endpoint(
         self, request: CreateNexusEndpointRequest, call: CallContext
     ) -> CreateNexusEndpointResponse:
         """Create an endpoint. Only workflows of its own namespace may call it, unless the caller says which others may."""
         named, fields = self._spec(request.spec, call)
-        made = await self._core.endpoints.create(named, **fields)
+        made = await self._endpoints.create(named, **fields)
         return CreateNexusEndpointResponse(endpoint=_endpoint(named, made))
 
     async def update_nexus_endpoint(
@@ -283,7 +301,7 @@ class NexusEndpoints:
         if request.version <= 0:
             raise invalid("endpoint version is non-positive")
         named, fields = self._spec(request.spec, call)
-        changed = await self._core.endpoints.update(request.id, request.version, named, **fields)
+        changed = await self._endpoints.update(request.id, request.version, named, **fields)
         return UpdateNexusEndpointResponse(endpoint=_endpoint(named, changed))
 
     async def delete_nexus_endpoint(
@@ -294,14 +312,14 @@ class NexusEndpoints:
         _need_id(request.id)
         if request.version <= 0:
             raise invalid("endpoint version is non-positive")
-        await self._core.endpoints.delete(request.id)
+        await self._endpoints.delete(request.id)
         return DeleteNexusEndpointResponse()
 
     async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: CallContext) -> GetNexusEndpointResponse:
         """Return one endpoint."""
         del call
         _need_id(request.id)
-        found = await self._core.endpoints.find(request.id)
+        found = await self._endpoints.find(request.id)
         if found is None:
             raise not_found(f"Nexus endpoint with ID `{request.id}` not found")
         return GetNexusEndpointResponse(endpoint=_endpoint(*found))
@@ -311,7 +329,7 @@ class NexusEndpoints:
     ) -> ListNexusEndpointsResponse:
         """List all endpoints, or the endpoint with a name."""
         del call
-        known = await self._core.endpoints.all()
+        known = await self._endpoints.all()
         if request.name:
             return ListNexusEndpointsResponse(
                 endpoints=[_endpoint(n, e) for n, e in known.items() if n == request.name]
@@ -341,7 +359,7 @@ class NexusEndpoints:
             case "worker":
                 if not target.namespace:
                     issues.append("target namespace not set")
-                elif target.namespace not in self._core.runs.manager.served:
+                elif target.namespace not in self._served:
                     missing = f"Namespace {target.namespace} is not found."
                     raise precondition(f"could not verify namespace referenced by target exists: {missing}")
                 if not target.task_queue or len(target.task_queue) > values.MAX_ID:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perdure.controller.run_entries import Entry, Standing
-from perdure.frontend.core import Core
 from perdure.frontend.errors import (
     TOO_LARGE,
     RpcError,
@@ -20,6 +19,8 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
+from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.kube import client as kube
 from perdure.runtime.blobs import Reference
 from perdure.runtime.chains import extras_of
@@ -42,8 +43,9 @@ class StartedRun:
 class RunMaker:
     """Creates WorkflowRuns."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway, first_tasks: FirstTasks) -> None:
+        self._runs = runs
+        self._first_tasks = first_tasks
 
     async def make(self, body: kube.Object, *, reserved: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
         """Create a WorkflowRun, or find the one from an earlier try of the same request, and wait until it has started.
@@ -58,22 +60,21 @@ class RunMaker:
         """
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         if reserved:  # before it is created, because the watch may show it before the response arrives
-            self._core.first_tasks.reserve(namespace, name)
+            self._first_tasks.reserve(namespace, name)
         begun = None
         try:
             begun = await self._make(body, large)
         finally:
             if begun is None or begun.entry.name != name:  # callers release only the returned run
-                self._core.first_tasks.release(namespace, name)
+                self._first_tasks.release(namespace, name)
         return begun
 
     async def _make(self, body: kube.Object, large: Sequence[Reference]) -> StartedRun:
-        manager = self._core.runs.manager
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         try:
             made = await self._create(namespace, body, large)
         except kube.AlreadyExistsError:
-            made = await manager.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+            made = await self._runs.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
             if not is_made_for(made, body):
                 message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
                 raise precondition(message) from None
@@ -83,7 +84,7 @@ class RunMaker:
             raise invalid(error.message) from error
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        manager.runs.made(made)
+        self._runs.add(made)
         return await self._begun(made)
 
     async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
@@ -91,54 +92,45 @@ class RunMaker:
 
         The run adopts the blobs first. If it is unknown whether the run exists, the removal of unclaimed blobs handles them.
         """
-        manager = self._core.runs.manager
-        saved = [
-            found for each in large if (found := await manager.tools.blobs.save(namespace, each, None)) is not None
-        ]
+        saved = [found for each in large if (found := await self._runs.blobs.save(namespace, each, None)) is not None]
         try:
-            return await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+            return await self._runs.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
         except (kube.AlreadyExistsError, kube.NotFoundError, kube.InvalidError, kube.TooLargeError):
             for each in saved:
-                await manager.tools.blobs.remove(namespace, each)
+                await self._runs.blobs.remove(namespace, each)
             raise
 
     async def _begun(self, made: kube.Object) -> StartedRun:
         """Wait until the start of the run is recorded, or the run was rejected."""
-        manager, uid = self._core.runs.manager, made["metadata"]["uid"]
+        runs, uid = self._runs, made["metadata"]["uid"]
 
         def begun() -> bool:
-            run = manager.runs.get(uid)
-            entry = manager.directory.get(uid)
-            return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
+            entry = runs.entry(uid)
+            return runs.state(uid) is not None or entry is None or entry.standing is Standing.CLOSED
 
-        if not await self._core.runs.changes.wait_until(uid, begun, BEGIN_SECONDS):
+        if not await self._runs.changes.wait_until(uid, begun, BEGIN_SECONDS):
             raise unavailable(f"the {_noun(made)} has not been started yet; the operator keeps trying")
-        entry = manager.directory.get(uid)
+        entry = runs.entry(uid)
         if entry is None:
             raise unavailable(f"the {_noun(made)} was deleted")
-        run = manager.runs.get(uid)
+        state = runs.state(uid)
         by_name = "name" in (made["spec"].get("workflow") or {})
-        if run is not None and run.state is not None and (run.state.for_clients or by_name):
+        if state is not None and (state.for_clients or by_name):
             return StartedRun(entry, started=True)
         return await self._refused(entry)
 
     async def _refused(self, entry: Entry) -> StartedRun:
         """Delete a run that only reports that its ID is in use."""
-        manager = self._core.runs.manager
-        view = await self._core.runs.reader.view(entry)
+        view = await self._runs.view(entry)
         if view.state is not None and view.state.for_clients:
             return StartedRun(entry, started=True)
         status = view.object.get("status") or {}
         other_id = (status.get("output") or {}).get("runId", "")
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await manager.client.delete(url, uid=entry.uid)
+        await self._runs.client.delete(url, uid=entry.uid)
         # Until the deletion is known, a repeated request would find the run.
-        await self._core.runs.changes.wait_until(
-            entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS
-        )
-        other = manager.directory.get(other_id) or next(
-            (e for e in manager.directory.sharing(entry) if not e.refused), None
-        )
+        await self._runs.changes.wait_until(entry.uid, lambda: self._runs.entry(entry.uid) is None, _FORGET_SECONDS)
+        other = self._runs.entry(other_id) or next((e for e in self._runs.sharing(entry) if not e.refused), None)
         if other_id and other is not None:
             return StartedRun(other, started=False)
         failure = status.get("failure") or {}
@@ -158,11 +150,11 @@ class RunMaker:
         Raises:
             RpcError: The ID is in use.
         """
-        manager, name = self._core.runs.manager, body["metadata"]["name"]
+        name = body["metadata"]["name"]
         namespace, identity = body["metadata"]["namespace"], body["spec"]["workflowId"]
-        await manager.first_lists.wait()
-        await self._core.runs.finder.catch_up(namespace)
-        known = manager.directory.current.newest(namespace, identity, kind=kind)
+        await self._runs.ready()
+        await self._runs.catch_up(namespace)
+        known = self._runs.newest(namespace, identity, kind=kind)
         if known is None or (known.name == name and known.standing is Standing.WAITING):
             return None
         if known.name == name:
@@ -182,7 +174,7 @@ class RunMaker:
             entry: The run with the ID.
             message: The message for a workflow; other kinds have only one message.
         """
-        request_id = extras_of((await self._core.runs.reader.view(entry)).object).request_id
+        request_id = extras_of((await self._runs.view(entry)).object).request_id
         if entry.kind is RunKind.ACTIVITY:
             return activity_already_started(entry.uid, request_id)
         if entry.kind is RunKind.NEXUS_OPERATION:

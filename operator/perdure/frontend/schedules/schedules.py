@@ -33,8 +33,8 @@ from perdure.api.common import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.reasons import ConditionReason
 from perdure.api.schedule import OverlapPolicy
+from perdure.controller.informers.schedules import Schedules
 from perdure.controller.reconcile.newer_states import message_for
-from perdure.frontend.core import Core
 from perdure.frontend.errors import (
     TOO_LARGE,
     RpcError,
@@ -49,6 +49,7 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_ID, UnfitError, moment
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.transport.call import CallContext
@@ -56,6 +57,7 @@ from perdure.frontend.visibility.comparisons import InvalidQueryError
 from perdure.frontend.visibility.index import is_known
 from perdure.frontend.visibility.listing import converter, lists_of
 from perdure.frontend.visibility.query_language import parse
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
@@ -76,14 +78,16 @@ _FIELDS = {"ScheduleId": "Keyword", "TemporalSchedulePaused": "Bool"}
 class Scheduling:
     """Creates, changes and describes Schedules."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway, schedules: Schedules, registry: SearchAttributeRegistry) -> None:
+        self._runs = runs
+        self._schedules = schedules
+        self._registry = registry
 
     async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
         """Create a schedule. A repeated request finds the schedule that it has created."""
         del call
         _check_id(request.schedule_id)
-        types = await self._core.registry.types(request.namespace)
+        types = await self._registry.types(request.namespace)
         options = ClientOptions(
             request_id=request.request_id,
             memo=data.memo_to_json(request.memo),
@@ -106,7 +110,7 @@ class Scheduling:
             requests = _requests_of(body, request.initial_patch, request.request_id)
         except ValueError as error:
             raise _refused(error) from error
-        client = self._core.runs.manager.client
+        client = self._runs.client
         try:
             made = await client.create(kube.path(kube.PERDURE, request.namespace, "schedules"), body)
         except kube.AlreadyExistsError:
@@ -120,7 +124,7 @@ class Scheduling:
             raise invalid(error.message) from error
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        self._core.runs.manager.schedules.take(made)
+        self._schedules.take(made)
         await self._ask(made, requests)
         return CreateScheduleResponse(conflict_token=_token(made))
 
@@ -143,7 +147,7 @@ class Scheduling:
     async def update_schedule(self, request: UpdateScheduleRequest, call: CallContext) -> UpdateScheduleResponse:
         """Change a schedule. Its open runs continue."""
         del call
-        types = await self._core.registry.types(request.namespace)
+        types = await self._registry.types(request.namespace)
 
         def change(obj: kube.Object) -> kube.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
@@ -191,7 +195,7 @@ class Scheduling:
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         url = kube.path(kube.PERDURE, request.namespace, "schedules", obj["metadata"]["name"])
-        await self._core.runs.manager.client.delete(url, uid=obj["metadata"]["uid"], propagation="Orphan")
+        await self._runs.client.delete(url, uid=obj["metadata"]["uid"], propagation="Orphan")
         return DeleteScheduleResponse()
 
     async def list_schedule_matching_times(
@@ -236,8 +240,8 @@ class Scheduling:
         return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
 
     async def _find(self, namespace: str, text: str) -> list[kube.Object]:
-        found = await self._core.runs.manager.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
-        types = await self._core.attribute_types(namespace)
+        found = await self._runs.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
+        types = await self._registry.filter_types(namespace)
         for obj in found:
             attributes = messages.client_options(obj).search_attributes or {}
             types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
@@ -260,10 +264,10 @@ class Scheduling:
     # One schedule
 
     def _with_runs(self, obj: kube.Object) -> kube.Object:
-        directory, namespace = self._core.runs.manager.directory, obj["metadata"]["namespace"]
+        namespace = obj["metadata"]["namespace"]
 
         def run_id_of(name: str) -> str | None:
-            run = directory.named(namespace, name)
+            run = self._runs.named(namespace, name)
             return None if run is None else run.uid
 
         return messages.with_runs(obj, run_id_of)
@@ -272,7 +276,7 @@ class Scheduling:
         _check_id(schedule_id)
         url = kube.path(kube.PERDURE, namespace, "schedules", schedule_name(schedule_id))
         try:
-            obj = await self._core.runs.manager.client.get(url)
+            obj = await self._runs.client.get(url)
         except kube.NotFoundError:
             raise not_found(f"schedule not found: {schedule_id}") from None
         if id_of(obj) != schedule_id or obj["metadata"].get("deletionTimestamp"):
@@ -287,7 +291,7 @@ class Scheduling:
         for _ in range(_TRIES):
             obj = await self._read(namespace, schedule_id)
             try:
-                obj = await self._core.runs.manager.client.replace(url, change(obj))
+                obj = await self._runs.client.replace(url, change(obj))
             except kube.ConflictError:
                 continue
             except kube.NotFoundError:
@@ -298,7 +302,7 @@ class Scheduling:
                 raise invalid(TOO_LARGE) from error
             except ValueError as error:
                 raise _refused(error) from error
-            self._core.runs.manager.schedules.take(obj)
+            self._schedules.take(obj)
             return obj
         raise precondition("other clients keep changing the schedule; retry later")
 
@@ -315,7 +319,7 @@ class Scheduling:
 
     async def _demand(self, obj: kube.Object, request: inp.ScheduleRequest) -> None:
         meta = obj["metadata"]
-        answer = await self._core.runs.manager.schedules.ask(meta["namespace"], meta["name"], request)
+        answer = await self._schedules.ask(meta["namespace"], meta["name"], request)
         if answer.ok or answer.reason == ConditionReason.OVERLAP_SKIPPED:
             return
         if answer.reason == ConditionReason.TARGET_NOT_FOUND:

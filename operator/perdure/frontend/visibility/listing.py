@@ -29,16 +29,17 @@ from temporalio.api.workflowservice.v1 import (
     ScanWorkflowExecutionsResponse,
 )
 
-from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import UnfitError, moment
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
-from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, VisibilityRecord, is_known, record_of
+from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
 from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 from perdure.runtime.kinds import RunKind
 
@@ -52,21 +53,23 @@ _AT_ONCE = 8
 class Listing:
     """Lists and counts runs."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway, visibility: Visibility, registry: SearchAttributeRegistry) -> None:
+        self._runs = runs
+        self._visibility = visibility
+        self._registry = registry
 
     async def _page(
         self, namespace: str, text: str, token: bytes, size: int, kind: RunKind = RunKind.WORKFLOW
     ) -> tuple[Sequence[VisibilityRecord], bytes]:
-        found, query = await find(self._core, namespace, text, kind)
+        found, query = await self.find(namespace, text, kind)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
         page, token = page_of(found, token, size, PAGE, lambda run_id: self._weight(namespace, run_id))
-        return await _records(self._core, namespace, page), token
+        return await self._records(namespace, page), token
 
     def _weight(self, namespace: str, run_id: str) -> int:
         """The size of a run in a list, in bytes. Only its search attributes and its memo can be large."""
-        record = self._core.visibility.get(namespace, run_id)
+        record = self._visibility.get(namespace, run_id)
         if record is None:
             return 0
         return record.left_out + (record.info().ByteSize() if record.memo else _LIGHT)
@@ -170,13 +173,70 @@ class Listing:
 
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
-        found, query = await find(self._core, namespace, text, kind)
-        records = self._core.visibility.records(namespace, found if query.group_by else (), query.effort)
+        found, query = await self.find(namespace, text, kind)
+        records = self._visibility.records(namespace, found if query.group_by else (), query.effort)
         groups = Counter([record.status async for record in records])
         number = functools.partial(to_enum, WorkflowExecutionStatus)
         return len(found), [
             (status, groups[status]) for status in sorted(groups, key=None if kind.standalone else number)
         ]
+
+    async def find(self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
+        """Return the IDs of the runs that match a filter, the newest first, and the parsed filter.
+
+        Args:
+            namespace: The namespace.
+            text: The filter.
+            kind: The kind of runs.
+
+        Raises:
+            RpcError: The filter is not valid, or search attributes that are not in memory could not be read.
+        """
+        types = await self._registry.filter_types(namespace) | OF_KIND[kind]
+        try:
+            query = parse(text, converter(types, kind), lists_of(types))
+            for name in sorted(query.names):
+                _check(name, types)
+            found, unread = await self._visibility.find(namespace, query, kind)
+            if unread:
+                known = [
+                    (r.start_time, r.run_id) async for r in self._visibility.records(namespace, found, query.effort)
+                ]
+                for at in range(0, len(unread), _AT_ONCE):
+                    read = await self._records(namespace, unread[at : at + _AT_ONCE])
+                    for record in read:
+                        if record.finds and query.test(record.field):
+                            known.append((record.start_time, record.run_id))
+                        await query.effort.rest()
+                found = self._visibility.sorted(known)
+        except InvalidQueryError as error:
+            raise invalid(f"invalid query: {error}") from error
+        return found, query
+
+    async def _records(self, namespace: str, run_ids: Sequence[str]) -> list[VisibilityRecord]:
+        """Return the records of runs in the order of `run_ids`, without deleted runs."""
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def whole(run_id: str) -> VisibilityRecord | None:
+            record = self._visibility.get(namespace, run_id)
+            if record is None or not record.left_out:
+                return record
+            entry = self._runs.entry(run_id)
+            if entry is None:
+                return None
+            url = kube.path(kube.PERDURE, namespace, "workflowruns", entry.name)
+            try:
+                async with at_once:
+                    obj = await self._runs.client.get(url)
+            except kube.NotFoundError:
+                return None
+            except kube.UnreadableError:
+                return record
+            except kube.RequestError as error:
+                raise unavailable(str(error)) from error
+            return record_of(obj) if obj["metadata"]["uid"] == run_id else None
+
+        return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
@@ -197,64 +257,6 @@ def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowE
             yield f"RunId = {quoted(request.execution_filter.run_id)}"
     if request.HasField("type_filter"):
         yield f"WorkflowType = {quoted(request.type_filter.name)}"
-
-
-async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
-    """Return the IDs of the runs that match a filter, the newest first, and the parsed filter.
-
-    Args:
-        core: The state of the frontend.
-        namespace: The namespace.
-        text: The filter.
-        kind: The kind of runs.
-
-    Raises:
-        RpcError: The filter is not valid, or search attributes that are not in memory could not be read.
-    """
-    types = await core.attribute_types(namespace) | OF_KIND[kind]
-    try:
-        query = parse(text, converter(types, kind), lists_of(types))
-        for name in sorted(query.names):
-            _check(name, types)
-        found, unread = await core.visibility.find(namespace, query, kind)
-        if unread:
-            known = [(r.start_time, r.run_id) async for r in core.visibility.records(namespace, found, query.effort)]
-            for at in range(0, len(unread), _AT_ONCE):
-                read = await _records(core, namespace, unread[at : at + _AT_ONCE])
-                for record in read:
-                    if record.finds and query.test(record.field):
-                        known.append((record.start_time, record.run_id))
-                    await query.effort.rest()
-            found = core.visibility.sorted(known)
-    except InvalidQueryError as error:
-        raise invalid(f"invalid query: {error}") from error
-    return found, query
-
-
-async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[VisibilityRecord]:
-    """Return the records of runs in the order of `run_ids`, without deleted runs."""
-    at_once = asyncio.Semaphore(_AT_ONCE)
-
-    async def whole(run_id: str) -> VisibilityRecord | None:
-        record = core.visibility.get(namespace, run_id)
-        if record is None or not record.left_out:
-            return record
-        entry = core.runs.manager.directory.get(run_id)
-        if entry is None:
-            return None
-        url = kube.path(kube.PERDURE, namespace, "workflowruns", entry.name)
-        try:
-            async with at_once:
-                obj = await core.runs.manager.client.get(url)
-        except kube.NotFoundError:
-            return None
-        except kube.UnreadableError:
-            return record
-        except kube.RequestError as error:
-            raise unavailable(str(error)) from error
-        return record_of(obj) if obj["metadata"]["uid"] == run_id else None
-
-    return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
 
 
 def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Convert:

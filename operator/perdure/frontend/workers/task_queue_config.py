@@ -3,13 +3,12 @@
 from msgspec.structs import replace
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest, UpdateTaskQueueConfigResponse
 
-from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching import settings as model
 from perdure.frontend.matching.queues import Kind
 from perdure.frontend.matching.settings import NO_SETTINGS, RateLimit, TaskQueueSettings
 from perdure.frontend.messages.values import name
-from perdure.frontend.registry import Entries, fits_key
+from perdure.frontend.registry import Entries, NamespaceRegistry, fits_key
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.workers.task_queue_messages import KINDS, config
 from perdure.kube.clock import now
@@ -18,8 +17,8 @@ from perdure.kube.clock import now
 class TaskQueueConfigs:
     """Changes the settings of task queues."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, task_queues: NamespaceRegistry[TaskQueueSettings]) -> None:
+        self._task_queues = task_queues
 
     async def update_task_queue_config(
         self, request: UpdateTaskQueueConfigRequest, call: CallContext
@@ -51,7 +50,7 @@ class TaskQueueConfigs:
                 settings = replace(settings, fairness_keys_rate_limit_default=keys)
             return {**known, queue: {**of_queue, kind: settings}}
 
-        after = await self._core.task_queues.change(request.namespace, change)
+        after = await self._task_queues.change(request.namespace, change)
         return UpdateTaskQueueConfigResponse(config=config(after[queue][kind]))
 
 

@@ -22,17 +22,18 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend.core import Core
-from perdure.frontend.deployments.rules import Deployments, routing
+from perdure.frontend.deployments.rules import Deployments, WorkerDeployment, routing
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
+from perdure.frontend.matching.settings import TaskQueueSettings
 from perdure.frontend.messages.histories import deployment_version
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import NO_TIME
+from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError
 from perdure.frontend.visibility.query_language import parse
-from perdure.frontend.workers.registry import field_of, listed
+from perdure.frontend.workers.registry import KnownWorkers, field_of, listed
 from perdure.frontend.workers.task_queue_messages import KINDS, config, effective_rate
 from perdure.kube.clock import now
 
@@ -44,8 +45,17 @@ _NO_VERSION = "__unversioned__"
 class TaskWorkers:
     """Describes task queues and their workers."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        queues: TaskQueues,
+        workers: KnownWorkers,
+        deployments: NamespaceRegistry[WorkerDeployment],
+        task_queues: NamespaceRegistry[TaskQueueSettings],
+    ) -> None:
+        self._queues = queues
+        self._workers = workers
+        self._deployments = deployments
+        self._task_queues = task_queues
 
     async def describe_task_queue(
         self, request: DescribeTaskQueueRequest, call: CallContext
@@ -64,19 +74,19 @@ class TaskWorkers:
         kind = KINDS.get(request.task_queue_type, Kind.WORKFLOW)
         described = self._described(request, QueueName(request.namespace, kind, name))
         response = DescribeTaskQueueResponse(pollers=described.pollers, stats=described.stats)
-        known = await self._core.deployments.load(request.namespace)
+        known = await self._deployments.load(request.namespace)
         response.versioning_info.CopyFrom(_versioning(known, kind, name))
-        settings = (await self._core.task_queues.load(request.namespace)).get(name, {}).get(kind)
+        settings = (await self._task_queues.load(request.namespace)).get(name, {}).get(kind)
         if request.report_config and settings is not None:
             response.config.CopyFrom(config(settings))
-        rate = effective_rate(self._core.queues.limits(QueueName(request.namespace, kind, name)))
+        rate = effective_rate(self._queues.limits(QueueName(request.namespace, kind, name)))
         if rate is not None:
             response.effective_rate_limit.CopyFrom(rate)
         return response
 
     def _described(self, request: DescribeTaskQueueRequest, name: QueueName) -> TaskQueueTypeInfo:
-        parts = {name, *self._core.queues.versions(name)}
-        found = [self._core.queues.statistics(part) for part in parts]
+        parts = {name, *self._queues.versions(name)}
+        found = [self._queues.statistics(part) for part in parts]
         described = TaskQueueTypeInfo(
             pollers=[
                 _poller(identity, time, part.version)
@@ -101,7 +111,7 @@ class TaskWorkers:
         """The recent pollers of a task queue. The queue of Workflows is always polled, because the operator decides them."""
         if name.kind is Kind.WORKFLOW and name.name == WORKFLOWS_QUEUE:
             return {OPERATOR: now()}
-        return self._core.queues.pollers(name)
+        return self._queues.pollers(name)
 
     async def count_workers(self, request: CountWorkersRequest, call: CallContext) -> CountWorkersResponse:
         """Count the workers that match a filter."""
@@ -131,7 +141,7 @@ class TaskWorkers:
                 raise InvalidQueryError("'group by' is not supported for workers")  # noqa: TRY301 (reported like the others)
             query.test(_known)
             found = []
-            for beat in self._core.workers.all(request.namespace):
+            for beat in self._workers.all(request.namespace):
                 if query.test(functools.partial(field_of, beat)):
                     found.append(beat)
                 await query.effort.rest()
@@ -142,7 +152,7 @@ class TaskWorkers:
     async def describe_worker(self, request: DescribeWorkerRequest, call: CallContext) -> DescribeWorkerResponse:
         """Return the last report of a worker."""
         del call
-        found = self._core.workers.get(request.namespace, request.worker_instance_key)
+        found = self._workers.get(request.namespace, request.worker_instance_key)
         if found is None:
             raise not_found(f"worker not found: {request.worker_instance_key}")
         return DescribeWorkerResponse(worker_info=WorkerInfo(worker_heartbeat=found))
@@ -152,7 +162,7 @@ class TaskWorkers:
     ) -> RecordWorkerHeartbeatResponse:
         """Record the heartbeats of workers."""
         del call
-        self._core.workers.record(request.namespace, request.worker_heartbeat)
+        self._workers.record(request.namespace, request.worker_heartbeat)
         return RecordWorkerHeartbeatResponse()
 
 

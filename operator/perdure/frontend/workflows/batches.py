@@ -34,15 +34,15 @@ from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
 from perdure.api.stored_struct import StoredStruct
 from perdure.controller.run_entries import Entry
-from perdure.frontend.core import Core
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.call import CallContext
-from perdure.frontend.visibility.listing import find
+from perdure.frontend.visibility.listing import Listing
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -75,8 +75,9 @@ class Batch(StoredStruct, frozen=True, kw_only=True):
 class Batches:
     """Creates the Operations of batches, and describes their progress."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway, listing: Listing) -> None:
+        self._runs = runs
+        self._listing = listing
 
     async def start_batch_operation(
         self, request: StartBatchOperationRequest, call: CallContext
@@ -107,7 +108,7 @@ class Batches:
         return StartBatchOperationResponse()
 
     async def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
-        runs, directory = self._core.runs, self._core.runs.manager.directory
+        runs = self._runs
         named = [
             *request.executions,
             *(
@@ -118,13 +119,13 @@ class Batches:
         if named and request.visibility_query:
             raise invalid("visibility_query: cannot be used together with executions")
         if named:
-            return [await runs.finder.entry(request.namespace, each) for each in named]
+            return [await runs.find(request.namespace, each) for each in named]
         if not request.visibility_query:
             raise invalid("visibility_query: must be set unless executions are set")
-        found, query = await find(self._core, request.namespace, request.visibility_query)
+        found, query = await self._listing.find(request.namespace, request.visibility_query)
         if query.group_by:
             raise invalid("visibility_query: 'group by' clause is only supported for counting")
-        entries = (directory.get(run_id) for run_id in found)
+        entries = (runs.entry(run_id) for run_id in found)
         return [entry for entry in entries if entry is not None]
 
     async def _make(
@@ -145,12 +146,10 @@ class Batches:
         }
         async with at_once:
             try:
-                await self._core.runs.manager.client.create(
-                    kube.path(kube.PERDURE, entry.namespace, "operations"), body
-                )
+                await self._runs.client.create(kube.path(kube.PERDURE, entry.namespace, "operations"), body)
             except kube.AlreadyExistsError:
                 url = kube.path(kube.PERDURE, entry.namespace, "operations", name)
-                check_batch(await self._core.runs.manager.client.get(url), batch)
+                check_batch(await self._runs.client.get(url), batch)
             except kube.InvalidError as error:
                 raise invalid(error.message) from error
             except kube.TooLargeError as error:
@@ -167,7 +166,7 @@ class Batches:
         for obj in found:
             if not _phase(obj):
                 url = kube.path(kube.PERDURE, request.namespace, "operations", obj["metadata"]["name"])
-                await self._core.runs.manager.client.delete(url, uid=obj["metadata"]["uid"])
+                await self._runs.client.delete(url, uid=obj["metadata"]["uid"])
         return StopBatchOperationResponse()
 
     async def describe_batch_operation(
@@ -199,9 +198,8 @@ class Batches:
         return response
 
     def _targets(self, found: list[kube.Object]) -> list[Entry]:
-        directory = self._core.runs.manager.directory
         entries = (
-            directory.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in found
+            self._runs.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in found
         )
         return [entry for entry in entries if entry is not None]
 
@@ -212,7 +210,7 @@ class Batches:
         del call
         url = kube.path(kube.PERDURE, request.namespace, "operations")
         batches: dict[str, list[kube.Object]] = {}
-        async for obj in self._core.runs.manager.client.lists.each(url, labelSelector=labels.BATCH_LABEL):
+        async for obj in self._runs.client.lists.each(url, labelSelector=labels.BATCH_LABEL):
             batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
             if batch is not None:
                 batches.setdefault(batch.job_id, []).append(obj)
@@ -224,7 +222,7 @@ class Batches:
         """The Operations of a batch; at least one."""
         url = kube.path(kube.PERDURE, namespace, "operations")
         selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
-        found = await self._core.runs.manager.client.lists.all(url, labelSelector=selector) if job_id else []
+        found = await self._runs.client.lists.all(url, labelSelector=selector) if job_id else []
         own = [obj for obj in found if _batch_of(obj).job_id == job_id]
         if not own:
             raise not_found(f"batch operation not found: {job_id}")

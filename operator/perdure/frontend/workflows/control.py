@@ -34,7 +34,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.run_entries import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.frontend.core import Core
+from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.errors import (
     CompletedError,
     busy,
@@ -50,9 +50,11 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.histories import request_of
 from perdure.frontend.messages.paging import MAX_BYTES
-from perdure.frontend.runs.reader import View
+from perdure.frontend.registry import NamespaceRegistry
+from perdure.frontend.runs.gateway import RunGateway, View
+from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
-from perdure.frontend.visibility.index import record_of
+from perdure.frontend.visibility.index import Visibility, record_of
 from perdure.frontend.workflows.descriptions import (
     describe_activity,
     describe_builds,
@@ -62,7 +64,8 @@ from perdure.frontend.workflows.descriptions import (
     describe_state,
     describe_versioning,
 )
-from perdure.frontend.workflows.queries import MAX_WAITING, QueryFailedError
+from perdure.frontend.workflows.queries import MAX_WAITING, Queries, QueryFailedError
+from perdure.frontend.workflows.query_dispatch import QueryDispatch
 from perdure.frontend.workflows.querying import StepQueries
 from perdure.kube import client as kube
 from perdure.runtime.chains import extras_of
@@ -78,9 +81,24 @@ _MAX_FAILED_ATTEMPTS = 3
 class Workflows:
     """Handles requests to single workflows."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._steps = StepQueries(core)
+    def __init__(
+        self,
+        *,
+        runs: RunGateway,
+        deployments: NamespaceRegistry[WorkerDeployment],
+        payloads: LargePayloads,
+        queries: Queries,
+        query_dispatch: QueryDispatch,
+        steps: StepQueries,
+        visibility: Visibility,
+    ) -> None:
+        self._runs = runs
+        self._deployments = deployments
+        self._payloads = payloads
+        self._queries = queries
+        self._query_dispatch = query_dispatch
+        self._steps = steps
+        self._visibility = visibility
 
     async def signal_workflow_execution(
         self, request: SignalWorkflowExecutionRequest, call: CallContext
@@ -163,14 +181,14 @@ class Workflows:
             identity=request.identity or call.principal,
             principal=call.principal,
         )
-        runs, seconds = self._core.runs, call.within(LONGEST_WAIT)
+        runs, seconds = self._runs, call.within(LONGEST_WAIT)
         execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-        entry = await runs.finder.reach(request.namespace, execution, seconds)
-        state = (await runs.reader.view(entry)).state
+        entry = await runs.reach(request.namespace, execution, seconds)
+        state = (await runs.view(entry)).state
         pauses = kind is inputs.PauseRequested
         if state and not state.closed and wanted.request_id not in state.requests and bool(state.paused) is pauses:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
-        await runs.finder.along(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
+        await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
 
     async def _demand(self, request: Any, call: CallContext, wanted: inputs.Request) -> Entry:
         """Pass a request to the open run of a workflow, and return the run.
@@ -178,7 +196,7 @@ class Workflows:
         A request with the first run of a chain goes to the chain's open run, regardless of its run ID (Temporal:
         service/history/api/terminateworkflow, requestcancelworkflow).
         """
-        runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
+        runs, execution, seconds = self._runs, request.workflow_execution, call.within(LONGEST_WAIT)
         first = getattr(request, "first_execution_run_id", "")
         if first:
             execution = WorkflowExecution(workflow_id=execution.workflow_id)
@@ -187,17 +205,17 @@ class Workflows:
             await runs.demand(entry, wanted)
             return entry
 
-        entry = await runs.finder.reach(request.namespace, execution, seconds, first_run_id=first)
-        return await runs.finder.along(entry, execution, seconds, demand)
+        entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
+        return await runs.along(entry, execution, seconds, demand)
 
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history. This stops an open run."""
         del call
-        entry = await self._core.runs.finder.entry(request.namespace, request.workflow_execution)
+        entry = await self._runs.find(request.namespace, request.workflow_execution)
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await self._core.runs.manager.client.delete(url, uid=entry.uid)
+        await self._runs.client.delete(url, uid=entry.uid)
         return DeleteWorkflowExecutionResponse()
 
     # Queries
@@ -207,10 +225,10 @@ class Workflows:
         if not request.query.query_type:
             raise invalid("WorkflowQuery is not set on request.")
         seconds = call.within(LONGEST_WAIT)
-        entry = await self._core.runs.finder.reach(request.namespace, request.execution, seconds)
-        if not await self._core.runs.finder.has_started(entry.uid, seconds):
+        entry = await self._runs.reach(request.namespace, request.execution, seconds)
+        if not await self._runs.has_started(entry.uid, seconds):
             raise unavailable("the workflow has not started yet")
-        view = await self._core.runs.reader.view(entry)
+        view = await self._runs.view(entry)
         rejected = _rejected(request, view)
         if rejected is not None:
             return QueryWorkflowResponse(query_rejected=rejected)
@@ -223,28 +241,28 @@ class Workflows:
             raise not_ready("Workflow execution closed before WorkflowTaskStarted event")
         if code.task is not None and code.task.attempt >= _MAX_FAILED_ATTEMPTS:
             raise precondition("Cannot query workflow due to Workflow Task in failed state.")
-        await self._core.deployments.load(entry.namespace)  # now, so that nothing intervenes between count and addition
-        if len(self._core.queries.attached(entry.uid)) >= MAX_WAITING:
+        await self._deployments.load(entry.namespace)  # now, so that nothing intervenes between count and addition
+        if len(self._queries.attached(entry.uid)) >= MAX_WAITING:
             raise busy(
                 "consistent query buffer is full, this may be caused by too many queries and workflow not responding"
             )
         return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
 
     async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
-        query = self._core.queries.add(entry.uid, request.query)
+        query = self._queries.add(entry.uid, request.query)
         try:
-            self._core.query_dispatch.dispatch(entry, query)
+            self._query_dispatch.dispatch(entry, query)
             async with asyncio.timeout(call.within(QUERY_SECONDS)):
                 return await query.answer
         except QueryFailedError as error:
             raise query_failed(error.failure) from error
         except TimeoutError:
-            record = self._core.visibility.get(entry.namespace, entry.uid)
+            record = self._visibility.get(entry.namespace, entry.uid)
             queue = record.task_queue if record is not None else ""
             raise too_late(f"query timed out: no worker of task queue {queue!r} has answered") from None
         finally:
             query.answer.cancel()
-            self._core.queries.drop(entry.uid, query.query_id)
+            self._queries.drop(entry.uid, query.query_id)
 
     # Describing
 
@@ -252,8 +270,8 @@ class Workflows:
         self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
         """Describe a workflow: everything except its history."""
-        entry = await self._core.runs.finder.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
-        view = await self._core.runs.reader.view(entry)
+        entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
+        view = await self._runs.view(entry)
         response = DescribeWorkflowExecutionResponse(
             workflow_execution_info=record_of(view.object).info(registered=False)
         )
@@ -262,15 +280,15 @@ class Workflows:
         task = view.state.code.task if view.state.code is not None else None
         if task is not None and task.scheduled_event_id and task.started_time is not None:
             response.workflow_execution_info.history_length += 1  # its unwritten WorkflowTaskStarted
-        history = await self._core.runs.reader.history(view)
+        history = await self._runs.history(view)
         describe_start(response, history[0], extras_of(view.object))
-        describe_builds(response, history, self._core.payloads.historian(entry.namespace), entry.uid)
+        describe_builds(response, history, self._payloads.historian(entry.namespace), entry.uid)
         describe_state(response, view.state)
         if view.state.code is not None:
             describe_search_attributes(response, history, view.state.code.versioning)
             describe_versioning(response, view.state.code.versioning)
         pending = list(view.state.left_activities.values() or view.state.open_activities())
-        activities = await self._core.payloads.whole(
+        activities = await self._payloads.whole(
             entry.namespace, lambda: list(map(describe_activity, pending)), MAX_BYTES
         )
         response.pending_activities.extend(activities)
@@ -285,7 +303,7 @@ class Workflows:
                 info = response.workflow_extended_info.request_id_infos[found[0]]
                 info.event_type, info.event_id = found[1], event.event_id
         if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
-            reset = self._core.runs.finder.run_id_of(entry.namespace)(history[-1].reset_run)
+            reset = self._runs.run_id_of(entry.namespace, history[-1].reset_run)
             response.workflow_extended_info.reset_run_id = reset
         return response
 

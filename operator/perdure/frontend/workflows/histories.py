@@ -15,11 +15,11 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.run_entries import Entry
 from perdure.engine import events as ev
-from perdure.frontend.core import Core
 from perdure.frontend.errors import unavailable
 from perdure.frontend.messages.paging import page_size
 from perdure.frontend.messages.task_tokens import PageToken, pack, unpack
-from perdure.frontend.runs.reader import View
+from perdure.frontend.runs.gateway import RunGateway, View
+from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
 from perdure.frontend.workflows.task_dispatch import virtual_events
 
@@ -35,8 +35,9 @@ _READERS = ("temporal-cli", "temporal-ui")
 class Histories:
     """Returns histories, page by page."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway, payloads: LargePayloads) -> None:
+        self._runs = runs
+        self._payloads = payloads
 
     async def get_workflow_execution_history(
         self, request: GetWorkflowExecutionHistoryRequest, call: CallContext
@@ -48,18 +49,18 @@ class Histories:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             first = token.from_event_id
             execution = WorkflowExecution(run_id=token.run_id)
-        entry = await self._core.runs.finder.reach(request.namespace, execution, call.within(LONGEST_WAIT))
+        entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_WAIT))
         if request.history_event_filter_type == _CLOSE_ONLY:
             return await self._end(entry, request, call)
-        run = self._core.runs.manager.runs.get(entry.uid)
+        run = self._runs.get(entry.uid)
         if request.wait_new_event:
             await self._wait_for(entry, first, call)
-        view = await self._core.runs.reader.view(entry, run)
+        view = await self._runs.view(entry, run)
         with_virtual = not request.wait_new_event and call.header("client-name") not in _READERS
         events = await self._events(view, first, with_virtual=with_virtual)
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
         await self._know_successor(view, wanted)
-        page = await self._core.payloads.page(entry.namespace, wanted, by_step=view.by_step)
+        page = await self._payloads.page(entry.namespace, wanted, by_step=view.by_step)
         closed = view.state is not None and view.state.closed
         more = len(events) > len(page) or (request.wait_new_event and not closed)
         return GetWorkflowExecutionHistoryResponse(
@@ -68,7 +69,7 @@ class Histories:
         )
 
     async def _events(self, view: View, first: int, *, with_virtual: bool) -> list[ev.AnyEvent]:
-        events = list(await self._core.runs.reader.history(view, first))
+        events = list(await self._runs.history(view, first))
         if with_virtual and view.state is not None:
             events += [event for event in _unattributed(virtual_events(view.state)) if event.event_id >= first]
         return events
@@ -77,32 +78,32 @@ class Histories:
         """Wait until an event exists or the run has closed."""
 
         def there() -> bool:
-            run = self._core.runs.manager.runs.get(entry.uid)
+            run = self._runs.get(entry.uid)
             state = run.state if run is not None else None
-            return self._core.runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
+            return self._runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
 
-        await self._core.runs.changes.wait_until(entry.uid, there, call.within(LONGEST_WAIT))
+        await self._runs.changes.wait_until(entry.uid, there, call.within(LONGEST_WAIT))
 
     async def _end(
         self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
         """Return the closing event; for an open run, return an empty page and the token for the next request."""
-        run = self._core.runs.manager.runs.get(entry.uid)
+        run = self._runs.get(entry.uid)
         if request.wait_new_event:
-            await self._core.runs.changes.wait_until(
-                entry.uid, lambda: self._core.runs.is_closed(entry.uid), call.within(LONGEST_WAIT)
+            await self._runs.changes.wait_until(
+                entry.uid, lambda: self._runs.is_closed(entry.uid), call.within(LONGEST_WAIT)
             )
-        view = await self._core.runs.reader.view(entry, run)
+        view = await self._runs.view(entry, run)
         if view.state is None or not view.state.closed:
             last: list[ev.AnyEvent] = []
             if not request.wait_new_event and view.state is not None:
-                last = [await self._core.runs.reader.last(view)]
+                last = [await self._runs.last(view)]
             token = self._token(entry, 1) if request.wait_new_event else b""
-            history = History(events=await self._core.payloads.page(entry.namespace, last, by_step=view.by_step))
+            history = History(events=await self._payloads.page(entry.namespace, last, by_step=view.by_step))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
-        closed = [await self._core.runs.reader.last(view)]
+        closed = [await self._runs.last(view)]
         await self._know_successor(view, closed)
-        closing = (await self._core.payloads.page(entry.namespace, closed))[0]
+        closing = (await self._payloads.page(entry.namespace, closed))[0]
         if _FOLLOWS_NEXT_RUN not in call.header("supported-features").split(","):
             closing = as_continued(closing)
         return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))
@@ -116,12 +117,12 @@ class Histories:
         following = getattr(events[-1], "new_workflow_run", "") if events else ""
         if not following:
             return
-        entry, directory = view.entry, self._core.runs.manager.directory
+        entry = view.entry
 
         def known() -> bool:
-            return directory.named(entry.namespace, following) is not None
+            return self._runs.named(entry.namespace, following) is not None
 
-        is_there = await self._core.runs.changes.wait_until(entry.uid, known, _SUCCESSOR_SECONDS)
+        is_there = await self._runs.changes.wait_until(entry.uid, known, _SUCCESSOR_SECONDS)
         if not is_there and view.state is not None and view.state.start_successor:
             raise unavailable(f"the workflow continues in the run `{following}`, which does not exist yet")
 
@@ -136,15 +137,11 @@ class Histories:
         if request.next_page_token:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             execution, last = WorkflowExecution(run_id=token.run_id), token.from_event_id
-        entry = await self._core.runs.finder.reach(request.namespace, execution, call.within(LONGEST_WAIT))
-        view = await self._core.runs.reader.view(entry)
-        events = [
-            event
-            for event in reversed(await self._core.runs.reader.history(view))
-            if last is None or event.event_id <= last
-        ]
+        entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_WAIT))
+        view = await self._runs.view(entry)
+        events = [event for event in reversed(await self._runs.history(view)) if last is None or event.event_id <= last]
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
-        page = await self._core.payloads.page(entry.namespace, wanted, by_step=view.by_step)
+        page = await self._payloads.page(entry.namespace, wanted, by_step=view.by_step)
         rest = events[len(page) :]
         return GetWorkflowExecutionHistoryReverseResponse(
             history=History(events=page),

@@ -6,9 +6,8 @@ from perdure.controller.errors import NotYetError, when_ready
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.workflows.definitions import Definition, read_spec
 from perdure.engine.state import RunState
-from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, precondition, unavailable
-from perdure.frontend.runs.reader import View
+from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.workflows.step_queries import QUERIES, QueriedRun, answer
 from perdure.language.program import InvalidWorkflowError
 
@@ -19,8 +18,9 @@ _COMPILING_SECONDS = 10.0
 class StepQueries:
     """Answers queries about the steps of runs."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, runs: RunGateway, console_url: str) -> None:
+        self._runs = runs
+        self._console_url = console_url
 
     async def answer(self, request: QueryWorkflowRequest, view: View, state: RunState) -> QueryWorkflowResponse:
         """Answer a query of a run.
@@ -33,7 +33,7 @@ class StepQueries:
             raise invalid(f"unknown queryType {query}: a run of a Workflow answers {', '.join(QUERIES)}")
         definition = await self._definition(view)
         entry, phase = view.entry, str((view.object.get("status") or {}).get("phase", ""))
-        url = self._core.settings.console_url
+        url = self._console_url
         run = QueriedRun(entry.name, entry.namespace, phase, definition.program, state, url)
         return QueryWorkflowResponse(query_result=answer(run, query, definition.workflow_type))
 
@@ -41,7 +41,7 @@ class StepQueries:
         given, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
 
         async def find() -> Definition:
-            return self._core.runs.manager.tools.definitions.pinned(
+            return self._runs.definitions.pinned(
                 view.entry.namespace, view.entry.name, read_spec(given), given.get("inline"), snapshot
             )
 

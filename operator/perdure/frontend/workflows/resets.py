@@ -12,11 +12,14 @@ from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.run_entries import Entry
 from perdure.controller.runs.resets import reset
 from perdure.engine.versioning import VersioningOverride
-from perdure.frontend.core import Core
 from perdure.frontend.deployments.overrides import changes_override, override_of, override_refused
+from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.messages.values import MAX_EVENT
+from perdure.frontend.registry import NamespaceRegistry
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.index import Visibility
 
 _BEGIN_SECONDS = 20.0
 _NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
@@ -27,8 +30,12 @@ _SIGNALS_AT_MOST = (ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.R
 class Resets:
     """Resets runs."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self, runs: RunGateway, visibility: Visibility, deployments: NamespaceRegistry[WorkerDeployment]
+    ) -> None:
+        self._runs = runs
+        self._visibility = visibility
+        self._deployments = deployments
 
     async def reset_workflow_execution(
         self, request: ResetWorkflowExecutionRequest, call: CallContext
@@ -37,7 +44,7 @@ class Resets:
         if request.workflow_task_finish_event_id > MAX_EVENT:
             raise invalid("WorkflowTaskFinishEventId: no history has that many events")
         overrides = tuple(_overrides(request))
-        entry = await self._core.runs.finder.entry(request.namespace, request.workflow_execution)
+        entry = await self._runs.find(request.namespace, request.workflow_execution)
         if request.workflow_task_finish_event_id <= 1:
             raise invalid("WorkflowTaskFinishEventId must be > 1.")
         wanted = Reset(
@@ -49,11 +56,11 @@ class Resets:
             reason=request.reason,
         )
         await self._check(entry, overrides)
-        manager, view = self._core.runs.manager, await self._core.runs.reader.view(entry)
+        view = await self._runs.view(entry)
         attempt = partial(
             reset,
-            manager.client,
-            manager.tools.definitions,
+            self._runs.client,
+            self._runs.definitions,
             view.object,
             wanted,
             request_id=request.request_id or uuid.uuid4().hex,
@@ -67,25 +74,24 @@ class Resets:
             raise unavailable("the definition of the workflow is being compiled; retry later") from error
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
-        manager.runs.made(made.object)
+        self._runs.add(made.object)
         await self._begun(made.run_id)
         return ResetWorkflowExecutionResponse(run_id=made.run_id)
 
     async def _check(self, entry: Entry, overrides: Iterable[VersioningOverride | None]) -> None:
         """Raise an error if the task queue of a run does not have the version of an override."""
-        record = self._core.visibility.get(entry.namespace, entry.uid)
+        record = self._visibility.get(entry.namespace, entry.uid)
         queue = record.task_queue if record is not None else ""
         for override in overrides:
-            if refused := override_refused(await self._core.deployments.load(entry.namespace), override, queue):
+            if refused := override_refused(await self._deployments.load(entry.namespace), override, queue):
                 raise precondition(refused)
 
     async def _begun(self, run_id: str) -> None:
         """Wait until the new run has begun, after which the old run has closed."""
-        runs = self._core.runs
+        runs = self._runs
 
         def begun() -> bool:
-            run = runs.manager.runs.get(run_id)
-            return (run is not None and run.state is not None) or runs.is_closed(run_id)
+            return runs.state(run_id) is not None or runs.is_closed(run_id)
 
         if not await runs.changes.wait_until(run_id, begun, _BEGIN_SECONDS):
             raise unavailable("the new run has not started yet; the operator keeps trying")

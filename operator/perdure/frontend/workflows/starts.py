@@ -20,9 +20,9 @@ from perdure.controller.run_entries import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend.core import Core
 from perdure.frontend.deployments import rules
 from perdure.frontend.deployments.overrides import override_refused
+from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.deployments.versions import version_of
 from perdure.frontend.errors import (
     CompletedError,
@@ -36,9 +36,13 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, own_links
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.creation import BEGIN_SECONDS, RunMaker, StartedRun, run_name
+from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.start_requests import check_extras, cron_refused, requested_run
 from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.frontend.workflows.task_dispatch import TaskDispatch
 from perdure.kube import client as kube
 from perdure.kube.clock import monotonic
@@ -54,10 +58,22 @@ _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 class Starting:
     """Creates WorkflowRuns for the requests of clients."""
 
-    def __init__(self, core: Core, tasks: TaskDispatch) -> None:
-        self._core = core
+    def __init__(
+        self,
+        *,
+        runs: RunGateway,
+        maker: RunMaker,
+        first_tasks: FirstTasks,
+        tasks: TaskDispatch,
+        deployments: NamespaceRegistry[WorkerDeployment],
+        registry: SearchAttributeRegistry,
+    ) -> None:
+        self._runs = runs
+        self._maker = maker
+        self._first_tasks = first_tasks
         self._tasks = tasks
-        self._maker = RunMaker(core)
+        self._deployments = deployments
+        self._registry = registry
 
     async def start_workflow_execution(
         self, request: StartWorkflowExecutionRequest, call: CallContext
@@ -65,11 +81,11 @@ class Starting:
         """Start a workflow."""
         begun, attached = await self._begin_or_attach(request, call)
         eager = None
-        if begun.started and self._core.first_tasks.is_reserved(begun.entry.namespace, begun.entry.name):
+        if begun.started and self._first_tasks.is_reserved(begun.entry.namespace, begun.entry.name):
             try:
                 eager = await self._tasks.take_at_once(begun.entry, request.identity)
             finally:
-                self._core.first_tasks.release(begun.entry.namespace, begun.entry.name)
+                self._first_tasks.release(begun.entry.namespace, begun.entry.name)
         return StartWorkflowExecutionResponse(
             eager_workflow_task=eager,
             run_id=begun.entry.uid,
@@ -97,7 +113,7 @@ class Starting:
                 links=own_links(request) if options.attach_links else None,
             )
             try:
-                await self._core.runs.demand(begun.entry, attached)
+                await self._runs.demand(begun.entry, attached)
             except CompletedError:
                 if monotonic() > until:
                     raise
@@ -114,7 +130,7 @@ class Starting:
             return ()
         if request.task_queue.name == WORKFLOWS_QUEUE:
             raise UnfitError("completion_callbacks are not supported for Workflows, which are started by name")
-        return callbacks_of(request, self._core.runs.manager.served)
+        return callbacks_of(request, self._runs.served)
 
     async def signal_with_start_workflow_execution(
         self, request: SignalWithStartWorkflowExecutionRequest, call: CallContext
@@ -138,7 +154,7 @@ class Starting:
         )
 
         async def demand(entry: Entry) -> Entry:
-            await self._core.runs.demand(entry, signal.request)  # changes nothing if the run started with the signal
+            await self._runs.demand(entry, signal.request)  # changes nothing if the run started with the signal
             return entry
 
         meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
@@ -146,7 +162,7 @@ class Starting:
         while True:
             begun = await self.begin(request, "UseExisting", signal, principal=call.principal)
             try:
-                entry = await self._core.runs.finder.along(begun.entry, meant, seconds, demand)
+                entry = await self._runs.along(begun.entry, meant, seconds, demand)
             except CompletedError:
                 if begun.started or monotonic() > until:
                     raise
@@ -180,18 +196,17 @@ class Starting:
             RpcError: The workflow cannot be started.
         """
         reuse, conflict = _policies(request, conflict)
-        manager, directory = self._core.runs.manager, self._core.runs.manager.directory
-        await manager.first_lists.wait()
-        await self._core.runs.finder.catch_up(request.namespace)
+        await self._runs.ready()
+        await self._runs.catch_up(request.namespace)
         name = run_name(request.workflow_id, request.request_id)
-        mine = directory.named(request.namespace, name)
+        mine = self._runs.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return StartedRun(mine, started=True)
-        if directory.current.newest(request.namespace, request.workflow_id) is not None:
+        if self._runs.newest(request.namespace, request.workflow_id) is not None:
             meant = WorkflowExecution(workflow_id=request.workflow_id)
             with suppress(RpcError):  # the new run waits for the next run of the chain
-                await self._core.runs.finder.reach(request.namespace, meant, BEGIN_SECONDS)
-        known = directory.current.open_run(request.namespace, request.workflow_id)
+                await self._runs.reach(request.namespace, meant, BEGIN_SECONDS)
+        known = self._runs.open_entry(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
@@ -221,13 +236,13 @@ class Starting:
             return False
         if request.cron_schedule or request.HasField("workflow_start_delay"):
             return False  # the first task is not due
-        known = await self._core.deployments.load(request.namespace)
+        known = await self._deployments.load(request.namespace)
         target = rules.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
         version = version_of(request.eager_worker_deployment_options)
         return target in (None, version) and not request.HasField("versioning_override")
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
-        newest = self._core.runs.manager.directory.current.newest(request.namespace, request.workflow_id)
+        newest = self._runs.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
@@ -235,10 +250,10 @@ class Starting:
 
     async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:
-            types = await self._core.registry.types(request.namespace)
+            types = await self._registry.types(request.namespace)
             spec, extras = requested_run(request, types, request.namespace, apart=True)
             if extras.versioning_override is not None:
-                known = await self._core.deployments.load(request.namespace)
+                known = await self._deployments.load(request.namespace)
                 if refused := override_refused(known, extras.versioning_override, request.task_queue.name):
                     raise precondition(refused)
             delay = duration(request, "workflow_start_delay")

@@ -1,6 +1,7 @@
 """Dispatch workflow tasks and queries to polling workers."""
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
@@ -16,14 +17,18 @@ from perdure.controller.run_entries import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.state import RunState
-from perdure.frontend.core import Core
+from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching.offers import Poller
+from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack
 from perdure.frontend.messages.values import name
+from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.workflows.queries import Queries
 from perdure.frontend.workflows.tasks_in_transit import TasksInTransit
+from perdure.frontend.workflows.updates import Updates
 from perdure.kube.clock import monotonic
 
 PAGE = 1_000
@@ -33,11 +38,29 @@ PAGE = 1_000
 class TaskDispatch:
     """Dispatches workflow tasks and queries."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        *,
+        runs: RunGateway,
+        matching: Matching,
+        versions: Versions,
+        payloads: LargePayloads,
+        queries: Queries,
+        updates: Updates,
+        epoch: Callable[[], str],
+        suggest_events: int,
+    ) -> None:
+        self._runs = runs
+        self._matching = matching
+        self._versions = versions
+        self._payloads = payloads
+        self._queries = queries
+        self._updates = updates
+        self._epoch = epoch
+        self._suggest_events = suggest_events
         self._in_transit = TasksInTransit()
-        core.matching.takes(Kind.WORKFLOW, self._take, self._return)
-        core.matching.lost = self._reclaim
+        matching.takes(Kind.WORKFLOW, self._take, self._return)
+        matching.lost = self._reclaim
 
     async def poll_workflow_task_queue(
         self, request: PollWorkflowTaskQueueRequest, call: CallContext
@@ -47,14 +70,14 @@ class TaskDispatch:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
         sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
-        queue = await self._core.polled_queue(named, request.deployment_options, sticky=sticky)
+        queue = await self._versions.polled_queue(named, request.deployment_options, sticky=sticky)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
-            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
+            offer = await self._matching.queues.poll(queue, request.identity, left, call.recheck)
             if offer is None:
                 break
             poller = Poller(request.identity, sticky, call.member)
-            given: PollWorkflowTaskQueueResponse | None = await self._core.matching.take(Kind.WORKFLOW, offer, poller)
+            given: PollWorkflowTaskQueueResponse | None = await self._matching.take(Kind.WORKFLOW, offer, poller)
             if given is not None:
                 return given
         return PollWorkflowTaskQueueResponse()
@@ -65,13 +88,13 @@ class TaskDispatch:
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollWorkflowTaskQueueResponse | None:
         """Return the offered task or query, if it is still pending."""
-        entry = self._core.runs.manager.directory.get(offer.run_id)
+        entry = self._runs.entry(offer.run_id)
         if entry is None:
             return None
         if offer.query:
             return await self._give_query(entry, offer, sticky=poller.sticky)
         try:
-            answer = await self._core.runs.ask(entry, self.taken(entry, poller.request_id, poller.identity))
+            answer = await self._runs.ask(entry, self.taken(entry, poller.request_id, poller.identity))
             if not answer.ok:
                 return None
             return await self._task(entry, sticky=poller.sticky, through=poller.through)
@@ -81,14 +104,14 @@ class TaskDispatch:
 
     def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
         """Build the request of a worker that takes the task of a run."""
-        run = self._core.runs.manager.runs.get(entry.uid)
+        run = self._runs.get(entry.uid)
         state = run.state if run is not None else None
         return inputs.TaskTaken(
             request_id=request_id,
-            epoch=self._core.epoch,
+            epoch=self._epoch(),
             identity=identity,
-            suggest_events=self._core.settings.suggest_events,
-            target_version_changed=state is not None and self._core.versions.target_changed(entry.namespace, state),
+            suggest_events=self._suggest_events,
+            target_version_changed=state is not None and self._versions.target_changed(entry.namespace, state),
         )
 
     def _requeue(self, entry: Entry) -> None:
@@ -96,12 +119,12 @@ class TaskDispatch:
         token = self._held(entry)
         if token is not None:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token.engine())
-            self._core.runs.manager.runs.requests.send(entry, returned, lambda _: None)
+            self._runs.send(entry, returned)
 
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return a task that a worker at another member did not receive."""
-        entry = self._core.runs.manager.directory.get(offer.run_id)
-        run = self._core.runs.manager.runs.get(offer.run_id)
+        entry = self._runs.entry(offer.run_id)
+        run = self._runs.get(offer.run_id)
         code = run.state.code if run is not None and run.state is not None else None
         if (
             entry is not None
@@ -113,7 +136,7 @@ class TaskDispatch:
 
     def _held(self, entry: Entry) -> WorkflowTaskToken | None:
         """The token of a run's task, if a worker has the task."""
-        run = self._core.runs.manager.runs.get(entry.uid)
+        run = self._runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         task = code.task if code is not None else None
         return token_of(entry, task) if task is not None and task.started_time is not None else None
@@ -128,14 +151,14 @@ class TaskDispatch:
         self, entry: Entry, *, sticky: bool, through: str, prolonged: bool = False
     ) -> PollWorkflowTaskQueueResponse | None:
         """Build the task that a worker has taken. A task that only prolongs another one does not repeat its updates."""
-        view = await self._core.runs.reader.view_of_worker(entry)
+        view = await self._runs.view_of_worker(entry)
         code = view.state.code if view.state is not None else None
         task = code.task if code is not None else None
         if view.state is None or code is None or task is None or task.started_time is None:
             return None
         first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
-        events = [*await self._core.runs.reader.history(view, first), *virtual_events(view.state)]
-        page = await self._core.payloads.page(entry.namespace, events[:PAGE])
+        events = [*await self._runs.history(view, first), *virtual_events(view.state)]
+        page = await self._payloads.page(entry.namespace, events[:PAGE])
         token = token_of(entry, task)
         response = PollWorkflowTaskQueueResponse(
             task_token=pack(token),
@@ -150,9 +173,9 @@ class TaskDispatch:
         )
         response.scheduled_time.FromDatetime(task.scheduled_time)
         response.started_time.FromDatetime(task.started_time)
-        for query in self._core.queries.attached(entry.uid):
+        for query in self._queries.attached(entry.uid):
             response.queries[query.query_id].CopyFrom(query.query)
-        for update in self._core.updates.undecided(entry.uid):
+        for update in self._updates.undecided(entry.uid):
             if update.update_id in code.updates:
                 continue  # already accepted; its caller is about to get the response
             if update.update_id in code.admitted:
@@ -165,15 +188,15 @@ class TaskDispatch:
         return response
 
     async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
-        query = self._core.queries.get(offer.run_id, offer.query)
+        query = self._queries.get(offer.run_id, offer.query)
         if query is None or query.answer.done():
             return None
-        view = await self._core.runs.reader.view(entry)
+        view = await self._runs.view(entry)
         code = view.state.code if view.state is not None else None
         if code is None:
             return None
-        events = [] if sticky else list(await self._core.runs.reader.history(view))
-        page = await self._core.payloads.page(entry.namespace, events[:PAGE])
+        events = [] if sticky else list(await self._runs.history(view))
+        page = await self._payloads.page(entry.namespace, events[:PAGE])
         return PollWorkflowTaskQueueResponse(
             task_token=pack(
                 QueryToken(
@@ -194,7 +217,7 @@ class TaskDispatch:
         self, entry: Entry, taken: inputs.TaskTaken, *, through: str, prolonged: bool
     ) -> PollWorkflowTaskQueueResponse | None:
         """Build the task that was taken with a response, even if the response is repeated; None if no task is due."""
-        run = self._core.runs.manager.runs.get(entry.uid)
+        run = self._runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or code.task.request_id != taken.request_id:
             return None

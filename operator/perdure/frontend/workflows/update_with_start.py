@@ -13,12 +13,14 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
-from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError, aborted, invalid, several
 from perdure.frontend.messages import links
 from perdure.frontend.runs.creation import StartedRun
+from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.call import CallContext
 from perdure.frontend.workflows.starts import Starting
+from perdure.frontend.workflows.updates import Updates
 from perdure.frontend.workflows.updating import Updating
 
 _TRIES = 10
@@ -32,8 +34,12 @@ class _MissedError(Exception):
 class UpdateWithStart:
     """Starts workflows or finds open ones, and updates them."""
 
-    def __init__(self, core: Core, starting: Starting, updating: Updating) -> None:
-        self._core = core
+    def __init__(
+        self, runs: RunGateway, updates: Updates, first_tasks: FirstTasks, starting: Starting, updating: Updating
+    ) -> None:
+        self._runs = runs
+        self._updates = updates
+        self._first_tasks = first_tasks
         self._starting = starting
         self._updating = updating
 
@@ -102,19 +108,19 @@ class UpdateWithStart:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
         finally:
-            self._core.first_tasks.release(begun.entry.namespace, begun.entry.name)
+            self._first_tasks.release(begun.entry.namespace, begun.entry.name)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
         """Find the workflow that already has the update. Then nothing is started, regardless of the policies.
 
         A closed workflow is only returned if the update has completed.
         """
-        await self._core.runs.manager.first_lists.wait()
-        entry = self._core.runs.manager.directory.current.newest(namespace, workflow_id)
+        await self._runs.ready()
+        entry = self._runs.newest(namespace, workflow_id)
         if entry is None or not update_id:
             return None
         try:
-            view = await self._core.runs.reader.view(entry)
+            view = await self._runs.view(entry)
         except RpcError as error:
             if error.code is grpc.StatusCode.NOT_FOUND:  # it was deleted
                 return None
@@ -125,7 +131,7 @@ class UpdateWithStart:
         ended = record is not None and bool(record.completed_event_id)
         if view.state.closed:
             return StartedRun(entry, started=False) if ended else None
-        known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
+        known = record is not None or self._updates.get(entry.uid, update_id) is not None
         return StartedRun(entry, started=False) if known else None
 
 

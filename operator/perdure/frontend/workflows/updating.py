@@ -22,17 +22,18 @@ from perdure.controller.run_entries import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
-from perdure.frontend.core import Core
 from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
 from perdure.frontend.messages import failures, links, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, to_engine
 from perdure.frontend.messages.histories import update_request
 from perdure.frontend.messages.values import UnfitError
-from perdure.frontend.runs.reader import View
+from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.gateway import RunGateway, View
+from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
-from perdure.frontend.workflows.recorded_updates import outcome_of
-from perdure.frontend.workflows.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
+from perdure.frontend.workflows.recorded_updates import RecordedUpdates, outcome_of
+from perdure.frontend.workflows.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update, Updates
 from perdure.runtime.callbacks import UPDATE_LOST
 
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
@@ -43,15 +44,26 @@ _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 class Updating:
     """Delivers updates to workflows, and waits for their outcomes."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        runs: RunGateway,
+        updates: Updates,
+        recorded_updates: RecordedUpdates,
+        payloads: LargePayloads,
+        first_tasks: FirstTasks,
+    ) -> None:
+        self._runs = runs
+        self._updates = updates
+        self._recorded_updates = recorded_updates
+        self._payloads = payloads
+        self._first_tasks = first_tasks
 
     async def update_workflow_execution(
         self, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
         """Send an update to a workflow. A repeated ID finds the same update."""
         self.check(request)
-        entry = await self._core.runs.finder.reach(
+        entry = await self._runs.reach(
             request.namespace,
             request.workflow_execution,
             call.within(LONGEST_WAIT),
@@ -70,7 +82,7 @@ class Updating:
         if wanted.completion_callbacks and not wanted.request_id:
             raise invalid("request.request_id: is required when completion_callbacks are set")
         try:
-            callbacks_of(wanted, self._core.runs.manager.served, MAX_UPDATE_CALLBACKS)
+            callbacks_of(wanted, self._runs.served, MAX_UPDATE_CALLBACKS)
         except UnfitError as error:
             raise invalid(str(error)) from error
 
@@ -81,29 +93,29 @@ class Updating:
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
         seconds = call.within(LONGEST_WAIT)
-        return await self._core.runs.finder.along(
+        return await self._runs.along(
             entry, request.workflow_execution, seconds, lambda open_: self._update_run(open_, request, call)
         )
 
     async def _update_run(
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        if not await self._core.runs.finder.has_started(entry.uid, call.within(LONGEST_WAIT)):
+        if not await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT)):
             raise unavailable("the workflow has not started yet")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
         is_new = known is None
         if known is None:
             known = await self._admit(entry, request, call.principal)
-        self._core.first_tasks.release(entry.namespace, entry.name)
-        with self._core.updates.awaited(entry.uid, known):
+        self._first_tasks.release(entry.namespace, entry.name)
+        with self._updates.awaited(entry.uid, known):
             if is_new:
                 await self._want_task(entry, known)
             elif request.request.completion_callbacks:
                 await self._attach(entry, known, request, call.principal)
             stage = await self._wait(known, request.wait_policy.lifecycle_stage or _ACCEPTED)
         if known.aborted:
-            self._core.updates.forget(entry.uid, update_id)
+            self._updates.forget(entry.uid, update_id)
             raise CompletedError
         link = None
         if known.rejected:
@@ -131,23 +143,23 @@ class Updating:
             update_id=known.update_id,
             principal=principal,
         )
-        await self._core.runs.demand(entry, attached)
+        await self._runs.demand(entry, attached)
 
     async def _known(self, entry: Entry, update_id: str) -> Update | None:
         """Find an existing update, in memory or recorded."""
-        waiting = self._core.updates.get(entry.uid, update_id)
+        waiting = self._updates.get(entry.uid, update_id)
         if waiting is not None:
             return waiting
-        view = await self._core.runs.reader.view(entry)
+        view = await self._runs.view(entry)
         record = view.state.code.updates.get(update_id) if view.state is not None and view.state.code else None
         if record is None:
-            await self._core.recorded_updates.readmit(view)
-            return self._core.updates.get(entry.uid, update_id)
-        events = await self._core.runs.reader.history(view, record.accepted_event_id)
+            await self._recorded_updates.readmit(view)
+            return self._updates.get(entry.uid, update_id)
+        events = await self._runs.history(view, record.accepted_event_id)
         accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
-        wanted = await self._core.payloads.whole(entry.namespace, lambda: update_request(accepted))
-        update = self._core.updates.admit(entry.uid, update_id, wanted)
+        wanted = await self._payloads.whole(entry.namespace, lambda: update_request(accepted))
+        update = self._updates.admit(entry.uid, update_id, wanted)
         update.accept()
         await self._recorded(update, view, events, record.completed_event_id)
         return update
@@ -159,34 +171,34 @@ class Updating:
         if completed_event_id:
             event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
-            update.end(await self._core.payloads.whole(view.entry.namespace, partial(outcome_of, event)))
+            update.end(await self._payloads.whole(view.entry.namespace, partial(outcome_of, event)))
         elif view.state is not None and view.state.closed:
             update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
         if update.ended.is_set():
-            self._core.updates.forget(view.entry.uid, update.update_id)
+            self._updates.forget(view.entry.uid, update.update_id)
 
     async def _admit(self, entry: Entry, request: UpdateWorkflowExecutionRequest, principal: str) -> Update:
-        view = await self._core.runs.reader.view(entry)
+        view = await self._runs.view(entry)
         if view.state is not None and view.state.closed and view.state.code is None:
             raise CompletedError
         if view.state is None or view.state.code is None:
             raise invalid("a run of a Workflow has no update handlers: send it a signal instead")
         if view.state.closed:
             raise CompletedError
-        if self._core.updates.in_flight(entry.uid) >= MAX_IN_FLIGHT:
+        if self._updates.in_flight(entry.uid) >= MAX_IN_FLIGHT:
             raise busy(f"limit on number of concurrent in-flight updates has been reached ({MAX_IN_FLIGHT})")
         if len(view.state.code.updates) >= MAX_TOTAL:
             message = f"The limit on total number of distinct updates in this workflow has been reached ({MAX_TOTAL}). "
             raise RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
-        return self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
+        return self._updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
 
     async def _want_task(self, entry: Entry, update: Update) -> None:
         """Request a workflow task for a new update."""
         try:
-            await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
+            await self._runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
         except RpcError:
             update.abort()
-            self._core.updates.forget(entry.uid, update.update_id)
+            self._updates.forget(entry.uid, update.update_id)
             raise
 
     async def _wait(self, update: Update, wanted: int) -> Any:
@@ -205,11 +217,11 @@ class Updating:
     ) -> PollWorkflowExecutionUpdateResponse:
         """Wait for the outcome of an update."""
         del call
-        entry = await self._core.runs.finder.entry(request.namespace, request.update_ref.workflow_execution)
+        entry = await self._runs.find(request.namespace, request.update_ref.workflow_execution)
         update = await self._known(entry, request.update_ref.update_id)
         if update is None:
             raise not_found(f"update {request.update_ref.update_id!r} not found")
-        with self._core.updates.awaited(entry.uid, update):
+        with self._updates.awaited(entry.uid, update):
             stage = await self._wait(update, request.wait_policy.lifecycle_stage)
         if update.aborted:
             raise CompletedError

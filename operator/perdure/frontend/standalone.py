@@ -1,21 +1,21 @@
 """The shared parts of the RPCs of standalone activities and Nexus operations: clients follow and stop them."""
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from google.protobuf.message import Message
+
 from perdure.controller.run_entries import Entry
 from perdure.engine import inputs
 from perdure.engine.state import RunState
-from perdure.frontend.core import Core
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_BLOB, MAX_ID
-from perdure.frontend.runs import long_polls
-from perdure.frontend.runs.gateway import not_open
-from perdure.frontend.runs.reader import View
+from perdure.frontend.runs.gateway import RunGateway, View, not_open
 from perdure.frontend.transport.call import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import status_named
 from perdure.kube import client as kube
@@ -30,9 +30,9 @@ _Response = TypeVar("_Response")
 class StandaloneRuns:
     """The runs of standalone activities and Nexus operations."""
 
-    def __init__(self, core: Core, max_reason: int = MAX_BLOB) -> None:
+    def __init__(self, runs: RunGateway, max_reason: int = MAX_BLOB) -> None:
         """`max_reason`: the size limit of the reason of a request, in bytes."""
-        self._core = core
+        self._runs = runs
         self._max_reason = max_reason
 
     # Following
@@ -50,15 +50,15 @@ class StandaloneRuns:
             RpcError: The token does not belong to this run, or the run has not begun.
         """
         if token:
-            long_polls.check(token, entry.uid)
-        runs, seconds = self._core.runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
-        if not await runs.finder.has_started(entry.uid, seconds):
+            _check_token(token, entry.uid)
+        runs, seconds = self._runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
+        if not await runs.has_started(entry.uid, seconds):
             raise not_started(entry)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
                     with runs.changes.next_change(entry.uid) as changed:
-                        response: Any = await describe(await runs.reader.view(entry))
+                        response: Any = await describe(await runs.view(entry))
                         if response.long_poll_token != token:
                             return response  # type: ignore[no-any-return]
                         await changed
@@ -70,8 +70,8 @@ class StandaloneRuns:
         Raises:
             RpcError: The run has not begun.
         """
-        await self._core.runs.finder.has_started(entry.uid, call.within(LONGEST_WAIT))
-        state = (await self._core.runs.reader.view(entry)).state
+        await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT))
+        state = (await self._runs.view(entry)).state
         if state is None:
             raise not_started(entry)
         return state
@@ -125,7 +125,7 @@ class StandaloneRuns:
     async def delete(self, entry: Entry) -> None:
         """Remove a run with its history. This stops an open run."""
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await self._core.runs.manager.client.delete(url, uid=entry.uid)
+        await self._runs.client.delete(url, uid=entry.uid)
 
     async def demand(self, entry: Entry, wanted: inputs.Request) -> None:
         """Pass a request to a run, which must accept it.
@@ -134,9 +134,9 @@ class StandaloneRuns:
             RpcError: The run has closed, or rejected the request.
         """
         try:
-            await self._core.runs.demand(entry, wanted)
+            await self._runs.demand(entry, wanted)
         except CompletedError:
-            state = (await self._core.runs.reader.view(entry)).state
+            state = (await self._runs.view(entry)).state
             if state is None:
                 raise
             raise _terminal(entry, state) from None
@@ -201,3 +201,21 @@ def not_started(entry: Entry) -> RpcError:
 
 def _terminal(entry: Entry, state: RunState) -> RpcError:
     return precondition(f"{entry.kind.noun} is in terminal state {status_named(state.status.value)}")
+
+
+def token_of(run_id: str, info: Message) -> bytes:
+    """The token of a long poll, which identifies the content of a description: it changes if the content changes."""
+    return f"{run_id}/{hashlib.sha256(info.SerializeToString(deterministic=True)).hexdigest()}".encode()
+
+
+def _check_token(token: bytes, run_id: str) -> None:
+    """Check that the token of a long poll belongs to a run.
+
+    Raises:
+        RpcError: The token is not valid, or belongs to another run.
+    """
+    named, found, digest = token.partition(b"/")
+    if not found or len(digest) != hashlib.sha256().digest_size * 2:
+        raise invalid("invalid long poll token")
+    if named != run_id.encode():
+        raise invalid("long poll token does not match execution")

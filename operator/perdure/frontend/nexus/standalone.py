@@ -26,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.durations import nearest_duration
+from perdure.api.times import nearest_duration
 from perdure.engine.starts import StartExtras
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.messages import links, nexus_headers

@@ -31,8 +31,8 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api.common import mistakes
 from perdure.api.names import schedule_name
+from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.schedule import OverlapPolicy
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.reconcile.newer_states import message_for
 from perdure.frontend.errors import (

@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.durations import nearest_duration
+from perdure.api.times import nearest_duration
 from perdure.controller.run_entries import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import Callback

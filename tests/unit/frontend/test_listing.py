@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.manager import Manager
 from perdure.frontend.errors import RpcError
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
 from perdure.kube.access import Access
 from perdure.kube.client import Client

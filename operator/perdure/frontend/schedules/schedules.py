@@ -52,7 +52,7 @@ from perdure.frontend.messages.values import MAX_ID, UnfitError, moment
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError
 from perdure.frontend.visibility.index import is_known
 from perdure.frontend.visibility.listing import converter, lists_of

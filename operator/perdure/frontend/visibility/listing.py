@@ -35,7 +35,7 @@ from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import UnfitError, moment
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
 from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted

@@ -20,8 +20,8 @@ from perdure.frontend.messages.paging import page_size
 from perdure.frontend.messages.task_tokens import PageToken, pack, unpack
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
-from perdure.frontend.workflows.task_dispatch import virtual_events
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.workflows.workflow_tasks import virtual_events
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0

@@ -37,13 +37,12 @@ from perdure.frontend.messages.callbacks import callbacks_of, own_links
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.registry import NamespaceRegistry
-from perdure.frontend.runs.creation import BEGIN_SECONDS, RunMaker, StartedRun, run_name
-from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.creation import BEGIN_SECONDS, FirstTasks, RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.start_requests import check_extras, cron_refused, requested_run
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workflows.task_dispatch import TaskDispatch
+from perdure.frontend.workflows.workflow_tasks import TaskDispatch
 from perdure.kube import client as kube
 from perdure.kube.clock import monotonic
 from perdure.runtime.blobs import with_content
@@ -55,14 +54,14 @@ _CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
 _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 
 
-class Starting:
+class WorkflowStarts:
     """Creates WorkflowRuns for the requests of clients."""
 
     def __init__(
         self,
         *,
         runs: RunGateway,
-        maker: RunMaker,
+        maker: RunCreator,
         first_tasks: FirstTasks,
         tasks: TaskDispatch,
         deployments: NamespaceRegistry[WorkerDeployment],

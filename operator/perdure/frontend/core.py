@@ -78,7 +78,7 @@ class Frontend:
         self.queues = self.matching.queues
         self.workers = KnownWorkers(self.queues)
         self.visibility = Visibility()
-        self.registry = SearchAttributeRegistry(client, self.visibility)
+        self.search_attributes = SearchAttributeRegistry(client, self.visibility)
         self.endpoints = EndpointRegistry(client, settings.namespace or DEFAULT_NAMESPACE)
         self.deployments = NamespaceRegistry(
             WORKER_DEPLOYMENTS,
@@ -101,9 +101,14 @@ class Frontend:
 
     def handlers(self) -> dict[str, Handler]:
         """The served RPCs by name."""
-        runs, payloads, deployments, registry = self.runs, self.payloads, self.deployments, self.registry
+        runs, payloads, deployments, search_attributes = (
+            self.runs,
+            self.payloads,
+            self.deployments,
+            self.search_attributes,
+        )
         maker = RunCreator(runs, self.first_tasks)
-        listing = Listing(runs, self.visibility, registry)
+        listing = Listing(runs, self.visibility, search_attributes)
         activities = ActivityTasks(runs, self.matching, self.versions, payloads)
         dispatch = TaskDispatch(
             runs=runs,
@@ -126,7 +131,7 @@ class Frontend:
             query_dispatch=self.query_dispatch,
             updates=self.updates,
             endpoints=self.endpoints,
-            registry=registry,
+            search_attributes=search_attributes,
             visibility=self.visibility,
             workers=self.workers,
         )
@@ -144,7 +149,7 @@ class Frontend:
             first_tasks=self.first_tasks,
             tasks=dispatch,
             deployments=deployments,
-            registry=registry,
+            search_attributes=search_attributes,
         )
         updating = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
         found: dict[str, Handler] = {}
@@ -152,8 +157,8 @@ class Frontend:
             dispatch,
             tasks,
             activities,
-            StandaloneActivities(runs, maker, registry),
-            StandaloneNexusOperations(runs, maker, payloads, self.endpoints, registry),
+            StandaloneActivities(runs, maker, search_attributes),
+            StandaloneNexusOperations(runs, maker, payloads, self.endpoints, search_attributes),
             starting,
             WorkflowControl(runs),
             queries,
@@ -162,7 +167,7 @@ class Frontend:
             UpdateWithStart(runs, self.updates, self.first_tasks, starting, updating),
             Histories(runs, payloads),
             listing,
-            Scheduling(runs, self.manager.schedules, registry),
+            Scheduling(runs, self.manager.schedules, search_attributes),
             Resets(runs, self.visibility, deployments),
             ActivityChanges(runs),
             Batches(runs, listing),
@@ -179,7 +184,7 @@ class Frontend:
                 shards=self.manager.shards,
             ),
             NexusEndpoints(self.endpoints, self.manager.served),
-            System(runs, registry),
+            System(runs, search_attributes),
         ):
             found |= _handlers_of(service)
         return found | dict.fromkeys(DEPRECATED, _deprecated)
@@ -262,7 +267,7 @@ class Frontend:
         """Reload settings that another member has changed: the settings of a namespace, or the Nexus endpoints."""
         self.endpoints.expire()
         if namespace:
-            self.registry.expire(namespace)
+            self.search_attributes.expire(namespace)
             for each in (self.deployments, self.task_queues):
                 with suppress(RpcError):
                     await each.reload(namespace)

@@ -66,9 +66,9 @@ _CLIENTS = {
 class System:
     """Describes the server."""
 
-    def __init__(self, runs: RunGateway, registry: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway, search_attributes: SearchAttributeRegistry) -> None:
         self._runs = runs
-        self._registry = registry
+        self._search_attributes = search_attributes
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
@@ -185,7 +185,7 @@ class System:
     ) -> ListSearchAttributesResponse:
         """List the registered search attributes."""
         del call
-        known = await self._registry.types(request.namespace or DEFAULT_NAMESPACE)
+        known = await self._search_attributes.types(request.namespace or DEFAULT_NAMESPACE)
         custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
         response = ListSearchAttributesResponse()
         for target, types in (
@@ -214,7 +214,7 @@ class System:
         namespace = request.namespace or DEFAULT_NAMESPACE
         added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
         check_registered(added)
-        await self._registry.add(namespace, added)
+        await self._search_attributes.add(namespace, added)
         return AddSearchAttributesResponse()
 
     async def remove_search_attributes(
@@ -224,7 +224,7 @@ class System:
         del call
         if not request.search_attributes:
             raise UnfitError("SearchAttributes are not set on request.")
-        await self._registry.remove(request.namespace or DEFAULT_NAMESPACE, request.search_attributes)
+        await self._search_attributes.remove(request.namespace or DEFAULT_NAMESPACE, request.search_attributes)
         return RemoveSearchAttributesResponse()
 
 

@@ -83,7 +83,7 @@ async def stage() -> AsyncIterator[Stage]:
     server = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=server), user_agent="test") as client:
         frontend = frontend_over(client)
-        listing = Listing(frontend.runs, frontend.visibility, frontend.registry)
+        listing = Listing(frontend.runs, frontend.visibility, frontend.search_attributes)
         yield Stage(frontend.manager, listing, runs, read)
     await runner.cleanup()
 

@@ -63,10 +63,10 @@ _TIMEOUTS = (
 class StandaloneActivities:
     """Starts, describes, and stops standalone activities."""
 
-    def __init__(self, runs: RunGateway, maker: RunCreator, registry: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway, maker: RunCreator, search_attributes: SearchAttributeRegistry) -> None:
         self._runs = runs
         self._maker = maker
-        self._registry = registry
+        self._search_attributes = search_attributes
         self._standalone = StandaloneRuns(runs)
 
     # Starting
@@ -110,7 +110,7 @@ class StandaloneActivities:
             await self._standalone.demand(known, attached)
 
     async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
-        spec, extras = _requested(request, await self._registry.types(request.namespace))
+        spec, extras = _requested(request, await self._search_attributes.types(request.namespace))
         callbacks = callbacks_of(request, self._runs.served)
         extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
         check_extras(extras)

@@ -162,10 +162,9 @@ class ActivityTasks:
         return await self._payloads.whole(entry.namespace, lambda: self._handed_out(entry, scheduled_event_id, fence))
 
     def _handed_out(self, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
-        run = self._runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         activity = state.activity(scheduled_event_id) if state is not None else None
-        if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:
+        if state is None or activity is None or activity.fence != fence or activity.started_time is None:
             return None
         token = ActivityToken(
             namespace=entry.namespace,
@@ -232,8 +231,7 @@ class ActivityTasks:
         )
         async with storing_details(self._runs, entry, token.scheduled, details):
             await self._runs.demand(entry, beat)
-        run = self._runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         activity = state.activity(token.scheduled) if state is not None else None
         if state is None or activity is None:
             raise not_found("activity task not found, or it has ended")

@@ -71,13 +71,13 @@ class StandaloneNexusOperations:
         maker: RunCreator,
         payloads: LargePayloads,
         endpoints: EndpointRegistry,
-        registry: SearchAttributeRegistry,
+        search_attributes: SearchAttributeRegistry,
     ) -> None:
         self._runs = runs
         self._maker = maker
         self._payloads = payloads
         self._endpoints = endpoints
-        self._registry = registry
+        self._search_attributes = search_attributes
         self._standalone = StandaloneRuns(runs, _MAX_REASON)
 
     # Starting
@@ -92,7 +92,7 @@ class StandaloneNexusOperations:
     async def _begin(self, request: StartNexusOperationExecutionRequest, principal: str) -> StartedRun:
         _check(request)
         reuse, conflict = id_policies(request, NexusOperationIdReusePolicy, NexusOperationIdConflictPolicy)
-        types = await self._registry.types(request.namespace)
+        types = await self._search_attributes.types(request.namespace)
         spec, extras = _requested(request, await self._endpoint(request), types)
         name = run_name(request.operation_id, request.request_id, kind=RunKind.NEXUS_OPERATION.value)
         annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}

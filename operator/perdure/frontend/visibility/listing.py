@@ -53,10 +53,10 @@ _AT_ONCE = 8
 class Listing:
     """Lists and counts runs."""
 
-    def __init__(self, runs: RunGateway, visibility: Visibility, registry: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway, visibility: Visibility, search_attributes: SearchAttributeRegistry) -> None:
         self._runs = runs
         self._visibility = visibility
-        self._registry = registry
+        self._search_attributes = search_attributes
 
     async def _page(
         self, namespace: str, text: str, token: bytes, size: int, kind: RunKind = RunKind.WORKFLOW
@@ -192,7 +192,7 @@ class Listing:
         Raises:
             RpcError: The filter is not valid, or search attributes that are not in memory could not be read.
         """
-        types = await self._registry.filter_types(namespace) | OF_KIND[kind]
+        types = await self._search_attributes.filter_types(namespace) | OF_KIND[kind]
         try:
             query = parse(text, converter(types, kind), lists_of(types))
             for name in sorted(query.names):

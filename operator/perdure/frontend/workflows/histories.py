@@ -78,8 +78,7 @@ class Histories:
         """Wait until an event exists or the run has closed."""
 
         def there() -> bool:
-            run = self._runs.get(entry.uid)
-            state = run.state if run is not None else None
+            state = self._runs.state(entry.uid)
             return self._runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
 
         await self._runs.changes.wait_until(entry.uid, there, call.within(LONGEST_WAIT))

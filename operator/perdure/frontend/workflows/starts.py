@@ -65,14 +65,14 @@ class WorkflowStarts:
         first_tasks: FirstTasks,
         tasks: TaskDispatch,
         deployments: NamespaceRegistry[WorkerDeployment],
-        registry: SearchAttributeRegistry,
+        search_attributes: SearchAttributeRegistry,
     ) -> None:
         self._runs = runs
         self._maker = maker
         self._first_tasks = first_tasks
         self._tasks = tasks
         self._deployments = deployments
-        self._registry = registry
+        self._search_attributes = search_attributes
 
     async def start_workflow_execution(
         self, request: StartWorkflowExecutionRequest, call: CallContext
@@ -249,7 +249,7 @@ class WorkflowStarts:
 
     async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:
-            types = await self._registry.types(request.namespace)
+            types = await self._search_attributes.types(request.namespace)
             spec, extras = requested_run(request, types, request.namespace, apart=True)
             if extras.versioning_override is not None:
                 known = await self._deployments.load(request.namespace)

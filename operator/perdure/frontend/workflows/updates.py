@@ -54,10 +54,6 @@ MAX_IN_FLIGHT = 10
 MAX_TOTAL = 2_000
 
 
-class AbortedError(Exception):
-    """The workflow closed before a worker accepted the update."""
-
-
 @dataclass(slots=True)
 class Update:
     """One update."""

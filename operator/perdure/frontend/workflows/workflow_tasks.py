@@ -72,7 +72,7 @@ from perdure.kube.clock import monotonic
 PAGE = 1_000
 """Maximum number of events in a task; workers read the rest with GetWorkflowExecutionHistory."""
 
-_SECONDS: Final = 15.0
+_TRANSIT_SECONDS: Final = 15.0
 """How long tasks count as in transit, which is longer than detecting the loss of a member takes."""
 
 
@@ -95,12 +95,12 @@ class TasksInTransit:
         """Record a task that is sent to a worker of a member."""
         sent, time = self._sent.setdefault(member, deque()), monotonic()
         sent.append(_Sent(entry, token, time))
-        while sent[0].time < time - _SECONDS:
+        while sent[0].time < time - _TRANSIT_SECONDS:
             sent.popleft()
 
     def lost(self, member: str) -> list[tuple[Entry, WorkflowTaskToken]]:
         """Return the tasks that may not have arrived because a member is lost."""
-        since = monotonic() - _SECONDS
+        since = monotonic() - _TRANSIT_SECONDS
         return [(each.entry, each.token) for each in self._sent.pop(member, ()) if each.time >= since]
 
 
@@ -173,8 +173,7 @@ class TaskDispatch:
 
     def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
         """Build the request of a worker that takes the task of a run."""
-        run = self._runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         return inputs.TaskTaken(
             request_id=request_id,
             epoch=self._epoch(),
@@ -193,8 +192,7 @@ class TaskDispatch:
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return a task that a worker at another member did not receive."""
         entry = self._runs.entry(offer.run_id)
-        run = self._runs.get(offer.run_id)
-        code = run.state.code if run is not None and run.state is not None else None
+        code = self._runs.code(offer.run_id)
         if (
             entry is not None
             and code is not None
@@ -205,8 +203,7 @@ class TaskDispatch:
 
     def _held(self, entry: Entry) -> WorkflowTaskToken | None:
         """The token of a run's task, if a worker has the task."""
-        run = self._runs.get(entry.uid)
-        code = run.state.code if run is not None and run.state is not None else None
+        code = self._runs.code(entry.uid)
         task = code.task if code is not None else None
         return token_of(entry, task) if task is not None and task.started_time is not None else None
 
@@ -286,8 +283,7 @@ class TaskDispatch:
         self, entry: Entry, taken: inputs.TaskTaken, *, through: str, prolonged: bool
     ) -> PollWorkflowTaskQueueResponse | None:
         """Build the task that was taken with a response, even if the response is repeated; None if no task is due."""
-        run = self._runs.get(entry.uid)
-        code = run.state.code if run is not None and run.state is not None else None
+        code = self._runs.code(entry.uid)
         if code is None or code.task is None or code.task.request_id != taken.request_id:
             return None
         try:
@@ -372,7 +368,7 @@ class WorkflowTasks:
         query_dispatch: QueryDispatch,
         updates: Updates,
         endpoints: EndpointRegistry,
-        registry: SearchAttributeRegistry,
+        search_attributes: SearchAttributeRegistry,
         visibility: Visibility,
         workers: KnownWorkers,
     ) -> None:
@@ -386,7 +382,7 @@ class WorkflowTasks:
         self._query_dispatch = query_dispatch
         self._updates = updates
         self._endpoints = endpoints
-        self._registry = registry
+        self._search_attributes = search_attributes
         self._visibility = visibility
         self._workers = workers
 
@@ -404,7 +400,7 @@ class WorkflowTasks:
             run = self._runs.get(entry.uid)
             reader = CommandReader(
                 token.started,
-                await self._registry.types(request.namespace),
+                await self._search_attributes.types(request.namespace),
                 request.namespace,
                 self._known_updates(entry, token),
                 record.task_queue if record is not None else "",
@@ -467,8 +463,7 @@ class WorkflowTasks:
 
     def _keeps_worker(self, entry: Entry, version: DeploymentVersion | None) -> bool:
         """Whether the version that decided a run also makes the next decision."""
-        run = self._runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         if state is None or state.code is None:
             return False
         return version is None or self._versions.of_task(entry.namespace, state) in {version, None}
@@ -482,10 +477,10 @@ class WorkflowTasks:
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
         """The activities that a worker gets with the reply to its response (eager activities)."""
-        run = self._runs.get(entry.uid)
-        if not completed.eager or run is None or run.state is None:
+        state = self._runs.state(entry.uid)
+        if not completed.eager or state is None:
             return []
-        events = {activity.activity_id: activity.scheduled_event_id for activity in run.state.activities.values()}
+        events = {activity.activity_id: activity.scheduled_event_id for activity in state.activities.values()}
         known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
         given = [await self._activities.handed_out(entry, event_id, fence) for event_id, fence in known]
         return [task for task in given if task is not None]
@@ -501,8 +496,7 @@ class WorkflowTasks:
 
     def _known_updates(self, entry: Entry, token: WorkflowTaskToken) -> KnownUpdates | None:
         """The updates that a response can refer to; None for a late or repeated response, which changes nothing."""
-        run = self._runs.get(entry.uid)
-        code = run.state.code if run is not None and run.state is not None else None
+        code = self._runs.code(entry.uid)
         if code is None or code.task is None or token_of(entry, code.task) != token:
             return None
         undecided = {update.update_id for update in self._updates.undecided(entry.uid)}
@@ -532,8 +526,7 @@ class WorkflowTasks:
                 update.accept()
         if answered.completed:
             await self._end_updates(entry, answered.completed)
-        run = self._runs.get(entry.uid)
-        if run is not None and updates.undecided(entry.uid):
+        if self._runs.get(entry.uid) is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._runs.send(entry, wanted)
 

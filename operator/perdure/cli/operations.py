@@ -1,20 +1,20 @@
-"""Requests to runs and Schedules: creates Operations and waits for their results. Shared by several verbs."""
+"""Requests to runs and Schedules: creates Operations, waits for their results, and prints them.
+
+A request goes to one run or Schedule, to several objects that the command finds, or to all open runs with some labels.
+"""
 
 import asyncio
 import functools
 import inspect
-import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.completing import names_of
+from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -24,12 +24,14 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
-from perdure.cli.starting import wait_for_verdict
-from perdure.cli.terminal import Output, Screen, for_people, progress_screen, reference
+from perdure.cli.selection import SelectorOption, chosen, newest
+from perdure.cli.starts import wait_for_verdict
+from perdure.cli.terminal import Output, Screen, for_people, program_of, progress_screen, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.operations import answered, manifest, wait_for_results
 from perdure.client.requests import Object
+from perdure.kube import clock
 
 DONE = {
     "backfill": "backfilled",
@@ -71,16 +73,6 @@ ReasonOption = Annotated[
 ]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only send the request")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
-ParameterOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-p",
-        "--parameter",
-        metavar="KEY=VALUE",
-        help="A field of the input; a value that is not JSON is text; repeatable",
-        show_default=False,
-    ),
-]
 StepOption = Annotated[
     str | None, typer.Option("--step", help="Only the activity of this step, such as rooms[3]", show_default=False)
 ]
@@ -437,60 +429,124 @@ def _status(operation: Object) -> Object:
     return status
 
 
-def value(text: str | None, option: str) -> Any:
-    """Read the JSON value of an option: the value itself, or a file.
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the runs, and change nothing")]
+_Rps = Annotated[
+    float | None,
+    typer.Option(
+        "--rps", metavar="N", min=0.01, help="At most N requests per second; requires --selector", show_default=False
+    ),
+]
+
+_OPTIONS = {
+    "selector": (SelectorOption, None),
+    "yes": (_Yes, False),
+    "dry_run": (_DryRun, False),
+    "rps": (_Rps, None),
+}
+"""The options of verbs that can send a request to many runs, after their own options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInquiry(How):
+    """The options for sending a request, and its targets."""
+
+    name: str | None
+    workflow_id: str | None
+    selector: str | None
+    yes: bool
+    dry_run: bool
+    rps: float | None
+
+    @property
+    def one(self) -> Inquiry:
+        """Return the options for sending the request to one run.
+
+        Raises:
+            BadParameter: No run or two runs are given.
+        """
+        check_named(self.name, self.workflow_id)
+        shared = {key: getattr(self, key) for key in How.__slots__}
+        return Inquiry(name=self.name, workflow_id=self.workflow_id, **shared)
+
+
+def asking_runs(verb: Callable[..., None]) -> Callable[..., None]:
+    """Create the command of a verb that sends a request to one run or to many, like `asking`.
 
     Args:
-        text: JSON; `@FILE` for the contents of a file, `@-` for standard input; None for no value.
-        option: Name of the option, for the message.
+        verb: Takes the context from typer, a `BatchInquiry`, and its own options by keyword.
 
-    Raises:
-        BadParameter: The text is not valid JSON.
-        CliError: The file cannot be read.
+    Returns:
+        The command.
     """
-    if text is None:
-        return None
-    if text.startswith("@"):
-        try:
-            text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise CliError(f"the file of {option} cannot be read: {error}") from error
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        message = f"is not JSON: {error}; write a string with its quotes: '\"yes\"'; write a file as @FILE"
-        raise typer.BadParameter(message, param_hint=option) from error
+    return asking_with(verb, BatchInquiry, _OPTIONS)
 
 
-def json_or_text(text: str) -> Any:
-    """Parse a text as JSON; returns the text itself if it is not valid JSON."""
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        return text
-
-
-def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
-    """Set some fields of an input.
+def ask_runs(context: typer.Context, verb: str, request: Mapping[str, Any], given: BatchInquiry) -> None:
+    """Send a request to the named run, or to all open runs with the labels after a confirmation.
 
     Args:
-        given: The input; None for no input.
-        parameters: Each `key=value`; the value is JSON, or else a text. A field that is a text remains a text.
+        context: The context from typer.
+        verb: The field of the request in the spec, such as `cancel`.
+        request: The value of that field; None values are omitted.
+        given: The options for sending, and the targets.
 
     Raises:
-        BadParameter: A parameter has another form, a field is set twice, or the input has no fields.
+        BadParameter: The options exclude each other.
+        CliError: A request could not be sent.
+        Exit: A result is negative or missing.
     """
-    fields: dict[str, Any] = {}
-    for parameter in parameters:
-        key, equals, text = parameter.partition("=")
-        if not equals or not key:
-            raise typer.BadParameter(f"`{parameter}` does not have the form key=value", param_hint="-p")
-        if key in fields:
-            raise typer.BadParameter(f"`{key}` is given twice", param_hint="-p")
-        parsed, is_text = json_or_text(text), isinstance(given, dict) and isinstance(given.get(key), str)
-        fields[key] = text if is_text and not isinstance(parsed, str) else parsed
-    if not fields:
-        return given
-    if given is not None and not isinstance(given, dict):
-        raise typer.BadParameter("sets fields of an object, but the input is not an object", param_hint="-p")
-    return {**(given or {}), **fields}
+    if given.selector is not None:
+        if given.name is not None or given.workflow_id is not None:
+            raise typer.BadParameter("leave out NAME and --workflow-id", param_hint="--selector")
+        _ask_selected(context, verb, request, given)
+        return
+    if given.rps is not None:
+        raise typer.BadParameter("requires --selector", param_hint="--rps")
+    one = given.one
+    if given.dry_run:
+        asyncio.run(_show_one(context, verb, one))
+    else:
+        ask(context, verb, request, one)
+
+
+def _ask_selected(context: typer.Context, verb: str, request: Mapping[str, Any], given: BatchInquiry) -> None:
+    choice = chosen(selector=given.selector, running=True)
+
+    async def choose(cluster: Cluster) -> list[Object]:
+        runs = newest(await choice.read_briefly(cluster, clock.now()), None)
+        if given.dry_run:
+            _show_dry_run(verb, runs)
+            return []
+        if runs and not given.yes:
+            _confirm(verb, runs)
+        return [{"kind": "WorkflowRun", "name": run["metadata"]["name"]} for run in runs]
+
+    pause = 0.0 if given.rps is None else 1 / given.rps
+    count = ask_several(context, verb, request, given, choose, pause=pause)
+    if not count and not given.dry_run:
+        typer.echo("No open run matches.", err=True)
+
+
+async def _show_one(context: typer.Context, verb: str, inquiry: Inquiry) -> None:
+    async with connect(context=inquiry.cluster, namespace=inquiry.namespace, program=program_of(context)) as cluster:
+        _show_dry_run(verb, [await cluster.runs.chosen(inquiry.name, inquiry.workflow_id)])
+
+
+def _show_dry_run(verb: str, runs: list[Object]) -> None:
+    for run in runs:
+        Screen().write(f"{reference('WorkflowRun', run['metadata']['name'])} {DONE[verb]} (dry run)")
+
+
+def _confirm(verb: str, runs: list[Object]) -> None:
+    """Ask the user whether to continue.
+
+    Raises:
+        CliError: The input is not a terminal.
+        Abort: The user declines.
+    """
+    if not sys.stdin.isatty():
+        raise CliError(f"{len(runs)} runs match; pass --yes to {verb} them, or --dry-run to list them")
+    for run in runs:
+        typer.echo(f"  {run['metadata']['name']}", err=True)
+    typer.confirm(f"Do you want to {verb} these {len(runs)} runs?", abort=True, err=True)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
-from perdure.cli.options import TimeFormat, seconds_of
-from perdure.cli.terminal import Screen
+from perdure.cli.options import seconds_of
+from perdure.cli.terminal import Screen, TimeFormat, page_of, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
 from perdure.client.requests import Object

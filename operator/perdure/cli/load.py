@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perdure.cli.doctor.deployment import find
+from perdure.cli.doctor.operators import find
 from perdure.client.errors import CliError
 from perdure.kube import paths
 from perdure.view.phases import CLOSED

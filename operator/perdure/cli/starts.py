@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from perdure.api.labels import RESERVED_PREFIXES
+from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy
 from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.options import seconds_of
 from perdure.cli.progress import Waiter

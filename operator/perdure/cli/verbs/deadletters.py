@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.operations import How, ask_several, asking_several

@@ -67,7 +67,7 @@ def preview(
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
-    from perdure.api.durations import format_decimal_duration
+    from perdure.api.times import format_decimal_duration
 
     for wait in shown:
         typer.echo(format_decimal_duration(wait))

@@ -7,7 +7,7 @@ import typer
 
 from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.cli.completion import names_of
 from perdure.cli.inputs import InputOption, ParameterOption, inputs_of, with_input
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption

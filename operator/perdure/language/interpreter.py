@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from perdure.api.durations import show_duration
+from perdure.api.times import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import Decision, UndecidableError

@@ -14,9 +14,9 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from perdure.api.durations import show_duration
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.steps import ActivityCall, CancellationType
+from perdure.api.times import show_duration
 from perdure.api.workflow import Activity
 from perdure.api.workflowlimit import MAX_KEY, StepLimit
 from perdure.engine import commands as cmd

@@ -32,7 +32,7 @@ from perdure.frontend.server import Frontend
 from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.frontend.settings import Settings
 from perdure.runtime.callbacks import CallbackToken
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.store import ObjectKey
 
 
 @served

@@ -26,14 +26,11 @@ from perdure.runtime.chains import parent_of
 from perdure.simulation.cast import Cast
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import DeadlockError, TooLateError, VirtualLoop
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.process import Operator, task_factory
-from perdure.simulation.cluster.session import Session
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.process import Operator, Session, task_factory
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from perdure.simulation.players import ChildPlayer, Role, SimulatedChain, workflow_id_of
 from perdure.simulation.scenario import Scenario
-from perdure.simulation.script import ScriptedEntries, stand_in
-from perdure.simulation.scripted_pods import ScriptedKubelet
+from perdure.simulation.script import ScriptedEntries, ScriptedKubelet, stand_in
 from perdure.simulation.transcript import EndlessError, Transcript
 
 LONGEST = timedelta(days=36_525)

@@ -1,4 +1,4 @@
-"""The script of a simulation: which entry of the scenario each attempt and child follows, and the kubelet that runs pods by it."""
+"""The script of a simulation: which entry of the scenario attempts and children follow, and the kubelet that runs pods by it."""
 
 import json
 from collections import Counter

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.errors import ExitCode
+from perdure.client.errors import ExitCode
 
 if TYPE_CHECKING:
     from perdure.cli.foreign import Converted

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from kube import REPOSITORY
-from perdure.cli.replaying import read_history, replay
+from perdure.cli.replays import read_history, replay
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.runtime import status_texts

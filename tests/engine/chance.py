@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from engine.script import T0, application, first_event, seconds
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import effects as fx
 from perdure.engine import events as ev

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.api.stored_struct import StoredStruct
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy

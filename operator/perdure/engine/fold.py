@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import events as ev
 from perdure.engine.code import DEFAULT_TIMEOUT, Code, UpdateRecord, WorkflowTask, task_timeout
 from perdure.engine.opaque import size_of

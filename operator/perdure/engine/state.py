@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.durations import show_duration
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.api.stored_struct import StoredStruct
+from perdure.api.times import show_duration
 from perdure.engine import events as ev
 from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.failures import Failure, FailureKind, TimeoutType

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from perdure.api.common import API_VERSION, mistakes
-from perdure.api.durations import format_duration, parse_duration
 from perdure.api.schedule import Schedule
+from perdure.api.times import format_duration, parse_duration
 from perdure.api.workflow import Workflow
 from perdure.importing.reader import Object
 from perdure.language.containers import without_expressions

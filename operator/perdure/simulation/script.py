@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from perdure.api import labels
-from perdure.api.durations import format_decimal_duration
+from perdure.api.times import format_decimal_duration
 from perdure.runtime import payloads
 from perdure.runtime.kubernetes_times import write_micro_time
 from perdure.simulation.cluster.apiserver import ApiServer

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.durations import LONGEST, format_duration
+from perdure.api.times import LONGEST, format_duration
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind

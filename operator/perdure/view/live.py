@@ -8,9 +8,9 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.conditions import ConditionStatus, find_condition, read_conditions
+from perdure.api.conditions import find_condition, read_conditions
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
-from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
 from perdure.api.workflow import Activity
 from perdure.runtime.chains import parent_of
 from perdure.runtime.container_groups import ContainerGroup

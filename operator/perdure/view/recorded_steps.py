@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api.lenient import Json, convert, integer, mapping
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine.state import PODS_QUEUE, TAKE_LIMITS
 from perdure.runtime.chains import ResetOrigin
 from perdure.view.text import duration, read_time

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 from rich.text import Text
 
-from perdure.api.fields import format_time
 from perdure.api.schedule import ScheduleSpec
+from perdure.api.times import format_time
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import Due, Times

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.coded import STICKY, Coded, activity, timer
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState

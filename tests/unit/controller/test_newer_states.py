@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from perdure.api.fields import format_time
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
 from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
+from perdure.api.times import format_time
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.recorded_state import stored_state

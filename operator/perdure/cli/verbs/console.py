@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
+from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError
 
 HELP = """Open the console in the browser.
@@ -58,7 +58,7 @@ def command(
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
     from urllib.parse import urlsplit
 
-    from perdure.cli.webui.interrupting import interrupted
+    from perdure.cli.web_ui import interrupted
 
     if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
         raise typer.BadParameter("must begin with http:// or https://", param_hint="--web-ui")

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.completing import names_of
-from perdure.cli.invocation import program_of
+from perdure.cli.completion import names_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Screen, program_of
 from perdure.client.errors import CliError
 
 HELP = """Preview retry policies.
@@ -68,7 +67,7 @@ def preview(
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
-    from perdure.api.durations import format_decimal_duration
+    from perdure.api.times import format_decimal_duration
 
     for wait in shown:
         typer.echo(format_decimal_duration(wait))

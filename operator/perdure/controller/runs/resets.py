@@ -20,8 +20,8 @@ import msgspec
 
 from perdure.api import operation
 from perdure.api.names import reset_name, successor_name
+from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.api.reset_point import ResetPoint
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for

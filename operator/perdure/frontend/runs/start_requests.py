@@ -9,8 +9,8 @@ import orjson
 from temporalio.api.common.v1 import Payload
 
 from perdure.api.depth import MAX_DEPTH, nests_deeper
-from perdure.api.durations import nearest_duration
 from perdure.api.fields import MAX_RESOURCE_NAME
+from perdure.api.times import nearest_duration
 from perdure.engine.cron import cron_mistake
 from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras

@@ -15,8 +15,7 @@ from temporalio.api.schedule.v1 import (
 
 from perdure.api import schedule as kind
 from perdure.api.calendars import Calendar
-from perdure.api.durations import format_duration
-from perdure.api.fields import format_time
+from perdure.api.times import format_duration, format_time
 from perdure.frontend.messages.values import UnfitError, duration, moment
 from perdure.schedule.calendar import (
     DAY_OF_MONTH,

@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import (
 )
 from temporalio.api.enums.v1 import ParentClosePolicy as ProtoParentClosePolicy
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras, WorkflowStart

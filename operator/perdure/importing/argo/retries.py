@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.importing.argo.scope import PodScope
 from perdure.importing.expressions import UntranslatableError, condition, constants
 from perdure.importing.reader import Fields, Object

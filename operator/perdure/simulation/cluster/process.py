@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from perdure.controller.manager import Manager
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.watch_routes import WatchRoute, routes
@@ -182,7 +183,7 @@ class Operator:
         session: Session,
         *,
         crashed: Callable[[str], None],
-        workers: Workers | None = None,
+        frontend: Callable[[Manager], Workers] = lambda _: NoWorkers(),
         skew: float = 0.0,
         trace: Trace | None = None,
     ) -> None:
@@ -194,7 +195,7 @@ class Operator:
             server: The API server to watch.
             session: Its connections to the API server.
             crashed: Called if its work ends by itself.
-            workers: The server for workers that poll task queues; None: there is none.
+            frontend: Creates the server for workers that poll task queues.
             skew: How far its clock is ahead, in seconds.
             trace: Receives the timeline.
         """
@@ -208,13 +209,15 @@ class Operator:
         self._trace = trace
         self._crashed = crashed
         self._context = copy_context()
-        self._context.run(self._begin, options, lambda: loop.now() + timedelta(seconds=skew), workers or NoWorkers())
+        self._context.run(self._begin, options, lambda: loop.now() + timedelta(seconds=skew), frontend)
 
-    def _begin(self, options: OperatorOptions, now: Callable[[], datetime], workers: Workers) -> None:
+    def _begin(
+        self, options: OperatorOptions, now: Callable[[], datetime], frontend: Callable[[Manager], Workers]
+    ) -> None:
         _process.set(self)
         clock.source.set(now)
         client = Client(Access(server=""), self._session)  # type: ignore[arg-type] # stands in for aiohttp's
-        self.manager, self.operations = assemble(client, options, workers)
+        self.manager, self.operations = assemble(client, options, frontend)
         for each in (self.manager, self.operations):
             self._loop.create_task(each.run()).add_done_callback(self._ended)
         for route in routes(self.manager, self.operations):

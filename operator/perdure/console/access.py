@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from perdure.kube.access import Access
 
 
-class ApiServerDoor(Protocol):
+class ClusterAccess(Protocol):
     """Gives access to the API server."""
 
     def open(self, request: Request, namespace: str) -> AbstractAsyncContextManager[Cluster]:
         """Connect to a namespace as the user who sends the request."""
 
 
-class OwnDoor:
+class KubeconfigAccess:
     """Access for the single user of a laptop, with the kubeconfig."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -41,7 +41,7 @@ class OwnDoor:
         yield self._cluster.within(namespace)
 
 
-class TokenDoor:
+class TokenAccess:
     """Access for the users of a server in the cluster: the token of each request is passed to the API server."""
 
     def __init__(self, access: Access) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from perdure.api.lenient import mapping, mappings, text
 from perdure.client.errors import ExistsError
 from perdure.client.operations import manifest, wait_for_results
-from perdure.console import listed
-from perdure.console.signal_form import SIGNAL_FIELDS, awaited_signals, read_signal
+from perdure.console import rows
 from perdure.console.site import NAME
 from perdure.console.submissions import submitted
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from perdure.api.lenient import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
+    from perdure.console.submissions import Submission
+
 
 MAX_TARGETS: Final = 50
 """Maximum number of objects that one form can request something of."""
@@ -87,7 +90,7 @@ class ActionForms:
                 body = manifest(verb, action, target, f"{verb}-{request_id}-{part}")
                 operations.append(await _create(cluster, body))
             await wait_for_results(cluster, operations, _SECONDS)
-        return self._site.show(request, "answers.html", verb=verb, rows=list(map(listed.operation, operations)))
+        return self._site.show(request, "answers.html", verb=verb, rows=list(map(rows.operation, operations)))
 
 
 def _run(request: Request) -> Sequence[Json]:
@@ -107,3 +110,31 @@ async def _create(cluster: Cluster, body: Json) -> Json:
         if any(found["spec"].get(key) != each for key, each in body["spec"].items()):
             raise HTTPException(409, "This form was sent before, with other values. Open it again.") from None
         return found
+
+
+# The form that sends a signal to a run
+
+SIGNAL_FIELDS: Final = ("signal", "input")
+"""The names of the fields."""
+
+
+def awaited_signals(run: Json) -> list[str]:
+    """Return the names of the signals that a run waits for."""
+    awaited = mappings(mapping(run.get("status")).get("awaitedSignals"))
+    return list(dict.fromkeys(text(each.get("name")) for each in awaited))
+
+
+def read_signal(given: Submission) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the form.
+
+    Returns:
+        The request of the Operation, and what is wrong by the names of the fields; empty if the request is valid.
+    """
+    name, value, problems = given.text("signal").strip(), None, {}
+    if not name:
+        problems["signal"] = "Enter the name of the signal."
+    try:
+        value = json.loads(given.text("input").strip() or "null")
+    except (ValueError, RecursionError) as error:
+        problems["input"] = f'Enter JSON: {error}. Write a text with its quotes: "yes".'
+    return {"name": name, "input": value}, problems

@@ -13,10 +13,10 @@ from perdure.language.coercion import shown
 from perdure.language.interpreter import load_memory
 from perdure.language.step_failures import as_json, matches
 from perdure.language.step_paths import Path
+from perdure.simulation.play import Play
 from perdure.simulation.players import ChildPlayer, SimulatedChain, SimulatedRun, Try
-from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect
-from perdure.simulation.simulation_timeline import length
+from perdure.simulation.transcript import length
 from perdure.simulation.tree import Node
 
 Json = dict[str, Any]

@@ -13,8 +13,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from perdure.api.common import API_VERSION
-from perdure.api.labels import CREATED_BY_ANNOTATION
+from perdure.api.labels import API_VERSION, CREATED_BY_ANNOTATION
 from perdure.engine import history
 from perdure.engine.inputs import AttemptCompleted
 from perdure.handlers.assembly import OperatorOptions
@@ -26,14 +25,11 @@ from perdure.runtime.chains import parent_of
 from perdure.simulation.cast import Cast
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import DeadlockError, TooLateError, VirtualLoop
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.process import Operator, task_factory
-from perdure.simulation.cluster.session import Session
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.process import Operator, Session, task_factory
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from perdure.simulation.players import ChildPlayer, Role, SimulatedChain, workflow_id_of
 from perdure.simulation.scenario import Scenario
-from perdure.simulation.script import ScriptedEntries, stand_in
-from perdure.simulation.scripted_pods import ScriptedKubelet
+from perdure.simulation.script import ScriptedEntries, ScriptedKubelet, stand_in
 from perdure.simulation.transcript import EndlessError, Transcript
 
 LONGEST = timedelta(days=36_525)

@@ -1,18 +1,137 @@
-"""The rules for creating, changing and deleting objects in the in-memory API server, with observers of each change."""
+"""The objects of the in-memory API server: how they are stored, created, changed, and deleted, with observers of each change.
 
-from collections.abc import Callable, Mapping
+`Storage` has the objects by key, with indexes by kind, UID, and owner. `ObjectStore` is what the API server permits to do with
+them. `GarbageCollector` deletes the objects whose owners no longer exist.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from random import Random
 from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from perdure.simulation.cluster.garbage import GarbageCollector
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.patching import copy
+from perdure.simulation.cluster.patches import copy
 from perdure.simulation.cluster.resources import ResourceType, kinds
-from perdure.simulation.cluster.storage import Object, ObjectKey, Storage
+
+Object = dict[str, Any]
+
+
+class ObjectKey(NamedTuple):
+    """The key of a stored object."""
+
+    plural: str
+    namespace: str
+    name: str
+
+
+class Storage(Mapping[ObjectKey, Object]):
+    """All objects, in the order of their creation. A stored object never changes; a new version replaces it."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectKey, Object] = {}
+        self._kinds: defaultdict[str, dict[ObjectKey, Object]] = defaultdict(dict)
+        self._uids: set[str] = set()
+        self._owned: defaultdict[str, set[ObjectKey]] = defaultdict(set)
+
+    def __getitem__(self, key: ObjectKey) -> Object:
+        return self._objects[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def put(self, key: ObjectKey, obj: Object) -> None:
+        """Store a new object or a new version of one."""
+        self._forget_owners(key)
+        self._objects[key] = self._kinds[key.plural][key] = obj
+        self._uids.add(obj["metadata"]["uid"])
+        for owner in owners_of(obj):
+            self._owned[owner].add(key)
+
+    def pop(self, key: ObjectKey) -> Object:
+        """Remove an object."""
+        self._forget_owners(key)
+        del self._kinds[key.plural][key]
+        obj = self._objects.pop(key)
+        self._uids.discard(obj["metadata"]["uid"])
+        return obj
+
+    def _forget_owners(self, key: ObjectKey) -> None:
+        before = self._objects.get(key)
+        for owner in owners_of(before) if before is not None else ():
+            self._owned[owner].discard(key)
+            if not self._owned[owner]:
+                del self._owned[owner]
+
+    def of(self, plural: str) -> list[tuple[ObjectKey, Object]]:
+        """All objects of a kind, in the order of their creation."""
+        return list(self._kinds[plural].items())
+
+    def has(self, uid: str) -> bool:
+        """Whether an object with this UID exists."""
+        return uid in self._uids
+
+    def owned_by(self, uid: str) -> list[ObjectKey]:
+        """The objects with an owner, in the order of their creation."""
+        owned = self._owned.get(uid)
+        return [key for key in self._objects if key in owned] if owned else []
+
+
+def owners_of(obj: Object) -> set[str]:
+    """UIDs of the owners of an object."""
+    return {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
+
+
+_LATEST_SECONDS = 2.0
+"""The longest delay after an owner was removed, in seconds."""
+
+
+class GarbageCollector:
+    """Deletes the dependents of an owner some time after the owner was removed."""
+
+    def __init__(
+        self, loop: ClusterLoop, random: Random, storage: Storage, delete: Callable[[ObjectKey], object]
+    ) -> None:
+        """`random` determines the delays; `delete` deletes an object as a client does."""
+        self.pending: set[str] = set()
+        """UIDs of owners whose dependents are not collected yet."""
+        self._loop = loop
+        self._random = random
+        self._storage = storage
+        self._delete = delete
+
+    def created(self, obj: Object) -> None:
+        """Record a new object; its owner may not exist anymore."""
+        for owner in owners_of(obj):
+            if not self._storage.has(owner):
+                self.removed(owner)
+
+    def removed(self, uid: str) -> None:
+        """Collect the dependents of an owner later."""
+        latest = self._random.choice([0.02, 0.02, _LATEST_SECONDS])
+        self.pending.add(uid)
+        self._loop.call_later(self._random.uniform(0.001, latest), self._collect, uid)
+
+    def _collect(self, uid: str) -> None:
+        self.pending.discard(uid)
+        if self._storage.has(uid):
+            return
+        for key in [each for each in self._storage.owned_by(uid) if self._is_orphan(each)]:
+            self._delete(key)
+
+    def _is_orphan(self, key: ObjectKey) -> bool:
+        return not any(map(self._storage.has, owners_of(self._storage[key])))
+
 
 _GRACE_SECONDS = 30
 

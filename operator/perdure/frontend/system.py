@@ -27,7 +27,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure import __version__
-from perdure.api.searching import unfit
+from perdure.api.search_attributes import unfit
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum

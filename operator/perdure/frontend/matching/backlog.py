@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from temporalio.api.common.v1 import Priority
 
-from perdure.api.stored_struct import MessageStruct
+from perdure.api.stored import MessageStruct
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError
 from perdure.runtime.chains import inherited_priority

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching.backlog import LEAST_WEIGHT, LONGEST_FAIRNESS_KEY, MOST_WEIGHT, Rank
 from perdure.frontend.messages.values import Time

@@ -29,7 +29,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateScheduleResponse,
 )
 
-from perdure.api.common import mistakes
+from perdure.api.models import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason

@@ -10,7 +10,7 @@ from perdure.api.crdgen import KINDS
 from perdure.api.labels import GROUP, VERSION
 from perdure.api.models import Resource as Model
 from perdure.api.schema import structural_schema
-from perdure.simulation.cluster.patching import copy
+from perdure.simulation.cluster.patches import copy
 
 Default = Callable[..., Any]
 """Returns a value with its defaults filled in; the value itself does not change.

@@ -4,54 +4,58 @@ import asyncio
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from perdure.cli.command import Whole, argument, group, option
 from perdure.cli.completion import names_of
-from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
-from perdure.cli.terminal import Screen, program_of
+from perdure.cli.options import context_option, namespace_option, report_option
+from perdure.cli.terminal import Output, Screen, program_of
 from perdure.client.errors import CliError
 
-HELP = """Preview retry policies.
 
-\b
-Examples:
-  {program} retrypolicy preview --file policy.yaml --count 10
-"""
+@group()
+def retrypolicy() -> None:
+    """Preview retry policies.
 
-PREVIEW_HELP = """Show the waits between the attempts of a RetryPolicy.
-
-Reads the policy from a file, or by name from the cluster. In text output, the
-last line is the number of retries; waits beyond it are shown as well. JSON
-output is a list of the waits in seconds.
-
-\b
-Examples:
-  {program} retrypolicy preview --file policy.yaml --count 10
-  {program} retrypolicy preview standard --output json
-"""
+    \b
+    Examples:
+      {program} retrypolicy preview --file policy.yaml --count 10
+    """
 
 
+@retrypolicy.command("preview")
+@argument(
+    "name", metavar="[NAME]", required=False, shell_complete=names_of("retrypolicies"), help="Name of a RetryPolicy"
+)
+@option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input")
+@option("--count", type=Whole(min=1, max=10_000), default=8, help="Number of waits to show")
+@report_option
+@namespace_option
+@context_option
+@click.pass_context
 def preview(
-    context: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", help="Name of a RetryPolicy", show_default=False, autocompletion=names_of("retrypolicies")
-        ),
-    ] = None,
+    context: click.Context,
     *,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input", show_default=False),
-    ] = None,
-    count: Annotated[int, typer.Option("--count", help="Number of waits to show", min=1, max=10_000)] = 8,
-    output: ReportOption = "text",
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
+    name: str | None,
+    file: str | None,
+    count: int,
+    output: Output,
+    namespace: str | None,
+    cluster: str | None,
 ) -> None:
-    """Show the waits between attempts."""
+    """Show the waits between the attempts of a RetryPolicy.
+
+    Reads the policy from a file, or by name from the cluster. In text output, the
+    last line is the number of retries; waits beyond it are shown as well. JSON
+    output is a list of the waits in seconds.
+
+    \b
+    Examples:
+      {program} retrypolicy preview --file policy.yaml --count 10
+      {program} retrypolicy preview standard --output json
+    """
     if (name is None) == (file is None):
         raise CliError("set either NAME or --file")
     source = file or f"RetryPolicy {name}"
@@ -70,11 +74,8 @@ def preview(
     from perdure.api.times import format_decimal_duration
 
     for wait in shown:
-        typer.echo(format_decimal_duration(wait))
-    typer.echo(f"# {limits(policy)}")
-
-
-COMMANDS = {"preview": (preview, PREVIEW_HELP)}
+        click.echo(format_decimal_duration(wait))
+    click.echo(f"# {limits(policy)}")
 
 
 def _seconds(wait: timedelta) -> int | float:

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.text import Text
 
 from perdure.api.lenient import mapping, mappings
+from perdure.cli.load import OperatorLoad
 from perdure.cli.selection import created, phase_of
-from perdure.cli.verbs.installation import OperatorLoad
 from perdure.view import columns, text
 from perdure.view.page import Page
 

@@ -96,7 +96,7 @@ def test_a_run_is_selected_by_name_or_workflow_id(name: str | None, workflow_id:
         timeout="1s",
         output="text",
     )
-    assert asked.target == target
+    assert asked.as_object == target
 
 
 def test_operations_are_shown_on_one_line_each() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from perdure.api.policies import ResetPoint
-from perdure.cli.command import Words, option, verb
+from perdure.cli.command import Decorator, Verb, Words, option, stacked, verb
 from perdure.cli.connection import connect
 from perdure.cli.inputs import value
 from perdure.cli.operations import (
@@ -25,119 +25,112 @@ from perdure.cli.starts import check_input
 from perdure.cli.terminal import program_of
 
 
-@verb()
-@run_argument
-@open_workflow_id_option
-@reason_option
-@request_to_runs
-def cancel(context: click.Context, given: BatchOptions, *, reason: str) -> None:
+def _request(name: str, text: str, *options: Decorator) -> Verb:
+    """Create the verb of a request to one run or to many whose fields are its options.
+
+    Args:
+        name: The name of the verb, and the field of the request in the spec of an Operation.
+        text: The help.
+        options: The options of the verb in addition to `--reason`.
+    """
+
+    @request_to_runs
+    def request(context: click.Context, given: BatchOptions, *, reason: str, **fields: Any) -> None:
+        send_to_runs(context, name, {**fields, "reason": reason or None}, given)
+
+    decorated = stacked((run_argument, open_workflow_id_option, *options, reason_option))(request)
+    return click.command(name, cls=Verb, help=text)(decorated)
+
+
+cancel = _request(
+    "cancel",
     """Request the cancellation of a run, or of all open runs with some labels.
 
-    The run executes its handlers (`onCancel`, `finally`) before it ends. The
-    command returns as soon as the run has recorded the request; to wait for the
-    end, use `{program} wait`.
+The run executes its handlers (`onCancel`, `finally`) before it ends. The
+command returns as soon as the run has recorded the request; to wait for the
+end, use `{program} wait`.
 
-    Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
-    124 timeout.
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
+124 timeout.
 
-    \b
-    Examples:
-      {program} cancel order-42 --reason "ordered twice"
-      {program} cancel --workflow-id order-42
-      {program} cancel --selector team=shop --dry-run
-      {program} cancel --selector team=shop --yes
-    """
-    send_to_runs(context, "cancel", {"reason": reason or None}, given)
+\b
+Examples:
+  {program} cancel order-42 --reason "ordered twice"
+  {program} cancel --workflow-id order-42
+  {program} cancel --selector team=shop --dry-run
+  {program} cancel --selector team=shop --yes
+""",
+)
 
-
-@verb()
-@run_argument
-@open_workflow_id_option
-@reason_option
-@request_to_runs
-def terminate(context: click.Context, given: BatchOptions, *, reason: str) -> None:
+terminate = _request(
+    "terminate",
     """Close a run immediately, without handlers, and delete its pods.
 
-    Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
-    124 timeout.
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
+124 timeout.
 
-    \b
-    Examples:
-      {program} terminate order-42 --reason "runs in circles"
-      {program} terminate --workflow-id order-42
-      {program} terminate --selector team=shop --yes
-    """
-    send_to_runs(context, "terminate", {"reason": reason or None}, given)
+\b
+Examples:
+  {program} terminate order-42 --reason "runs in circles"
+  {program} terminate --workflow-id order-42
+  {program} terminate --selector team=shop --yes
+""",
+)
 
-
-@verb()
-@run_argument
-@open_workflow_id_option
-@reason_option
-@request_to_runs
-def stop(context: click.Context, given: BatchOptions, *, reason: str) -> None:
+stop = _request(
+    "stop",
     """Stop a run: cancel its open steps, and run only `finally`.
 
-    Compensations and `onCancel` do not run; use `cancel` to run them. The run ends
-    as cancelled.
+Compensations and `onCancel` do not run; use `cancel` to run them. The run ends
+as cancelled.
 
-    Exit status: 0 done, 1 refused (for example, SDK workers run it), 2 error,
-    124 timeout.
+Exit status: 0 done, 1 refused (for example, SDK workers run it), 2 error,
+124 timeout.
 
-    \b
-    Examples:
-      {program} stop order-42 --reason "wrong input"
-      {program} stop --selector team=shop --yes
-    """
-    send_to_runs(context, "stop", {"reason": reason or None}, given)
+\b
+Examples:
+  {program} stop order-42 --reason "wrong input"
+  {program} stop --selector team=shop --yes
+""",
+)
 
-
-@verb()
-@run_argument
-@open_workflow_id_option
-@step_option
-@reason_option
-@request_to_runs
-def pause(context: click.Context, given: BatchOptions, *, step: str | None, reason: str) -> None:
+pause = _request(
+    "pause",
     """Pause a run, or all open runs with some labels.
 
-    Running activities continue, and nothing new starts. With --step, pauses only
-    the activity of that step: no new attempts start.
+Running activities continue, and nothing new starts. With --step, pauses only
+the activity of that step: no new attempts start.
 
-    Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
-    124 timeout.
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
+124 timeout.
 
-    \b
-    Examples:
-      {program} pause order-42 --reason "the bank is down"
-      {program} pause order-42 --step charge
-      {program} pause --selector team=shop --yes
-    """
-    send_to_runs(context, "pause", {"step": step, "reason": reason or None}, given)
+\b
+Examples:
+  {program} pause order-42 --reason "the bank is down"
+  {program} pause order-42 --step charge
+  {program} pause --selector team=shop --yes
+""",
+    step_option,
+)
 
-
-@verb()
-@run_argument
-@open_workflow_id_option
-@step_option
-@reason_option
-@request_to_runs
-def unpause(context: click.Context, given: BatchOptions, *, step: str | None, reason: str) -> None:
+unpause = _request(
+    "unpause",
     """Unpause a run, or all open runs with some labels.
 
-    A run that was created paused starts. With --step, unpauses only the activity
-    of that step.
+A run that was created paused starts. With --step, unpauses only the activity
+of that step.
 
-    Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
-    124 timeout.
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
+124 timeout.
 
-    \b
-    Examples:
-      {program} unpause order-42
-      {program} unpause order-42 --step charge
-      {program} unpause --selector team=shop --yes
-    """
-    send_to_runs(context, "unpause", {"step": step, "reason": reason or None}, given)
+\b
+Examples:
+  {program} unpause order-42
+  {program} unpause order-42 --step charge
+  {program} unpause --selector team=shop --yes
+""",
+    step_option,
+)
 
 
 @verb()

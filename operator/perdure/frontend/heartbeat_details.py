@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from perdure.controller.manager import Manager
-from perdure.controller.payloads.payload_store import Saved
+from perdure.controller.payloads.store import Saved
 from perdure.controller.reconcile.record import encoded
 from perdure.controller.run_entries import Entry
 from perdure.engine.opaque import referred_to

@@ -14,10 +14,9 @@ from aiohttp import web
 from perdure.api.workflow import Retention, WorkflowSpec
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
-from perdure.controller.payloads.payload_store import Blobs
-from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.pod_key import PodKey
-from perdure.controller.pods.pod_logs import PATIENCE
+from perdure.controller.payloads.store import Blobs
+from perdure.controller.pods.attempt_pods import PodKey, Pods
+from perdure.controller.pods.logs import PATIENCE
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.held_pods import HeldPods

@@ -13,8 +13,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.api.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
-from perdure.controller.limits.limit_entries import limit_entry
-from perdure.controller.limits.workflow_limits import Claim, Full, Unusable
+from perdure.controller.limits.workflow_limits import Claim, Full, Unusable, limit_entry
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.first_event import scope_of

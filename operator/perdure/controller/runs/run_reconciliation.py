@@ -21,7 +21,7 @@ import msgspec
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.payloads.inlining import inlined
-from perdure.controller.payloads.payload_store import give_all
+from perdure.controller.payloads.store import give_all
 from perdure.controller.reconcile.inbox import PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.recorded_state import DamagedStateError

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from perdure.controller.artifacts.run_artifacts import RunArtifacts
-from perdure.controller.payloads.payload_store import Blobs, BlobsOfRun
+from perdure.controller.artifacts.holders import RunArtifacts
+from perdure.controller.payloads.store import Blobs, BlobsOfRun
 from perdure.controller.reconcile.record import Record, Status, encoded
 from perdure.controller.recorded_state import DamagedStateError, next_event_id, stored_state
 from perdure.controller.runs import run_status

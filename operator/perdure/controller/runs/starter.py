@@ -10,8 +10,8 @@ import msgspec
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError, RefusedError
-from perdure.controller.payloads.payload_store import give
-from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
+from perdure.controller.payloads.store import give
+from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record

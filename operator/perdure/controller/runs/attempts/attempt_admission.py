@@ -2,17 +2,15 @@
 
 An activity acquires limits in the order of their names, so that activities with several limits cannot block each other. It keeps
 them while it waits for the next one, and across retries and restarts of the operator, because the status of a limit has its
-holders. `limit_releases` releases them.
+holders. `controller.limits.releases` releases them.
 """
 
 from collections.abc import Iterator
 from datetime import datetime
 
 from perdure.api.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
-from perdure.controller.limits.limit_entries import limit_entry
-from perdure.controller.limits.workflow_limits import Claim, Full, Granted
-from perdure.controller.pods.attempt_pods import scope_of
-from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.limits.workflow_limits import Claim, Full, Granted, limit_entry
+from perdure.controller.pods.attempt_pods import PodKey, scope_of
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.tools import Tools

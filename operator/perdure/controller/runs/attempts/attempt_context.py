@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from perdure.controller.artifacts.run_artifacts import RunArtifacts
+from perdure.controller.artifacts.holders import RunArtifacts
 from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
+from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.blocked import Blocked
 from perdure.controller.runs.attempts.cached_attempts import CachedAttempts

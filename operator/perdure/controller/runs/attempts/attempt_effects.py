@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import assert_never
 
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
-from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.pods.attempt_pods import AttemptBlockedError, AttemptImpossibleError, PodKey
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.attempt_admission import AttemptAdmission
 from perdure.controller.runs.attempts.attempt_context import AttemptContext

@@ -7,8 +7,7 @@ from enum import Enum
 from typing import Final
 
 from perdure.api.names import pod_name
-from perdure.controller.pods.attempt_errors import AttemptBlockedError
-from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey
 from perdure.controller.reconcile.refusals import pause
 from perdure.controller.retry_policies import ASK_AGAIN
 from perdure.engine.failures import Failure

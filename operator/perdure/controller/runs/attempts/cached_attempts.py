@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from perdure.controller.artifacts.run_artifacts import RunArtifacts
-from perdure.controller.pods.attempt_pods import scope_of
-from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.artifacts.holders import RunArtifacts
+from perdure.controller.pods.attempt_pods import PodKey, scope_of
 from perdure.controller.reconcile.refusals import pause
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.stored_results import NotStoredError, StoredResults

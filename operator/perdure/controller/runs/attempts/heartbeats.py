@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 
-from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.pods.attempt_pods import PodKey
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.engine.inputs import HeartbeatRead
 from perdure.engine.state import PendingActivity, RunState

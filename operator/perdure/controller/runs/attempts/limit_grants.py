@@ -1,6 +1,6 @@
 """The activities of one run that took the WorkflowLimits of their steps."""
 
-from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.pods.attempt_pods import PodKey
 from perdure.engine.inputs import AttemptCompleted
 from perdure.engine.state import PendingActivity
 

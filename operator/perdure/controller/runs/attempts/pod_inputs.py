@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from perdure.controller.pods.pod_key import PodKey
-from perdure.controller.pods.pod_logs import LogsOfRun
+from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.logs import LogsOfRun
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.runs.attempts.heartbeats import LeaseHeartbeats
 from perdure.engine import inputs

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.pod_key import PodKey
-from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
+from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.attempt_admission import AttemptAdmission
 from perdure.controller.runs.attempts.attempt_context import AttemptContext

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from perdure.api.artifactset import HolderKind
-from perdure.controller.artifacts.run_artifacts import RunArtifacts, hold_for
+from perdure.controller.artifacts.holders import RunArtifacts, hold_for
 from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.cached_results import CacheKey, is_newer, too_large

@@ -3,7 +3,7 @@
 import structlog
 
 from perdure.api.artifactset import HolderKind
-from perdure.controller.artifacts.run_artifacts import hold_for
+from perdure.controller.artifacts.holders import hold_for
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.history_segments import past_of
 from perdure.engine import events as ev

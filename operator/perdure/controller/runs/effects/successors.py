@@ -1,6 +1,6 @@
 """Create the run that continues or retries a closed run."""
 
-from perdure.controller.payloads.payload_store import give_all
+from perdure.controller.payloads.store import give_all
 from perdure.controller.reconcile.refusals import LONGEST_MESSAGE
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.engine import history, inputs

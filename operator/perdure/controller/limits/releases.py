@@ -20,8 +20,7 @@ from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.limits.workflow_limits import WorkflowLimits
-from perdure.controller.pods.attempt_pods import has_ended
-from perdure.controller.pods.pod_key import key_of
+from perdure.controller.pods.attempt_pods import has_ended, key_of
 from perdure.controller.queue.keys import LimitKey
 from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube

@@ -1,35 +1,49 @@
-"""The volumes of a run's workspaces. Claims are created when a pod first needs them, and adopted after a crash.
+"""The volumes of a run's workspaces, and their claims. Claims are created when a pod first needs them, and adopted after a crash.
 
 A run that continues the history of another one, after a reset or a retry, also becomes an owner of its claims.
+
+The claims of a closed run are deleted, or kept until the run is deleted, as their workspace specifies. This needs no state: a
+label marks claims that are not processed yet, so a restart changes nothing. Owner references delete a kept claim together with
+its runs.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Final
+
+import structlog
 
 from perdure.api import labels
 from perdure.api.workflow import Activity
 from perdure.api.workspace import Workspace
-from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
+from perdure.controller.directory import Directory
+from perdure.controller.pods.attempt_pods import DENIED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.reconcile.refusals import is_for_now
+from perdure.controller.recorded_state import distrust
+from perdure.controller.run_entries import Standing
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
+from perdure.kube.clock import now
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import ResetOrigin
+from perdure.runtime.chains import ResetOrigin, is_open
 from perdure.runtime.workspaces import (
     Volume,
     build_claim,
     claim_annotations,
     claim_labels,
     claim_owner,
+    is_deleted_after,
     own_volume,
+    pods_label,
     volume_of,
 )
 
-_DENIED: Final = "denied request"
-"""Part of the message of an admission policy."""
 _TRIAL: Final = "perdure-trial"
 _LOOKS: Final = 2
 """How often to look for a claim that another process may have created."""
+
+_SELECTOR: Final = f"{labels.WORKSPACE_LABEL},{labels.STAYS_UNTIL_LABEL}={labels.RUN_CLOSED}"
+_SUCCEEDED: Final = {"Completed", "ContinuedAsNew"}
 
 
 class WorkspaceVolumes:
@@ -100,7 +114,7 @@ class WorkspaceVolumes:
         except kube.AlreadyExistsError:
             return None
         except kube.ApiError as error:
-            if is_for_now(error) or _DENIED in error.message:
+            if is_for_now(error) or DENIED in error.message:
                 raise AttemptBlockedError(f"{what} cannot be created: {error.message}") from error
             if not isinstance(error, kube.InvalidError):
                 raise
@@ -155,7 +169,7 @@ class WorkspaceVolumes:
         await self._client.merge(self._url(meta["name"]), {"metadata": change})
 
     def _url(self, name: str | None = None) -> str:
-        return kube.path(kube.CORE, self._run.namespace, "persistentvolumeclaims", name)
+        return _claims(self._run.namespace, name)
 
 
 async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspace) -> str | None:
@@ -171,9 +185,8 @@ async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspac
     nobody = RunRef(namespace=namespace, name=_TRIAL, uid="", workflow_id="")
     body = build_claim(nobody, (_TRIAL, ""), workspace)
     del body["metadata"]["ownerReferences"], body["metadata"]["labels"][labels.RUN_ID_LABEL]
-    url = kube.path(kube.CORE, namespace, "persistentvolumeclaims")
     try:
-        await client.create(f"{url}?dryRun=All&fieldValidation=Strict", body)
+        await client.create(f"{_claims(namespace)}?dryRun=All&fieldValidation=Strict", body)
     except kube.InvalidError as error:
         name = body["metadata"]["name"]
         return error.message.removeprefix(f'PersistentVolumeClaim "{name}" is invalid: ')
@@ -181,3 +194,86 @@ async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspac
         if not is_for_now(error) and not isinstance(error, kube.AlreadyExistsError | kube.NotFoundError):
             raise
     return None
+
+
+class ReleasedClaims:
+    """Deletes or keeps the claims of closed runs."""
+
+    def __init__(self, client: kube.Client, directory: Directory, pod_ttl: timedelta) -> None:
+        """Create it.
+
+        Args:
+            client: Reads, patches and deletes.
+            directory: The directory, to check which runs are open.
+            pod_ttl: How long kept pods that mount a deleted claim stay.
+        """
+        self._client = client
+        self._directory = directory
+        self._pod_ttl = pod_ttl
+        self._log = structlog.get_logger("perdure.claims")
+
+    async def release(self, namespace: str | None) -> None:
+        """Release the claims of closed runs.
+
+        Args:
+            namespace: The namespace; None for all namespaces.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        async for claim in self._client.lists.each_metadata(_claims(namespace), labelSelector=_SELECTOR):
+            meta = claim["metadata"]
+            known = self._directory.get(meta["labels"].get(labels.RUN_ID_LABEL, ""))
+            if not meta.get("deletionTimestamp") and (known is None or known.standing is Standing.CLOSED):
+                await self._release(claim)
+
+    async def _release(self, claim: kube.Object) -> None:
+        meta = claim["metadata"]
+        run = await self._run(claim)
+        status = run.get("status") or {} if run is not None else {}
+        if run is None or is_open(status) or distrust(run):
+            return  # the garbage collector deletes the claim of a deleted run
+        url = _claims(meta["namespace"], meta["name"])
+        if not is_deleted_after(claim, succeeded=status.get("phase") in _SUCCEEDED):
+            change = {
+                "resourceVersion": meta["resourceVersion"],
+                "labels": {labels.STAYS_UNTIL_LABEL: labels.RUN_DELETED},
+            }
+            try:
+                await self._client.merge(url, {"metadata": change})
+            except (kube.ConflictError, kube.NotFoundError):
+                return  # another run may have taken it over since it was listed
+            return
+        await self._expire_pods(meta["namespace"], meta["name"])
+        if await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"]):
+            where = {"namespace": meta["namespace"], "claim": meta["name"], "run": run["metadata"]["name"]}
+            self._log.info("Deleted the claim of a run that has closed", **where)
+
+    async def _run(self, claim: kube.Object) -> kube.Object | None:
+        """Read the run that a claim names, if the run is one of its owners."""
+        meta = claim["metadata"]
+        uid = meta["labels"].get(labels.RUN_ID_LABEL)
+        name = next((each["name"] for each in meta.get("ownerReferences") or () if each.get("uid") == uid), None)
+        if name is None:
+            return None
+        try:
+            run = await self._client.get(kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name))
+        except kube.NotFoundError:
+            return None
+        return run if run["metadata"]["uid"] == uid else None
+
+    async def _expire_pods(self, namespace: str, claim: str) -> None:
+        """Expire the pods that mount a claim soon, because Kubernetes keeps the claim until they are deleted."""
+        url, expires = kube.path(kube.CORE, namespace, "pods"), str(int((now() + self._pod_ttl).timestamp()))
+        selector = f"{labels.RUN_ID_LABEL},{pods_label(claim)},!{labels.EXPIRES_LABEL}"
+        async for pod in self._client.lists.each_metadata(url, labelSelector=selector):
+            if not pod["metadata"].get("deletionTimestamp"):
+                change = {"metadata": {"labels": {labels.EXPIRES_LABEL: expires}}}
+                try:
+                    await self._client.merge(f"{url}/{pod['metadata']['name']}", change)
+                except kube.NotFoundError:
+                    continue
+
+
+def _claims(namespace: str | None, name: str | None = None) -> str:
+    return kube.path(kube.CORE, namespace, "persistentvolumeclaims", name)

@@ -15,7 +15,7 @@ import structlog
 from perdure.api.artifactset import MAX_HOLDERS, HolderKind
 from perdure.api.names import artifact_set_name
 from perdure.api.workflow import Activity
-from perdure.controller.pods.attempt_errors import AttemptBlockedError
+from perdure.controller.pods.attempt_pods import AttemptBlockedError
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.kube import client as kube
 from perdure.runtime.artifact_sets import build_set, holder, uploaders_in

@@ -10,7 +10,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.manager import Manager
 from perdure.controller.reconcile.newer_states import reported
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.run_status import message_of
+from perdure.controller.runs.status import message_of
 from perdure.engine.inputs import Answer
 from perdure.frontend import given
 from perdure.frontend.errors import CompletedError, RpcError, invalid, not_found, unavailable

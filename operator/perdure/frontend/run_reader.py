@@ -10,8 +10,8 @@ from perdure.controller.manager import Manager
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.run_entries import Entry
-from perdure.controller.runs.history_segments import past_of
 from perdure.controller.runs.run import Run
+from perdure.controller.runs.store import past_of
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.state import RunState

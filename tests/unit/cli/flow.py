@@ -13,7 +13,7 @@ from perdure.cli.tracing import trace
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.openings import Seen
 from perdure.cli.view.page import Page
-from perdure.controller.runs import run_status
+from perdure.controller.runs import status as run_status
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted, HeartbeatRead, RunInput

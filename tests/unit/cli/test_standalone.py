@@ -9,7 +9,7 @@ from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.page import Page
 from perdure.cli.view.runs import table as listed
-from perdure.controller.runs import run_status
+from perdure.controller.runs import status
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from unit.cli.flow import UID, plain
@@ -17,7 +17,7 @@ from unit.cli.flow import UID, plain
 
 def object_of(run: Drive) -> dict[str, Any]:
     """The WorkflowRun of a standalone activity."""
-    facts = run_status.RunFacts(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
+    facts = status.RunFacts(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
@@ -27,7 +27,7 @@ def object_of(run: Drive) -> dict[str, Any]:
             "workflowId": "charge-1",
             "input": {"order": 17},
         },
-        "status": run_status.compose({}, facts, run.state, run.history, run.now),
+        "status": status.compose({}, facts, run.state, run.history, run.now),
     }
 
 

@@ -4,8 +4,8 @@ import structlog
 
 from perdure.api.artifactset import HolderKind
 from perdure.controller.artifacts.holders import hold_for
-from perdure.controller.runs.effects.effect_context import EffectContext
-from perdure.controller.runs.history_segments import past_of
+from perdure.controller.runs.effects.context import EffectContext
+from perdure.controller.runs.store import past_of
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.effects import WriteDeadLetter

@@ -10,10 +10,9 @@ from perdure.controller.errors import NotYetError
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs import run_status
-from perdure.controller.runs.kubernetes_events import RunEventRecorder
-from perdure.controller.runs.run_record import RunRecord
-from perdure.controller.runs.run_status import RunFacts
+from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.status import RunFacts, compose, is_stuck, message_of, repaired, too_large, waiting
+from perdure.controller.runs.store import RunStore
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
 from perdure.observe import metrics
@@ -30,7 +29,7 @@ class RunConditions:
     def __init__(
         self,
         run: RunRef,
-        stored: RunRecord,
+        store: RunStore,
         peers: Peers,
         event_recorder: RunEventRecorder,
         facts: Callable[[datetime, RunState | None], RunFacts],
@@ -39,13 +38,13 @@ class RunConditions:
 
         Args:
             run: The run.
-            stored: The stored record of the run.
+            store: The stored record of the run.
             peers: The other runs, which are notified of each write.
             event_recorder: Records Events.
             facts: Collects the other facts of the status at a time; the state is None before the run has started.
         """
         self._run = run
-        self._stored = stored
+        self._store = store
         self._peers = peers
         self._event_recorder = event_recorder
         self._facts = facts
@@ -58,9 +57,9 @@ class RunConditions:
         Raises:
             ConflictError, TooLargeError: As for `Record.write`.
         """
-        record = self._stored.record
+        record = self._store.record
         before = record.status
-        status = run_status.waiting(before, self._facts(now, None), reason, message, now)
+        status = waiting(before, self._facts(now, None), reason, message, now)
         if status != before:
             await record.write(status)
             self._peers.noted(record.latest())
@@ -83,12 +82,12 @@ class RunConditions:
             ConflictError: As for `Record.write`.
         """
         verdicts: dict[ConditionType, bool | None] = {ConditionType.NEWER_STATE: True}
-        if self._stored.record.status.get("completionTime"):  # its outcome stays visible, and nothing is left to do
+        if self._store.record.status.get("completionTime"):  # its outcome stays visible, and nothing is left to do
             if self._newer.begun:
                 return None
         else:
             verdicts[ConditionType.SUCCEEDED] = None
-        return await self._newer.report(self._stored.record, why, verdicts, self._event_recorder.warn, now)
+        return await self._newer.report(self._store.record, why, verdicts, self._event_recorder.warn, now)
 
     async def wait_for_definition(self, error: NotYetError, now: datetime) -> NoReturn:
         """Wait until the definition is compiled, and report this if it takes a while.
@@ -105,9 +104,9 @@ class RunConditions:
 
     async def recovered(self, state: RunState, now: datetime) -> None:
         """Remove the condition that the run cannot be processed, because it continues."""
-        status = self._stored.record.status
-        if self._stored.restored or run_status.is_stuck(status):
-            await self._stored.write(run_status.repaired(status, self._facts(now, state), state, now))
+        status = self._store.record.status
+        if self._store.restored or is_stuck(status):
+            await self._store.write(repaired(status, self._facts(now, state), state, now))
 
     async def report_blocked(self, state: RunState, now: datetime, *, offers: bool) -> None:
         """Report why the run waits, although there is nothing else to record.
@@ -119,16 +118,16 @@ class RunConditions:
             now: The time.
             offers: Whether something waits for a worker. The next commit records that a worker polls.
         """
-        before, facts = self._stored.record.status, self._facts(now, state)
+        before, facts = self._store.record.status, self._facts(now, state)
         reported = _hindrances(before)
         if facts.refused == reported[1] and (facts.unserved == reported[0] or not offers):
             return
-        status = run_status.compose(before, facts, state, (), now)
-        if _hindrances(status) == reported or run_status.too_large(status_texts.size_of(status)) is not None:
+        status = compose(before, facts, state, (), now)
+        if _hindrances(status) == reported or too_large(status_texts.size_of(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
-            await self._stored.write(status)
-            self._peers.noted(self._stored.record.latest())
+            await self._store.write(status)
+            self._peers.noted(self._store.record.latest())
             self.report_missing_workers(before)
 
     def report_missing_workers(self, before: Status) -> None:
@@ -137,16 +136,16 @@ class RunConditions:
         Args:
             before: The status before the condition was recorded.
         """
-        lacking = lacks_worker(self._stored.record.status)
+        lacking = lacks_worker(self._store.record.status)
         if lacking and not lacks_worker(before):
             self._event_recorder.warn(EventReason.NO_WORKER, lacking, "Decide")
 
 
 def lacks_worker(status: Status) -> str:
     """The part of a status about work that no worker polls for; empty if there is none."""
-    return run_status.message_of(status, ConditionReason.NO_WORKER)
+    return message_of(status, ConditionReason.NO_WORKER)
 
 
 def _hindrances(status: Status) -> tuple[str, str]:
     """The parts of a status about missing workers and rejected objects."""
-    return lacks_worker(status), run_status.message_of(status, ConditionReason.CREATE_REFUSED)
+    return lacks_worker(status), message_of(status, ConditionReason.CREATE_REFUSED)

@@ -15,8 +15,8 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.limits.workflow_limits import Claim, Full, Unusable, limit_entry
 from perdure.controller.reconcile.record import Record
-from perdure.controller.runs.effects.effect_context import EffectContext
-from perdure.controller.runs.first_event import scope_of
+from perdure.controller.runs.deciders import scope_of
+from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs

@@ -9,9 +9,8 @@ from perdure.api.names import child_name
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.refusals import Refusals, is_for_now
 from perdure.controller.retry_policies import ASK_AGAIN, Policies
-from perdure.controller.runs.effects import children, dead_letter_creation, external_runs, nexus_callbacks, successors
-from perdure.controller.runs.effects.effect_context import EffectContext
-from perdure.controller.runs.effects.pending_inputs import PendingInputs
+from perdure.controller.runs.effects import children, dead_letters, external_runs, nexus_callbacks, successors
+from perdure.controller.runs.effects.context import EffectContext, PendingInputs
 from perdure.engine import effects as fx
 from perdure.engine import inputs
 from perdure.engine.effects import Effect, effects
@@ -36,7 +35,6 @@ class Effects:
         reset: ResetOrigin | None,
         peers: Peers,
         policies: Policies,
-        pending: PendingInputs,
         wake: Callable[[], None],
         refused: Callable[[str], None],
     ) -> None:
@@ -48,12 +46,16 @@ class Effects:
             reset: The origin of the run, if a reset created it.
             peers: The other runs.
             policies: The RetryPolicies, whose circuit breakers get reports of attempts.
-            pending: Receives the results of effects.
             wake: Requests another reconciliation of the run.
             refused: Called once for each object that the API server rejects, with the reason.
         """
         self.context = EffectContext(
-            client=client, run=run, reset=reset, peers=peers, pending=pending, retry_soon=self._retry_soon
+            client=client,
+            run=run,
+            reset=reset,
+            peers=peers,
+            pending=PendingInputs(wake),
+            retry_soon=self._retry_soon,
         )
         self._policies = policies
         self._wake = wake
@@ -142,7 +144,7 @@ class Effects:
             case fx.AskExternal(number):
                 self._note(effect, external_runs.ask(self.context, state.externals[str(number)], state))
             case fx.WriteDeadLetter(number):
-                writing = dead_letter_creation.write(self.context, state.markers[str(number)], run)
+                writing = dead_letters.write(self.context, state.markers[str(number)], run)
                 await self._unless_refused(effect, "a DeadLetter", now, writing)
             case fx.CompleteOperation(key):
                 completing = nexus_callbacks.complete(self.context, key, state, run)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.cluster import connect
-from perdure.cli.console.doors import OwnDoor
-from perdure.cli.console.local import serving
-from perdure.cli.console.site import ConsoleSettings
+from perdure.cli.connection import connect
+from perdure.console.access import KubeconfigAccess
+from perdure.console.local import serving
+from perdure.console.site import ConsoleSettings
 
 SCREENS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1300, "height": 900}},
@@ -35,7 +35,7 @@ def served() -> Iterator[str]:
         settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="http://127.0.0.1:8233")
         async with (
             connect(context=None, namespace=None, program="perdure") as found,
-            serving(OwnDoor(found), settings, 0) as guard,
+            serving(KubeconfigAccess(found), settings, 0) as guard,
         ):
             ready.set_result(guard.url())
             await stop.wait()

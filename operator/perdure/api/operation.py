@@ -5,10 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.conditions import Conditions
-from perdure.api.field_rules import Rule, cel_name, exactly_one_of, immutable, listed
-from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import (
     Count,
     FailureTypeName,
@@ -22,9 +19,12 @@ from perdure.api.fields import (
     Time,
     Uid,
     WorkflowId,
+    atomic_list,
 )
-from perdure.api.reset_point import ResetPoint
-from perdure.api.schedule import OverlapPolicy
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel
+from perdure.api.phases import OperationPhase
+from perdure.api.policies import OverlapPolicy, ResetPoint
+from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
 from perdure.api.workflowrun import RunOptions, StepPath
 
 ON_RUNS = (
@@ -392,19 +392,6 @@ class OperationSpec(SpecModel):
     def request(self) -> str:
         """The request: the Python name of the one field that is set, such as `signal_with_start`."""
         return next(request for request in REQUESTS if getattr(self, request) is not None)
-
-
-class OperationPhase(StrEnum):
-    """Phase of an Operation; not set until the operator has seen it."""
-
-    RUNNING = "Running"
-    """The Operation is accepted, and its target has not recorded it yet."""
-
-    COMPLETE = "Complete"
-    """The target has recorded the request."""
-
-    FAILED = "Failed"
-    """The request failed, and is not retried."""
 
 
 class OperationStatus(StatusModel):

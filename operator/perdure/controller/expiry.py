@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from perdure.api.workflowrun import Phase
+from perdure.api.phases import Phase
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now

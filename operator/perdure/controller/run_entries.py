@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.api.lenient import mapping, text
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of

@@ -15,7 +15,7 @@ resourceVersion decides that a run had when it was first seen.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.controller.run_entries import Entry, Standing
 from perdure.runtime.kinds import RunKind
 

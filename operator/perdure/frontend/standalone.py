@@ -1,184 +1,221 @@
-"""Describe standalone activities for Temporal's API, like chasm/lib/activity of Temporal's server. Pure."""
+"""The shared parts of the RPCs of standalone activities and Nexus operations: clients follow and stop them."""
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import Any
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
-from temporalio.api.activity.v1 import ActivityExecutionInfo, ActivityExecutionOutcome
-from temporalio.api.common.v1 import ActivityType, Priority, SearchAttributes
-from temporalio.api.enums.v1 import ActivityExecutionStatus, PendingActivityState, RetryState
-from temporalio.api.failure.v1 import Failure as ProtoFailure
+from google.protobuf.message import Message
 
-from perdure.engine import events as ev
-from perdure.engine.failures import Failure, FailureKind, TimeoutType
-from perdure.engine.state import PendingActivity, RunState
-from perdure.frontend import failure_messages, links
-from perdure.frontend import payload_messages as data
-from perdure.frontend.enums import to_enum
-from perdure.frontend.history_messages import retry_policy
-from perdure.frontend.visibility import VisibilityRecord
+from perdure.controller.run_entries import Entry
+from perdure.engine import inputs
+from perdure.engine.state import RunState
+from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.values import MAX_BLOB, MAX_ID
+from perdure.frontend.runs.gateway import RunGateway, View, not_open
+from perdure.frontend.transport.call import LONGEST_POLL, LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.index import status_named
 from perdure.kube import client as kube
-from perdure.runtime.chains import extras_of
 
-_ENDED = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed, ev.ActivityTaskTimedOut, ev.ActivityTaskCanceled)
-_OF_ATTEMPTS = (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
-
-
-def activity_of(state: RunState) -> PendingActivity | None:
-    """The activity of a run that is a standalone activity; None before it is scheduled."""
-    return next(iter((*state.activities.values(), *state.left_activities.values())), None)
+_CANCEL, _TERMINATE = "cancel/", "terminate/"
+"""Prefixes of stored request IDs, because requests of different kinds may have the same ID."""
+_METADATA = (("summary", 400), ("details", 20_000))
+"""Maximum size of user metadata, in bytes."""
+_Response = TypeVar("_Response")
 
 
-def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
-    """The outcome of a closed standalone activity.
+class StandaloneRuns:
+    """The runs of standalone activities and Nexus operations."""
+
+    def __init__(self, runs: RunGateway, max_reason: int = MAX_BLOB) -> None:
+        """`max_reason`: the size limit of the reason of a request, in bytes."""
+        self._runs = runs
+        self._max_reason = max_reason
+
+    # Following
+
+    async def once_changed(
+        self,
+        entry: Entry,
+        token: bytes,
+        call: CallContext,
+        describe: Callable[[View], Awaitable[_Response]],
+    ) -> _Response | None:
+        """Describe a run; with the token of an earlier description, wait for a change. None if there is no change in time.
+
+        Raises:
+            RpcError: The token does not belong to this run, or the run has not begun.
+        """
+        if token:
+            _check_token(token, entry.uid)
+        runs, seconds = self._runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
+        if not await runs.has_started(entry.uid, seconds):
+            raise not_started(entry)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    with runs.changes.next_change(entry.uid) as changed:
+                        response: Any = await describe(await runs.view(entry))
+                        if response.long_poll_token != token:
+                            return response  # type: ignore[no-any-return]
+                        await changed
+        return None
+
+    async def state(self, entry: Entry, call: CallContext) -> RunState:
+        """Return the state of a run that has begun.
+
+        Raises:
+            RpcError: The run has not begun.
+        """
+        await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT))
+        state = (await self._runs.view(entry)).state
+        if state is None:
+            raise not_started(entry)
+        return state
+
+    # Stopping
+
+    async def cancel(self, entry: Entry, request: Any, call: CallContext) -> None:
+        """Request a cancellation. A repeated request changes nothing.
+
+        Raises:
+            RpcError: The run has closed, or another request has already requested the cancellation.
+        """
+        wanted = inputs.CancelRequested(
+            request_id=_CANCEL + request_id_of(request),
+            reason=self._reason(request),
+            identity=request.identity,
+            principal=call.principal,
+        )
+        state = await self.state(entry, call)
+        if wanted.request_id in state.requests:
+            return
+        if state.closed:
+            raise _terminal(entry, state)
+        if state.cancel_requested:
+            before = next((each for each in state.requests if each.startswith(_CANCEL)), "")
+            raise precondition(f"cancellation already requested with request ID {before.removeprefix(_CANCEL)}")
+        await self.demand(entry, wanted)
+
+    async def terminate(self, entry: Entry, request: Any, call: CallContext) -> None:
+        """Terminate a run without notifying a worker. A repeated request changes nothing.
+
+        Raises:
+            RpcError: The run has closed.
+        """
+        wanted = inputs.TerminateRequested(
+            request_id=_TERMINATE + request_id_of(request),
+            reason=self._reason(request),
+            identity=request.identity,
+            principal=call.principal,
+        )
+        state = await self.state(entry, call)
+        if wanted.request_id in state.requests:
+            return
+        before = next((each for each in state.requests if each.startswith(_TERMINATE)), "")
+        if before:
+            raise precondition(f"already terminated with request ID {before.removeprefix(_TERMINATE)}")
+        if state.closed:
+            raise not_open(state)
+        await self.demand(entry, wanted)
+
+    async def delete(self, entry: Entry) -> None:
+        """Remove a run with its history. This stops an open run."""
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+        await self._runs.client.delete(url, uid=entry.uid)
+
+    async def demand(self, entry: Entry, wanted: inputs.Request) -> None:
+        """Pass a request to a run, which must accept it.
+
+        Raises:
+            RpcError: The run has closed, or rejected the request.
+        """
+        try:
+            await self._runs.demand(entry, wanted)
+        except CompletedError:
+            state = (await self._runs.view(entry)).state
+            if state is None:
+                raise
+            raise _terminal(entry, state) from None
+
+    def _reason(self, request: Any) -> str:
+        size = len(request.reason.encode())
+        if size > self._max_reason:
+            raise invalid(f"reason exceeds length limit. Length={size} Limit={self._max_reason}")
+        return str(request.reason)
+
+
+def id_policies(request: Any, reuse_policy: Any, conflict_policy: Any) -> tuple[str, str]:
+    """The policies for a start whose ID a closed run or an open run has.
 
     Args:
-        history: Its events, or the last events of a long history.
+        request: The start.
+        reuse_policy: The enum of the policy for closed runs.
+        conflict_policy: The enum of the policy for open runs.
+
+    Raises:
+        RpcError: A policy is unknown.
     """
-    closing, made = history[-1], ActivityExecutionOutcome()
-    ended = next((event for event in reversed(history) if isinstance(event, _ENDED)), None)
-    match ended:
-        case _ if isinstance(closing, ev.WorkflowExecutionTerminated):
-            made.failure.message = closing.reason
-            made.failure.terminated_failure_info.identity = closing.identity
-        case ev.ActivityTaskCompleted():
-            made.result.payloads.extend(data.from_json(ended.result))
-            made.result.SetInParent()
-        case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
-            made.failure.CopyFrom(failure_messages.to_proto(ended.failure))
-            made.retry_state = to_enum(RetryState, ended.retry_state.value)
-        case ev.ActivityTaskCanceled():
-            made.failure.CopyFrom(_canceled(history, ended))
-        case _:  # a timeout of the run itself, which only a manifest can set
-            failure = ev.failure_of(closing) or Failure(kind=FailureKind.SERVER, message="the outcome was not kept")
-            made.failure.CopyFrom(failure_messages.to_proto(failure))
-    return made
-
-
-def _canceled(history: Sequence[ev.AnyEvent], ended: ev.ActivityTaskCanceled) -> ProtoFailure:
-    """The cancellation, with its reason if the activity had not started, otherwise with the worker's details."""
-    cancellation = _cancellation(history)
-    details = ended.details
-    if not ended.started_event_id and cancellation is not None:
-        details = cancellation.cause
-    failure = Failure(kind=FailureKind.CANCELLED, message="Activity canceled", details=details)
-    made = failure_messages.to_proto(failure)
-    made.canceled_failure_info.identity = cancellation.identity if cancellation is not None else ""
-    return made
-
-
-def _cancellation(history: Sequence[ev.AnyEvent]) -> ev.WorkflowExecutionCancelRequested | None:
-    return next((event for event in history if isinstance(event, ev.WorkflowExecutionCancelRequested)), None)
-
-
-def pending_state(activity: PendingActivity) -> str:
-    """The state of an open activity as PendingActivityState."""
-    if activity.cancel_requested:
-        return "CancelRequested"
-    if activity.paused:
-        return "PauseRequested" if activity.started_time else "Paused"
-    return "Started" if activity.started_time else "Scheduled"
-
-
-def described(
-    run: kube.Object, record: VisibilityRecord, state: RunState, history: Sequence[ev.AnyEvent], now: datetime
-) -> ActivityExecutionInfo:
-    """Describe a standalone activity, with its heartbeat details and its last failure.
-
-    Args:
-        run: The WorkflowRun of the activity.
-        record: The record of the run in lists.
-        state: The state of the run, which has begun.
-        history: The events of the run.
-        now: The time.
-    """
-    extras = extras_of(run)
-    made = ActivityExecutionInfo(
-        activity_id=record.workflow_id,
-        run_id=record.run_id,
-        activity_type=ActivityType(name=record.workflow_type),
-        task_queue=record.task_queue,
-        status=to_enum(ActivityExecutionStatus, record.status),
-        header=data.header(extras.header),
-        user_metadata=data.user_metadata(extras.user_metadata),
-        links=[link for found in (extras.links, *map(_attached_links, history)) for link in links.from_json(found)],
-        search_attributes=data.attributes(record.search_attributes) or SearchAttributes(),
-        state_transition_count=record.history_length,
-        state_size_bytes=record.history_size,
+    reuse, conflict = (
+        from_enum(reuse_policy, request.id_reuse_policy),
+        from_enum(conflict_policy, request.id_conflict_policy),
     )
-    made.schedule_time.FromDatetime(state.start_time)
-    cancellation = _cancellation(history)
-    if cancellation is not None:
-        made.canceled_reason = cancellation.cause
-    if state.close_time is not None:
-        made.close_time.FromDatetime(state.close_time)
-        made.execution_duration.FromTimedelta(state.close_time - state.start_time)
-    activity = activity_of(state)
-    if activity is not None:
-        _describe(made, activity, state, now)
-        _describe_last_attempt(made, activity, history[-1] if state.closed else None, history)
-    return made
+    if not reuse:
+        raise invalid(f"unsupported ID reuse policy: {request.id_reuse_policy}")
+    if not conflict:
+        raise invalid(f"unsupported ID conflict policy: {request.id_conflict_policy}")
+    return "AllowDuplicate" if reuse == "Unspecified" else reuse, "Fail" if conflict == "Unspecified" else conflict
 
 
-def _attached_links(event: ev.AnyEvent) -> Any:
-    """The links that another start attached with an event; None if there are none."""
-    return event.links if isinstance(event, ev.WorkflowExecutionOptionsUpdated) else None
+def check_metadata(request: Any) -> None:
+    """Check that the metadata of a start is not too large.
+
+    Raises:
+        RpcError: The metadata is too large.
+    """
+    for name, most in _METADATA:
+        size = getattr(request.user_metadata, name).ByteSize()
+        if size > most:
+            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={most}")
 
 
-def _describe(made: ActivityExecutionInfo, activity: PendingActivity, state: RunState, now: datetime) -> None:
-    made.task_queue = activity.task_queue
-    made.attempt = activity.tries
-    made.total_heartbeat_count = activity.heartbeats
-    made.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
-    made.last_worker_identity = activity.identity or activity.last_identity
-    made.execution_time.FromDatetime(activity.first_scheduled_time)
-    for name in (
-        "schedule_to_close_timeout",
-        "schedule_to_start_timeout",
-        "start_to_close_timeout",
-        "heartbeat_timeout",
-    ):
-        getattr(made, name).FromTimedelta(getattr(activity, name) or timedelta(0))
-    if activity.first_scheduled_time > state.start_time:
-        made.start_delay.FromTimedelta(activity.first_scheduled_time - state.start_time)
-    if activity.priority:
-        made.priority.CopyFrom(data.message_from_json(activity.priority, Priority))
-    _set_time(made, "last_started_time", activity.started_time or activity.last_started_time)
-    _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
-    _set_time(made, "expiration_time", activity.expiration)
-    if activity.heartbeat_details is not None:
-        made.heartbeat_details.payloads.extend(data.from_json(activity.heartbeat_details))
-    if state.closed:
-        return
-    made.run_state = to_enum(PendingActivityState, pending_state(activity))
-    if activity.started_time is None and activity.scheduled_time > now and not activity.paused:
-        _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
-        if activity.last_attempt_complete_time is not None:
-            made.current_retry_interval.FromTimedelta(activity.scheduled_time - activity.last_attempt_complete_time)
+def request_id_of(request: Any) -> str:
+    """The ID of a request; a new one if it has none.
+
+    Raises:
+        RpcError: The ID is too long.
+    """
+    request_id = request.request_id or uuid.uuid4().hex
+    if len(request_id) > MAX_ID:
+        raise invalid(f"request ID exceeds length limit. Length={len(request_id)} Limit={MAX_ID}")
+    return str(request_id)
 
 
-def _describe_last_attempt(
-    made: ActivityExecutionInfo,
-    activity: PendingActivity,
-    closing: ev.AnyEvent | None,
-    history: Sequence[ev.AnyEvent],
-) -> None:
-    """Describe the end and the failure of the last attempt, including an attempt that closed the activity."""
-    completed, failure = activity.last_attempt_complete_time, activity.last_failure
-    ended = next((event for event in reversed(history) if isinstance(event, _ENDED)), None) if closing else None
-    match ended:
-        case ev.ActivityTaskCompleted():
-            completed = ended.event_time
-            made.last_worker_identity = made.last_worker_identity or ended.identity
-        case ev.ActivityTaskFailed():
-            completed, failure = ended.event_time, ended.failure
-        case ev.ActivityTaskTimedOut() if ended.failure.timeout_type in _OF_ATTEMPTS:
-            completed, failure = ended.event_time, ended.failure
-    _set_time(made, "last_attempt_complete_time", completed)
-    if failure is not None:
-        made.last_failure.CopyFrom(failure_messages.to_proto(failure))
+def not_started(entry: Entry) -> RpcError:
+    """Build the error for a request that requires a run that has started."""
+    return unavailable(f"the {entry.kind.noun} has not started yet")
 
 
-def _set_time(made: Any, field: str, time: datetime | None) -> None:
-    if time is not None:
-        getattr(made, field).FromDatetime(time)
+def _terminal(entry: Entry, state: RunState) -> RpcError:
+    return precondition(f"{entry.kind.noun} is in terminal state {status_named(state.status.value)}")
+
+
+def token_of(run_id: str, info: Message) -> bytes:
+    """The token of a long poll, which identifies the content of a description: it changes if the content changes."""
+    return f"{run_id}/{hashlib.sha256(info.SerializeToString(deterministic=True)).hexdigest()}".encode()
+
+
+def _check_token(token: bytes, run_id: str) -> None:
+    """Check that the token of a long poll belongs to a run.
+
+    Raises:
+        RpcError: The token is not valid, or belongs to another run.
+    """
+    named, found, digest = token.partition(b"/")
+    if not found or len(digest) != hashlib.sha256().digest_size * 2:
+        raise invalid("invalid long poll token")
+    if named != run_id.encode():
+        raise invalid("long poll token does not match execution")

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from perdure.api.operation import OperationSpec
-from perdure.api.schedule import OverlapPolicy
+from perdure.api.policies import OverlapPolicy
 from perdure.engine.failures import Failure
 
 

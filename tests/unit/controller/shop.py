@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from perdure.api.fields import format_time
 from perdure.api.labels import API_VERSION
+from perdure.api.times import format_time
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
@@ -27,7 +27,7 @@ from perdure.kube.clock import now
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import PodSettings
-from perdure.simulation.cluster.selecting import by_labels
+from perdure.simulation.cluster.apiserver import by_labels
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from manuals import NOT_YET, REPOSITORY, Block, Json, blocks, blocks_in, example_files, links, pages
-from perdure.api.common import API_VERSION
 from perdure.api.crdgen import KINDS
+from perdure.api.labels import API_VERSION
 from perdure.api.workflow import Workflow
 from perdure.api.workflowrun import WorkflowRun
 from perdure.language.compiler import compile_program
@@ -68,6 +68,16 @@ def test_the_index_names_every_page() -> None:
     folder = REPOSITORY / "docs"
     index = links((folder / "README.md").read_text(encoding="utf-8"))
     assert set(index) >= {page.name for page in folder.glob("*.md")} - {"README.md"}
+
+
+def test_the_index_and_the_navigation_have_the_same_groups() -> None:
+    def pages_of(entry: str | dict[str, str]) -> str:
+        return entry if isinstance(entry, str) else next(iter(entry.values()))
+
+    navigation = yaml.safe_load((REPOSITORY / "properdocs.yml").read_text(encoding="utf-8"))["nav"]
+    (_, *groups) = ({pages_of(entry) for pages in group.values() for entry in pages} for group in navigation)
+    rows = re.findall(r"^\| \*\*.*$", (DOCS / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [{target.removesuffix("README.md") for target in links(row)} for row in rows] == groups
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("architecture*.md")), ids=lambda page: page.name)

@@ -25,22 +25,22 @@ from temporalio.api.workflowservice.v1 import (
 
 from callers import AUDIENCE, ApiServer, token
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.certificates import bundle, renewed
-from perdure.frontend.configuration import Settings
-from perdure.frontend.connections import Connections
-from perdure.frontend.direct_calls import DispatchNexusTaskRequest
-from perdure.frontend.door import Door
-from perdure.frontend.endpoints import EndpointRegistry
-from perdure.frontend.guard import Guard
 from perdure.frontend.http import shorthand
 from perdure.frontend.http.http_routes import Routes
 from perdure.frontend.http.http_server import serve_http
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query_parameters import from_query
-from perdure.frontend.rpc import Rpc
-from perdure.frontend.server import Frontend, rpcs
-from perdure.frontend.tls import Material, Served
+from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
+from perdure.frontend.nexus.endpoints import EndpointRegistry
+from perdure.frontend.server import rpcs
+from perdure.frontend.transport.certificates import bundle, renewed
+from perdure.frontend.transport.connections import Connections
+from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.guard import Guard
+from perdure.frontend.transport.rpc import Rpc
+from perdure.frontend.transport.tls import Material, Served
 from perdure.kube.clock import now
+from unit.controller.managers import client_without_server, frontend_over
 
 COUNT = "/api/v1/namespaces/orders/workflow-count"
 
@@ -149,10 +149,11 @@ def test_a_repeated_parameter_of_a_singular_field_is_rejected(names: tuple[str, 
         from_query(query, ListScheduleMatchingTimesRequest.DESCRIPTOR)
 
 
-def test_every_rpc_with_a_path_is_served_over_grpc_or_listed_as_unsupported() -> None:
+async def test_every_rpc_with_a_path_is_served_over_grpc_or_listed_as_unsupported() -> None:
     routes = list(Routes())
     assert len(routes) > 200
-    offered = Frontend(Settings()).handlers()
+    async with client_without_server() as client:
+        offered = frontend_over(client).handlers()
     assert {route.rpc for route in routes} & set(offered) > {"StartWorkflowExecution", "ListNexusEndpoints"}
     assert not {route.rpc for route in routes} & {"PollWorkflowTaskQueue", "ExecuteMultiOperation"}
 
@@ -200,7 +201,7 @@ async def serving(
     served = ServedNamespaces(("orders",))
     offered = rpcs(handlers, served, api.ready, door)
     dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
-    nexus = NexusGateway(dispatch, EndpointRegistry(lambda: reviews, "operator"))  # type: ignore[arg-type,return-value]
+    nexus = NexusGateway(dispatch, EndpointRegistry(reviews, "operator"))  # type: ignore[arg-type]
     context = shown.context() if shown else None
     served_here = serve_http(offered, nexus, None, listening, secured=context, connections=connections)
     async with served_here, aiohttp.ClientSession() as session:

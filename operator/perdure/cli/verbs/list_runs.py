@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import (
+from perdure.cli.connection import connect
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeOption
+from perdure.cli.selection import (
     AttributeOption,
     CompletedOption,
     OlderOption,
@@ -17,17 +19,8 @@ from perdure.cli.choosing import (
     chosen,
     newest,
 )
-from perdure.cli.cluster import Object, connect
-from perdure.cli.invocation import page_of, program_of
-from perdure.cli.options import (
-    ColorOption,
-    ContextOption,
-    NamespaceOption,
-    OutputOption,
-    TimeFormat,
-    TimeOption,
-)
-from perdure.cli.terminal import Color, Screen, for_people
+from perdure.cli.terminal import Color, Screen, TimeFormat, for_people, page_of, program_of
+from perdure.client.requests import Object
 from perdure.kube import clock
 
 HELP = """List runs, newest first.
@@ -108,8 +101,8 @@ def command(
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.cli.view.listed_run import read_listed
-    from perdure.cli.view.runs import table
+    from perdure.view.listed_run import read_listed
+    from perdure.view.runs import table
 
     page = page_of(context, screen, times=times)
     screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))

@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.completing import names_of
-from perdure.cli.errors import CliError
-from perdure.cli.invocation import program_of
+from perdure.cli.completion import names_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Screen, program_of
+from perdure.client.errors import CliError
 
 HELP = """Preview retry policies.
 
@@ -68,7 +67,7 @@ def preview(
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
-    from perdure.api.durations import format_decimal_duration
+    from perdure.api.times import format_decimal_duration
 
     for wait in shown:
         typer.echo(format_decimal_duration(wait))
@@ -101,7 +100,7 @@ def _of_file(file: str) -> Any:
 
 
 async def _of_cluster(name: str, context: str | None, namespace: str | None, program: str) -> Any:
-    from perdure.cli.cluster import connect
+    from perdure.cli.connection import connect
 
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return (await cluster.read("RetryPolicy", "retrypolicies", name)).get("spec")
@@ -115,7 +114,7 @@ def _read(spec: Any, source: str) -> Any:
     """
     import pydantic
 
-    from perdure.api.common import mistakes
+    from perdure.api.models import mistakes
     from perdure.api.retrypolicy import RetryPolicySpec
     from perdure.language.program import retry_rules
 

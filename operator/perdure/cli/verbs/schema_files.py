@@ -24,8 +24,8 @@ def command(
     import json
 
     from perdure.api.crdgen import KINDS
-    from perdure.api.json_schemas import json_schema, schema_path
-    from perdure.cli.errors import CliError
+    from perdure.api.schema import json_schema, schema_path
+    from perdure.client.errors import CliError
 
     for kind in KINDS:
         target = folder / schema_path(kind)

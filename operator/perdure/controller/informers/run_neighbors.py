@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.controller.informers.index import Index
 from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from operator import itemgetter
 
-from perdure.api.operation import OperationPhase
+from perdure.api.phases import OperationPhase
 from perdure.controller.operations.operation_keys import TargetKey
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped

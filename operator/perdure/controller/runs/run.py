@@ -57,7 +57,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, step
-from perdure.engine.tasks.task_deadlines import reclaim
+from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.awaiting import Awaited, awaited

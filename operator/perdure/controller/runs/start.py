@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api.names import successor_name
+from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
@@ -45,12 +45,12 @@ from perdure.controller.workflows.definitions import (
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.code import task_timeout
-from perdure.engine.cron_schedules import next_due
+from perdure.engine.cron import next_due
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.opaque import referred_to
 from perdure.engine.recording import policy_named, resolved
-from perdure.engine.resetting import begin, kept_results
+from perdure.engine.resets import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.standalone import OneActivity
 from perdure.engine.starts import ParentReference, StartExtras

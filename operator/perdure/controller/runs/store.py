@@ -32,7 +32,8 @@ from perdure.controller.runs.status import (
     without_sealed,
 )
 from perdure.engine.decider import Decider
-from perdure.engine.state import RunState, apply
+from perdure.engine.fold import apply
+from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, terminate
 from perdure.kube import client as kube
 from perdure.observe import metrics

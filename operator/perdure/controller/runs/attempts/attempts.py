@@ -22,7 +22,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
 from perdure.engine.inputs import AttemptCompleted, AttemptInput
-from perdure.engine.retired import AttemptOutcome
+from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube

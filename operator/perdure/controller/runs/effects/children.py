@@ -8,7 +8,7 @@ import msgspec
 from perdure.api import labels
 from perdure.api.lenient import mapping
 from perdure.api.names import child_name
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.payloads.store import give_all
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND

@@ -1,0 +1,221 @@
+"""Selects runs by phase, label, search attribute, age, and name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from perdure.api.labels import API_VERSION, SEARCH_PREFIX
+from perdure.cli.options import seconds_of, word_of
+from perdure.client.errors import GoneError
+from perdure.view.phases import CLOSED, RunPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
+    from perdure.kube.table_pages import TableRow
+
+_FEW: Final = 100
+"""Maximum number of runs that are read one by one; more are read with all others."""
+_TYPE: Final = {"apiVersion": API_VERSION, "kind": "WorkflowRun"}
+
+PhaseOption = Annotated[
+    list[RunPhase] | None,
+    typer.Option(
+        "--phase",
+        "--status",
+        parser=word_of(RunPhase),
+        metavar="PHASE",
+        help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
+    ),
+]
+SelectorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d", show_default=False
+    ),
+]
+AttributeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--search-attribute",
+        metavar="NAME=VALUE",
+        help="Only runs with this search attribute; repeatable",
+        show_default=False,
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
+]
+OlderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--older-than", "--older", help="Only runs created longer ago than this, such as 30d", show_default=False
+    ),
+]
+PrefixOption = Annotated[
+    str | None,
+    typer.Option("--prefix", help="Only runs whose name begins with this", show_default=False),
+]
+RunningOption = Annotated[bool, typer.Option("--running", "--open", help="Only open runs")]
+CompletedOption = Annotated[
+    bool, typer.Option("--completed", "--closed", help="Only closed runs, whatever the outcome")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The selection of runs; None or empty fields select everything."""
+
+    phases: frozenset[str] = frozenset()
+    selector: str | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    since: timedelta | None = None
+    """Runs that were created within this time."""
+    older: timedelta | None = None
+    """Runs that were created longer ago."""
+    prefix: str = ""
+    """The beginning of their names."""
+
+    async def read(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
+        """Read the selected runs.
+
+        Args:
+            cluster: The cluster.
+            now: The time.
+            everywhere: Whether to read the runs of all namespaces.
+
+        Raises:
+            CliError: The runs cannot be read.
+        """
+        found = await cluster.list("workflowruns", everywhere=everywhere, **self._selectors())
+        return [run for run in found if self.takes(run, now)]
+
+    async def read_briefly(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
+        """Read the phase and the metadata of the selected runs. Arguments and exceptions are those of `read`."""
+        rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=True, **self._selectors())
+        return [run for run in map(_brief, rows) if self.takes(run, now)]
+
+    async def read_newest(
+        self, cluster: Cluster, now: datetime, limit: int, *, everywhere: bool = False
+    ) -> list[Object]:
+        """Read the newest of the selected runs, newest first. Arguments and exceptions are those of `read`."""
+        if limit > _FEW:
+            return newest(await self.read(cluster, now, everywhere=everywhere), limit)
+        first = newest(await self.read_briefly(cluster, now, everywhere=everywhere), limit)
+        found = await asyncio.gather(*(_read_again(cluster, run) for run in first))
+        return [run for run in found if run is not None and self.takes(run, now)]
+
+    async def count(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> Counter[str]:
+        """Count the selected runs by phase. Arguments and exceptions are those of `read`."""
+        metadata = bool(self.attributes or self.prefix) or self.since is not None or self.older is not None
+        rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=metadata, **self._selectors())
+        return Counter(phase_of(run) for run in map(_brief, rows) if self.takes(run, now))
+
+    def _selectors(self) -> dict[str, str]:
+        """Return the selectors for the API server. They can match a run that no operator has seen: it has no phase yet."""
+        query = {"labelSelector": self.selector} if self.selector else {}
+        if self.phases:
+            others = [f"status.phase!={phase}" for phase in RunPhase if phase not in self.phases]
+            one = len(self.phases) == 1 and "Pending" not in self.phases
+            query["fieldSelector"] = f"status.phase={next(iter(self.phases))}" if one else ",".join(others)
+        return query
+
+    def takes(self, run: Object, now: datetime) -> bool:
+        """Return whether a run has a selected phase, the search attributes, the age, and the prefix."""
+        if self.phases and phase_of(run) not in self.phases:
+            return False
+        if self.since is not None and created(run) < now - self.since:
+            return False
+        if self.older is not None and created(run) > now - self.older:
+            return False
+        meta = run["metadata"]
+        if self.prefix and not meta["name"].startswith(self.prefix):
+            return False
+        stored = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
+        return all(_has(stored.get(f"{SEARCH_PREFIX}{name}"), value) for name, value in self.attributes)
+
+
+def chosen(
+    phases: Iterable[RunPhase] | None = None,
+    selector: str | None = None,
+    attributes: Iterable[str] | None = None,
+    since: str | None = None,
+    older: str | None = None,
+    *,
+    prefix: str | None = None,
+    running: bool = False,
+    completed: bool = False,
+) -> Chosen:
+    """Read the options.
+
+    Raises:
+        BadParameter: An option is invalid.
+    """
+    if bool(phases) + running + completed > 1:
+        raise typer.BadParameter("set one of the three", param_hint="--phase, --running, --completed")
+    if running or completed:
+        phases = CLOSED if completed else frozenset(RunPhase) - CLOSED
+    pairs = []
+    for text in attributes or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"`{text}` does not have the form NAME=VALUE", param_hint="--search-attribute")
+        pairs.append((name, value))
+    return Chosen(
+        phases=frozenset(phase.value for phase in phases or ()),
+        selector=selector,
+        attributes=tuple(pairs),
+        since=None if since is None else timedelta(seconds=seconds_of(since, "--since")),
+        older=None if older is None else timedelta(seconds=seconds_of(older, "--older-than")),
+        prefix=prefix or "",
+    )
+
+
+def phase_of(run: Object) -> str:
+    """Return the phase of a run; Pending if no operator has processed it."""
+    return str((run.get("status") or {}).get("phase") or "Pending")
+
+
+def created(run: Object) -> datetime:
+    """Return when a run was created."""
+    given = run["metadata"].get("creationTimestamp")
+    return datetime.fromisoformat(given) if given else datetime.max.replace(tzinfo=UTC)
+
+
+def _brief(row: TableRow) -> Object:
+    """Return the part of a run that a row of the table has."""
+    return {**_TYPE, "metadata": row.metadata, "status": {"phase": row.cells["Phase"]}}
+
+
+async def _read_again(cluster: Cluster, run: Object) -> Object | None:
+    """Read a whole run; None if it no longer exists."""
+    try:
+        return await cluster.within(run["metadata"]["namespace"]).runs.named(run["metadata"]["name"])
+    except GoneError:
+        return None
+
+
+def newest(runs: Iterable[Object], limit: int | None) -> list[Object]:
+    """Return the newest runs, newest first: `limit` of them, or all for None."""
+    by_name = sorted(runs, key=lambda run: (run["metadata"]["namespace"], run["metadata"]["name"]))
+    return sorted(by_name, key=created, reverse=True)[:limit]
+
+
+def _has(stored: str | None, value: str) -> bool:
+    """Return whether a search attribute has a value, or a list of values contains it."""
+    if stored is None or stored == value or not stored.startswith("["):
+        return stored == value
+    try:
+        return value in map(str, json.loads(stored))
+    except ValueError:
+        return False

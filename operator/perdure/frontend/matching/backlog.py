@@ -1,0 +1,177 @@
+"""The order in which a task queue dispatches waiting tasks: by priority and, within one level, in fair shares.
+
+The rules are Temporal's (task queue priority and fairness): level 1 comes before level 2, and so on. Within a level, each
+fairness key gets a share in proportion to its weight, regardless of the number of waiting tasks of other keys. This uses
+start-time fair queuing (Goyal, Vin, Cheng: SIGCOMM 1996).
+"""
+
+import heapq
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+from perdure.api.stored import MessageStruct
+
+LEVELS = 5
+"""Priorities range from 1, the most urgent, to this (temporal.api.common.v1.Priority)."""
+DEFAULT_LEVEL = 3
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+_SLACK = 64
+"""The backlog is compacted when it has this many entries more than twice the number in use."""
+
+
+class Rank(MessageStruct, frozen=True):
+    """The priority level, fairness key, and weight of a task."""
+
+    level: int = DEFAULT_LEVEL
+    fairness_key: str = ""
+    weight: float = 1.0
+
+    @classmethod
+    def of(cls, priority_key: int, fairness_key: str, weight: float) -> "Rank":
+        """The rank for a priority; zero and empty mean the default, and values out of range are clamped."""
+        level = min(max(priority_key, 1), LEVELS) if priority_key else DEFAULT_LEVEL
+        return cls(level, fairness_key, min(max(weight, LEAST_WEIGHT), MOST_WEIGHT) if weight else 1.0)
+
+
+ORDINARY = Rank()
+
+
+def _own_weight(rank: Rank) -> float:
+    return rank.weight
+
+
+class _Ranked(Hashable, Protocol):
+    @property
+    def rank(self) -> Rank: ...
+
+
+Item = TypeVar("Item", bound=_Ranked)
+
+
+@dataclass(slots=True)
+class _Level:
+    now: float = 0.0
+    """Virtual time: the start of the item that was dispatched last."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """The virtual time at which the last item of each fairness key ends."""
+
+    def begin(self, key: str, weight: float) -> float:
+        """The start of the next item of a fairness key, in virtual time."""
+        begins = max(self.now, self.ends.get(key, 0.0))
+        self.ends[key] = begins + 1 / weight
+        return begins
+
+    def withdraw(self, key: str, place: "_QueuePlace") -> None:
+        """Return the share of the last item of a fairness key, which is not dispatched."""
+        if self.ends.get(key) != place.ends:
+            return
+        if place.begins > self.now:
+            self.ends[key] = place.begins
+        else:
+            del self.ends[key]
+
+    def tidy_up(self) -> None:
+        """Drop the keys that have used their share, so that they start now, like new keys."""
+        self.ends = {key: end for key, end in self.ends.items() if end > self.now}
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuePlace:
+    """The position of an item."""
+
+    number: int
+    since: datetime
+    begins: float
+    ends: float
+
+
+class Backlog(Generic[Item]):
+    """The waiting items, each of them once."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Item, _QueuePlace] = {}
+        """The number of each item and when it was added, in order of arrival."""
+        self._heap: list[tuple[int, float, int, Item]] = []
+        """Level, virtual time, number, and item; removed items are skipped."""
+        self._levels: dict[int, _Level] = {}
+        self._weight: Callable[[Rank], float] = _own_weight
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, item: Item) -> bool:
+        return item in self._waiting
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._waiting)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """When the oldest waiting item was added; None if no item waits."""
+        return next((place.since for place in self._waiting.values()), None)
+
+    def put(self, item: Item, time: datetime) -> None:
+        """Add an item, unless it already waits."""
+        if item in self._waiting:
+            return
+        self._numbers += 1
+        level = self._levels.setdefault(item.rank.level, _Level())
+        begins = level.begin(item.rank.fairness_key, self._weight(item.rank))
+        self._waiting[item] = _QueuePlace(self._numbers, time, begins, level.ends[item.rank.fairness_key])
+        heapq.heappush(self._heap, (item.rank.level, begins, self._numbers, item))
+        if len(level.ends) > 2 * len(self._waiting) + _SLACK:
+            level.tidy_up()
+
+    def remove(self, item: Item) -> None:
+        """Remove an item, if it waits."""
+        place = self._waiting.pop(item, None)
+        if place is not None:
+            self._levels[item.rank.level].withdraw(item.rank.fairness_key, place)
+        if len(self._heap) > 2 * len(self._waiting) + _SLACK:
+            self._heap = [entry for entry in self._heap if self._is_valid(entry)]
+            heapq.heapify(self._heap)
+
+    def set_weights(self, weight: Callable[[Rank], float]) -> None:
+        """Set the function that weighs fairness keys, and reorder the waiting items."""
+        if weight == self._weight:
+            return
+        self._weight = weight
+        waiting, self._waiting = self._waiting, {}
+        self._heap.clear()
+        self._levels.clear()
+        for item, place in waiting.items():
+            self.put(item, place.since)
+
+    @property
+    def first(self) -> Item:
+        """The next item.
+
+        Raises:
+            IndexError: Nothing waits.
+        """
+        while not self._is_valid(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][3]
+
+    def pop(self) -> Item:
+        """Remove and return the next item.
+
+        Raises:
+            IndexError: Nothing waits.
+        """
+        item = self.first
+        level, begins, _, _ = heapq.heappop(self._heap)
+        self._levels[level].now = begins
+        del self._waiting[item]
+        if not self._waiting:
+            self._heap.clear()
+            self._levels.clear()
+        return item
+
+    def _is_valid(self, entry: tuple[int, float, int, Item]) -> bool:
+        number, item = entry[2:]
+        place = self._waiting.get(item)
+        return place is not None and place.number == number

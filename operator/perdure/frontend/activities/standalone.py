@@ -26,16 +26,7 @@ from perdure.controller.run_entries import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
-from perdure.frontend.activities.standalone_messages import (
-    StandaloneRuns,
-    check_metadata,
-    described,
-    id_policies,
-    not_started,
-    outcome_of,
-    request_id_of,
-    token_of,
-)
+from perdure.frontend.activities.standalone_messages import described, outcome_of
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching import priorities
 from perdure.frontend.messages import links, values
@@ -45,6 +36,14 @@ from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.runs.creation import RunMaker, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.standalone import (
+    StandaloneRuns,
+    check_metadata,
+    id_policies,
+    not_started,
+    request_id_of,
+    token_of,
+)
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry

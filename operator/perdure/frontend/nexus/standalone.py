@@ -28,13 +28,6 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.times import nearest_duration
 from perdure.engine.starts import StartExtras
-from perdure.frontend.activities.standalone_messages import (
-    StandaloneRuns,
-    check_metadata,
-    id_policies,
-    not_started,
-    token_of,
-)
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.messages import links, nexus_headers
 from perdure.frontend.messages import payloads as data
@@ -45,6 +38,7 @@ from perdure.frontend.runs.creation import RunMaker, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.standalone import StandaloneRuns, check_metadata, id_policies, not_started, token_of
 from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry

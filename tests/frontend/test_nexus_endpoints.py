@@ -31,7 +31,7 @@ from perdure.frontend.nexus.endpoints import CONFIG_MAP
 from perdure.frontend.nexus.tasks import CALLERS_HEADER
 from perdure.frontend.settings import Settings
 from perdure.runtime.callbacks import CallbackToken
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.store import ObjectKey
 
 
 @served

@@ -16,9 +16,8 @@ from perdure.kube.clock import now
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.patches import copy
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.place import URL, Place
 from simulated.world import Setting, World, simulate
 

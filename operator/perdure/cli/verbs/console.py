@@ -70,7 +70,7 @@ def console(
       {program} console --read-only
     """
     try:
-        from perdure.console.doors import OwnDoor
+        from perdure.console.access import KubeconfigAccess
         from perdure.console.local import serving
         from perdure.console.site import ConsoleSettings
     except ModuleNotFoundError as error:
@@ -88,7 +88,7 @@ def console(
             settings = ConsoleSettings(
                 namespace=found.namespace, system_namespace=system, web_ui=web_ui, read_only=read_only
             )
-            async with serving(OwnDoor(found), settings, port) as guard:
+            async with serving(KubeconfigAccess(found), settings, port) as guard:
                 url = guard.url(f"/namespaces/{found.namespace}/runs")
                 click.echo(f"The console is at {url}\nPress Ctrl-C to end it.")
                 if browser:

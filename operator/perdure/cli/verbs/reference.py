@@ -57,7 +57,7 @@ def schemas(*, folder: Path) -> None:
     import json
 
     from perdure.api.crdgen import KINDS
-    from perdure.api.json_schemas import json_schema, schema_path
+    from perdure.api.schema import json_schema, schema_path
     from perdure.client.errors import CliError
 
     for kind in KINDS:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from perdure.api.searching import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
+from perdure.api.search_attributes import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
 from perdure.cli.command import AnyCase, argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import color_option, context_option, namespace_option, output_option

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from perdure.api.kinds.operation import REQUESTS
 from perdure.api.rules import cel_name

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from perdure.api.kinds.workflow import Activity
 from perdure.cli.app import build

@@ -11,7 +11,7 @@ from engine.script import T0, Drive, Reacting, activity, application, seconds, t
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.api.reasons import ConditionReason
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs.run_status import RunFacts, compose, waiting
+from perdure.controller.runs.status import RunFacts, compose, waiting
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType

@@ -27,8 +27,8 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import stored_state
-from perdure.controller.runs.first_event import scope_of
-from perdure.controller.runs.history_segments import past_of
+from perdure.controller.runs.deciders import scope_of
+from perdure.controller.runs.store import past_of
 from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
 from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets

@@ -206,7 +206,7 @@ class ReconciledSchedule:
         self._state = transition.state
         del self._runs.observed[: len(observed)]
         self._event_recorder.committed(before, transition)
-        self._inbox.taken(requests)
+        self._inbox.mark_recorded(requests)
         self._inbox.answer(requests, transition.answers)
         await self._runs.apply(transition.state, now)
         await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)

@@ -15,7 +15,7 @@ from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import distrust
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.child_outcomes import failure_in
+from perdure.controller.runs.effects.children import failure_in
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import next_run

@@ -20,7 +20,7 @@ from perdure.api.kinds.workflow import Workflow, WorkflowSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.workspace_volumes import claim_refusal
+from perdure.controller.pods.workspaces import claim_refusal
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions

@@ -14,13 +14,13 @@ from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.payloads.store import Blobs
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.history_segments import past_of
 from perdure.controller.runs.run import Run
-from perdure.controller.runs.run_status import message_of
+from perdure.controller.runs.status import message_of
+from perdure.controller.runs.store import past_of
 from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import events as ev
 from perdure.engine import history, inputs

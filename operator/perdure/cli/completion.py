@@ -41,10 +41,10 @@ def names_of(plural: str) -> Complete:
 
 def contexts(incomplete: str) -> list[str]:
     """Return the contexts of the kubeconfig that begin with the word."""
-    from perdure.kube.kubeconfig import Overrides, config_files, merge
+    from perdure.kube.access import Overrides, config_files, merge_kubeconfigs
 
     try:
-        known = merge(config_files(Overrides()))["contexts"]
+        known = merge_kubeconfigs(config_files(Overrides()))["contexts"]
     except (OSError, ValueError):
         return []
     return [name for name in known if name.startswith(incomplete)]

@@ -12,7 +12,7 @@ from perdure.api.names import artifact_folder, deletion_pod_name
 from perdure.api.reasons import EventReason
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.artifact_sets import build_deletion_pod, deletion_report
 from perdure.runtime.attempts import PodSettings

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.deadletter import DeadLetterStatus
+from perdure.api.kinds.deadletter import DeadLetterStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason

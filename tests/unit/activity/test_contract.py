@@ -12,11 +12,11 @@ from perdure.activity._context import Context
 from perdure.activity._payloads import error_document
 from perdure.activity._run import _run
 from perdure.api import labels
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
+from perdure.api.times import read_time
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.runtime import Attempt, PodSettings, RunRef, build_pod, outcome
-from perdure.runtime.kubernetes_times import read_time
 
 RUN = RunRef(namespace="shop", name="order-42", uid="uid-42", workflow_id="order")
 DEFINITION = Activity.parse({"name": "charge", "startToCloseTimeout": "5m", "container": {"image": "a"}})

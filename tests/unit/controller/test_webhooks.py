@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from perdure.api.webhook import RequestSignature
+from perdure.api.kinds.webhook import RequestSignature
 from perdure.controller.webhooks import webhook_secrets
 from perdure.controller.webhooks.signatures import Delivery, request_id
 from perdure.controller.webhooks.webhooks import KnownWebhook, Webhooks

@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.events import RunEventRecorder
 from perdure.controller.runs.store import RunStore

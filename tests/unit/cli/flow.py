@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from rich.text import Text
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.runs import status as run_status
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind

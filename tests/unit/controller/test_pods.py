@@ -10,8 +10,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from perdure.api.workflow import Activity, Retention
-from perdure.api.workspace import Workspace
+from perdure.api.kinds.workflow import Activity, Retention
+from perdure.api.kinds.workspace import Workspace
 from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
 from perdure.controller.pods.attempt_pods import (
     AttemptBlockedError,

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.names import successor_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.search_attributes import search_marks
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.payloads.store import give
@@ -63,7 +64,6 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.blobs import owner_of
 from perdure.runtime.chains import Continuation, Parent, ResetOrigin, continuation_of, created_by, extras_of, parent_of
 from perdure.runtime.operation_requests import start_signal_of
-from perdure.runtime.searching import search_marks
 from perdure.schedule.run_manifests import ScheduledBy, scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value

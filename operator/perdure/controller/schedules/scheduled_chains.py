@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.names import label_value
-from perdure.api.schedule import ScheduleSpec
 from perdure.controller.expiry import remove_finished
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 from temporalio.api.common.v1 import WorkflowExecution
 
+from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
@@ -41,7 +42,6 @@ from perdure.frontend.matching.rates import Throttle
 from perdure.frontend.messages import values
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
-from perdure.runtime.kinds import RunKind
 
 NOT_FOUND = "workflow not found for ID: {}"
 NO_ACTIVITY = "activity not found for ID: {}"
@@ -134,7 +134,7 @@ class RunGateway:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._unseen = _UnseenRuns(manager)
+        self._unseen = _RunLookup(manager)
         self.changes = RunChanges()
 
     @property
@@ -503,7 +503,7 @@ class RunGateway:
         self._manager.runs.requests.send(entry, request, lambda _: None)
 
 
-class _UnseenRuns:
+class _RunLookup:
     """Reads runs that were created a moment ago, such as those of a Schedule that another operator owns."""
 
     def __init__(self, manager: Manager) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.controller.artifacts.holders import RunArtifacts, hold_for
 from perdure.controller.pods.attempt_pods import PodKey, scope_of
 from perdure.controller.reconcile.refusals import pause

@@ -24,7 +24,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 
 pytestmark = pytest.mark.cluster

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
 from perdure.client.errors import CliError
-from perdure.kube.kubeconfig import Overrides, config_files, merge
+from perdure.kube.access import Overrides, config_files, merge_kubeconfigs
 
 VARIABLE: Final = "_PERDURE_COMPLETE"
 """Environment variable that a shell sets when it requests completions."""
@@ -203,7 +203,7 @@ def names_of(plural: str) -> Complete:
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the contexts of the kubeconfig that begin with the word."""
     try:
-        known = merge(config_files(Overrides()))["contexts"]
+        known = merge_kubeconfigs(config_files(Overrides()))["contexts"]
     except (OSError, ValueError):
         return []
     return [name for name in known if name.startswith(incomplete)]

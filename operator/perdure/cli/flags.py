@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from perdure.api.times import parse_duration
-from perdure.kube.kubeconfig import Overrides
+from perdure.kube.access import Overrides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

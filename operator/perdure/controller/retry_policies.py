@@ -25,7 +25,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.program import retry_rules
 from perdure.observe import metrics
 from perdure.runtime import retry_policies

@@ -23,7 +23,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.retention import MIB, Limits
 

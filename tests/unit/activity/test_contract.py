@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from perdure.activity import ApplicationError, CancelledError, _attempt_status, _heartbeats
+from perdure.activity import ApplicationError, CancelledError, _heartbeats
 from perdure.activity._context import Context
-from perdure.activity._report import error_document
+from perdure.activity._payloads import error_document
 from perdure.activity._run import _run
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
@@ -56,7 +56,7 @@ def ended(pod: dict[str, Any], code: int, message: str) -> dict[str, Any]:
 def test_annotation_names_match_those_of_the_operator() -> None:
     assert _heartbeats.DETAILS_ANNOTATION == labels.HEARTBEAT_DETAILS_ANNOTATION
     assert _heartbeats.RESULT_ANNOTATION == labels.RESULT_ANNOTATION
-    assert _attempt_status.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
+    assert _heartbeats.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
 
 
 def test_the_operator_parses_times_written_by_the_pod() -> None:

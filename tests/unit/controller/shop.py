@@ -24,7 +24,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import PodSettings
 from perdure.simulation.cluster.apiserver import by_labels

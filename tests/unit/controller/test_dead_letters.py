@@ -23,7 +23,7 @@ from perdure.engine.effects import WriteDeadLetter
 from perdure.engine.inputs import EffectDone
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
 from unit.controller.managers import manager_over, unchanged

@@ -19,7 +19,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness, named_policies, status, verdict
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.pods.builder import build_trial

@@ -17,7 +17,7 @@ from perdure.kube import client as kube
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.limits import LimitQueue
 from unit.controller.stored import Store, serving

@@ -26,7 +26,7 @@ from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.artifact_sets import build_deletion_pod, deletion_report
 from perdure.runtime.attempts import PodSettings

@@ -27,7 +27,7 @@ from perdure.controller.reconcile.newer_states import NewerStateReports, message
 from perdure.engine.state import HeldLimits, PendingActivity
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef

@@ -23,7 +23,7 @@ from perdure.controller.webhooks.signatures import Delivery, is_authentic, reque
 from perdure.controller.webhooks.webhook_secrets import READ_AGAIN, WebhookSecrets
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.expression_text import ExpressionError
 from perdure.language.webhook_program import UnusableRequestError, WebhookProgram, WebhookRequest
 

@@ -1,9 +1,16 @@
-"""How programs that write lines about artifacts end."""
+"""How the programs about artifacts fail, and how those that write lines end."""
 
 import sys
 from collections.abc import Iterable
 
-from perdure.runner.artifacts.errors import ArtifactError
+
+class ArtifactError(Exception):
+    """An artifact cannot be prepared or stored; the message says which one and why."""
+
+    def __init__(self, message: str, kind: str = "ArtifactFailed") -> None:
+        """`kind`: the type of the failure."""
+        super().__init__(message)
+        self.kind = kind
 
 
 def write_lines(lines: Iterable[str]) -> int:

@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.lenient import mapping, text
-from perdure.language.input_checks import InputCheck, UncheckedError, input_check
-from perdure.language.schemas import InputSchemaError, target
+from perdure.language.schemas import InputCheck, InputSchemaError, UncheckedError, input_check, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from perdure.api.workflow import Workflow, WorkflowSpec
 from perdure.api.workflowlimit import WorkflowLimit
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.language.checks import checked_program
-from perdure.language.checks.limits import limits_of
+from perdure.language.checks.definition import limits_of
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.simulation.scenario import Scenario
 

@@ -4,7 +4,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
-from perdure.language.awaiting import unknown_signal
+from perdure.language.signals import unknown_signal
 from perdure.runtime.attempts import RunRef
 
 

@@ -11,8 +11,8 @@ from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.workers import Workers, unserved
 from perdure.engine.decider import Decider
 from perdure.engine.state import RunState
-from perdure.language.awaiting import Awaited, awaited
 from perdure.language.interpreter import load_memory, progress
+from perdure.language.signals import Awaited, awaited
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import first_run_id
 

@@ -13,10 +13,10 @@ from perdure.api.names import pod_name
 from perdure.engine.failures import Failure
 from perdure.engine.state import PendingActivity, RunState
 from perdure.frontend.messages import payloads as data
-from perdure.language.awaiting import awaited, known_signals
 from perdure.language.interpreter import load_memory, progress
 from perdure.language.memory import Memory
 from perdure.language.program import Program
+from perdure.language.signals import awaited, known_signals
 from perdure.language.step_views import StepView, open_steps, step_views
 
 STEPS, STACK, METADATA = "steps", "__stack_trace", "__temporal_workflow_metadata"

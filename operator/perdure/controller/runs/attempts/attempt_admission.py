@@ -17,7 +17,7 @@ from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.tools import Tools
 from perdure.engine.state import PendingActivity
-from perdure.language.limit_keys import activity_limit_keys, wanted_limits
+from perdure.language.keys import activity_limit_keys, wanted_limits
 from perdure.language.step_failures import StepError, application
 from perdure.runtime.circuits import holder
 

@@ -15,7 +15,7 @@ from perdure.controller.runs.attempts.stored_results import NotStoredError, Stor
 from perdure.engine.inputs import AttemptCompleted, AttemptInput
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
-from perdure.language.cache_keys import cache_key
+from perdure.language.keys import cache_key
 from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.cached_results import CacheKey, build_cached_result

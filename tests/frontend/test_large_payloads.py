@@ -16,15 +16,15 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 
 from frontend.served import QUEUE, Served, activity, served
-from perdure.controller.runs.run_status import MAX_STATUS
+from perdure.controller.runs.status import MAX_STATUS
 from perdure.engine.opaque import referred_to
 from perdure.frontend.errors import RpcError
 from perdure.kube import client as kube
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from simulated.world import Setting, World, simulate
 
 if TYPE_CHECKING:
-    from perdure.simulation.cluster.object_store import Write
+    from perdure.simulation.cluster.store import Write
 
 MINUTE = timedelta(minutes=1)
 

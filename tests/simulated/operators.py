@@ -14,8 +14,7 @@ from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.process import Operator, Trace
-from perdure.simulation.cluster.watches import Deliver
+from perdure.simulation.cluster.process import Deliver, Operator, Trace
 from simulated.faults import Faults
 from simulated.network import FaultySession
 from simulated.newer import NewerSession, as_known

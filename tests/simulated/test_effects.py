@@ -18,12 +18,11 @@ from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.store import ObjectKey, Write
 from simulated.loop import START
 from simulated.place import KEY, URL, Place
 from simulated.world import Result, Setting, World, simulate

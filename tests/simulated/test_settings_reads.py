@@ -8,7 +8,7 @@ from perdure.frontend.deployments.stored import TASK_QUEUES
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.apiserver import refused as refusal
-from perdure.simulation.cluster.object_store import Refusal
+from perdure.simulation.cluster.store import Refusal
 from simulated.place import Place
 
 

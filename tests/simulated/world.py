@@ -15,9 +15,8 @@ from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
-from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.process import Trace, task_factory
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.checker import Checker
 from simulated.faults import Faults
 from simulated.fleet import FleetChecker

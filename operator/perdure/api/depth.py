@@ -1,4 +1,7 @@
-"""Maximum depth of values. The API server accepts 10,000 levels; the JSON encoder of the operator accepts 254."""
+"""The maximum depth of values: the API server accepts 10,000 levels, but the JSON encoder of the operator only 254.
+
+This module needs no models, so commands can import it before their first request.
+"""
 
 from typing import Any, Final
 

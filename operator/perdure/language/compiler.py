@@ -9,12 +9,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.field_rules import json_name
-from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.steps import ActivityCall, BlockCall, Step
-from perdure.api.steps import Parallel as ParallelSpec
-from perdure.api.steps import Switch as SwitchSpec
-from perdure.api.workflow import Activity, Block, InputSpec, WorkflowSpec
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.steps import ActivityCall, BlockCall, Step
+from perdure.api.kinds.steps import Parallel as ParallelSpec
+from perdure.api.kinds.steps import Switch as SwitchSpec
+from perdure.api.kinds.workflow import Activity, Block, InputSpec, WorkflowSpec
+from perdure.api.rules import json_name
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.program import (

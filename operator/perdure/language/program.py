@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.retrypolicy import RetryPolicyChoice, RetryRules
-from perdure.api.steps import ActivityCall, ChildWorkflow, Step
-from perdure.api.workflow import Activity, Handler, WorkflowSpec
-from perdure.api.workflowlimit import LimitUse
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice, RetryRules
+from perdure.api.kinds.steps import ActivityCall, ChildWorkflow, Step
+from perdure.api.kinds.workflow import Activity, Handler, WorkflowSpec
+from perdure.api.kinds.workflowlimit import LimitUse
 from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
 from perdure.language.expressions import Template
 from perdure.language.schemas import InputCheck

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from perdure.api.kinds.operation import Reset
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
-from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import format_time
 from perdure.controller.errors import RefusedError
@@ -27,7 +27,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.matching.offers import OfferBatch, PolledQueues
-from perdure.frontend.matching.settings import QueueSettings
+from perdure.frontend.matching.rates import QueueSettings
 from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.messages import OfferTaken
 from perdure.kube.clock import now

@@ -7,7 +7,7 @@ from functools import partial
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, ResetWorkflowExecutionResponse
 
-from perdure.api.operation import Reset
+from perdure.api.kinds.operation import Reset
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.run_entries import Entry
 from perdure.controller.runs.resets import reset
@@ -18,7 +18,7 @@ from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.messages.values import MAX_EVENT
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import Visibility
 
 _BEGIN_SECONDS = 20.0

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from perdure.api import reserved
-from perdure.api.artifact import Artifacts
 from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
-from perdure.api.work import Http, KubernetesResource, ResourceAction
-from perdure.api.workflow import Activity
+from perdure.api.kinds.artifact import Artifacts
+from perdure.api.kinds.work import Http, KubernetesResource, ResourceAction
+from perdure.api.kinds.workflow import Activity
 from perdure.language.cel import compile_source
 from perdure.language.coercion import shown
 from perdure.language.containers import NAMES, places

@@ -11,13 +11,13 @@ from typing import Any
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.api.names import claim_name
+from perdure.api.phases import Phase
 from perdure.api.stored import MAX_DEPTH, nests_deeper
 from perdure.language.step_trace import Traced
 from perdure.runtime.chains import reset_of
 from perdure.view.coded import coded_steps
 from perdure.view.listed_run import ListedRun, read_listed
 from perdure.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
-from perdure.view.phases import RunPhase
 from perdure.view.recorded_steps import ShownHistory, read_history
 from perdure.view.shown_step import ShownStep
 from perdure.view.step_states import Source
@@ -273,7 +273,7 @@ def _undecided(state: Json) -> Undecided | None:
 
 def _removed_at(spec: Json, phase: str, end: datetime | None) -> datetime | None:
     keep = integer(spec.get("ttlSecondsAfterFinished"))
-    if phase not in {RunPhase.COMPLETED, RunPhase.CONTINUED_AS_NEW}:
+    if phase not in {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}:
         after_failure = integer(spec.get("ttlSecondsAfterFailure"))
         keep = keep if after_failure is None else after_failure
     return None if end is None or keep is None else end + timedelta(seconds=keep)

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api.lenient import mapping, mappings
+from perdure.api.phases import CLOSED
 from perdure.view.failure import with_cause
 from perdure.view.page import elapsed
-from perdure.view.phases import CLOSED
 from perdure.view.text import read_time
 
 

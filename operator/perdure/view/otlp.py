@@ -11,13 +11,13 @@ from typing import Any
 from uuid import UUID
 
 from perdure import __version__
+from perdure.api.phases import Phase
 from perdure.view.facts import ShownRun
-from perdure.view.phases import RunPhase
 from perdure.view.timeline import AttemptSpan, StepSpan
 
 _INTERNAL = 1
 _OK, _ERROR = 1, 2
-_WELL = {RunPhase.COMPLETED, RunPhase.CONTINUED_AS_NEW}
+_WELL = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
 _STOPPED = "Stopped"
 """The result of a step that was open when its run ended."""
 

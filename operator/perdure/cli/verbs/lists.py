@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perdure.api.phases import Phase
 from perdure.cli.command import Whole, option, verb
 from perdure.cli.connection import connect, list_kind
 from perdure.cli.options import (
@@ -34,7 +35,6 @@ from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, 
 from perdure.client.errors import UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
-from perdure.view.phases import RunPhase
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -71,7 +71,7 @@ def list_(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     running: bool,
     completed: bool,
     selector: str | None,
@@ -164,7 +164,7 @@ def count(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     running: bool,
     completed: bool,
     selector: str | None,
@@ -190,7 +190,7 @@ def count(
             return await choice.count(found, clock.now(), everywhere=everywhere)
 
     counts = asyncio.run(read())
-    ordered = {phase: counts[phase] for phase in (*RunPhase, *sorted(counts.keys() - set(RunPhase))) if counts[phase]}
+    ordered = {phase: counts[phase] for phase in (*Phase, *sorted(counts.keys() - set(Phase))) if counts[phase]}
     screen = Screen()
     if output != "text":
         screen.write_data(output, {"total": counts.total(), "phases": ordered})

@@ -47,7 +47,7 @@ class RunNeighbors:
 
     def enter(self, obj: kube.Object, *, deleted: bool) -> None:
         """Update the directory, and wake the parent, the Schedule, and the runs that wait for the workflow ID."""
-        self._workers.seen(obj, deleted=deleted)
+        self._workers.observe(obj, deleted=deleted)
         if deleted:
             before, after = self._index.directory.drop(obj["metadata"]["uid"]), None
         else:

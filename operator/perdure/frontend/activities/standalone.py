@@ -29,7 +29,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
 from perdure.frontend.activities.standalone_messages import described, outcome_of
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching import backlog
+from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
@@ -277,7 +277,7 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         identity=request.identity,
         header=data.header_to_json(request),
         user_metadata=data.user_metadata_to_json(request.user_metadata),
-        priority=backlog.requested(request),
+        priority=requested_priority(request),
         request_id=request.request_id,
     )
     return spec, extras

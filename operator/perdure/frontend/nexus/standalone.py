@@ -184,7 +184,7 @@ class StandaloneNexusOperations:
 
     async def _add_outcome(self, response: Any, view: View) -> None:
         history = await self._runs.history(view)
-        outcome = await self._payloads.whole(view.entry.namespace, lambda: outcome_of(history))
+        outcome = await self._payloads.build(view.entry.namespace, lambda: outcome_of(history))
         field = response.result if isinstance(outcome, Payload) else response.failure
         field.CopyFrom(outcome)
 

@@ -134,7 +134,7 @@ class RunGateway:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._unseen = _UnseenRuns(manager)
+        self._unseen = _RunLookup(manager)
         self.changes = RunChanges()
 
     @property
@@ -503,7 +503,7 @@ class RunGateway:
         self._manager.runs.requests.send(entry, request, lambda _: None)
 
 
-class _UnseenRuns:
+class _RunLookup:
     """Reads runs that were created a moment ago, such as those of a Schedule that another operator owns."""
 
     def __init__(self, manager: Manager) -> None:

@@ -325,7 +325,7 @@ class Visibility:
         """
         self._started[run_id] = time
 
-    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
+    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process the creation, change, or deletion of a run."""
         namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
         if deleted:

@@ -202,7 +202,7 @@ BUGS = (
         commit="3923056",
         changes=(
             Change(
-                file="controller/retention/namespace_retention.py",
+                file="controller/retention.py",
                 good='        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])\n',
                 bad="        return True\n",
             ),

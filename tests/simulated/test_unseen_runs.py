@@ -8,7 +8,7 @@ import grpc
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.frontend.errors import RpcError
 from perdure.frontend.run_finder import RunFinder
 from perdure.frontend.run_gateway import RunGateway

@@ -12,7 +12,7 @@ from typing import assert_never
 from perdure.controller.artifacts.artifact_collector import ArtifactCollector
 from perdure.controller.artifacts.deletion_pods import DeletionPods
 from perdure.controller.directory import Directory
-from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, delete_for_ever
+from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, delete_for_ever
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.informers import periodic
 from perdure.controller.informers.clock_jumps import ClockJumps
@@ -21,13 +21,11 @@ from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.referenced_objects import ReferencedObjects
 from perdure.controller.informers.resync import Resync
-from perdure.controller.informers.run_expiries import RunExpiries
 from perdure.controller.informers.run_pods import RunPods
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.limits.limit_releases import LimitReleases
-from perdure.controller.namespace_checks import check_for_ever
-from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces, check_for_ever
 from perdure.controller.pods.released_claims import ReleasedClaims
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
@@ -44,8 +42,7 @@ from perdure.controller.queue.keys import (
     WebhookKey,
     WorkflowKey,
 )
-from perdure.controller.retention.finished_runs import FinishedRuns
-from perdure.controller.retention.namespace_retention import NamespaceRetention
+from perdure.controller.retention import FinishedRuns, NamespaceRetention
 from perdure.controller.tools import Tools
 from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workflows.readiness import Readiness

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from perdure.controller.directory import Entry
 from perdure.controller.manager import Manager
 from perdure.controller.payloads.payload_store import Saved
 from perdure.controller.reconcile.record import encoded
-from perdure.controller.run_entries import Entry
 from perdure.engine.opaque import referred_to
 from perdure.frontend.errors import RpcError
 from perdure.runtime.blobs import Reference, owner, reference_in, with_content

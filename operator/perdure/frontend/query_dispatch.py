@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.matching import Destination, Matching, key_of
 from perdure.frontend.queries import Query

@@ -7,9 +7,9 @@ from typing import TypeVar
 from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
 from perdure.controller.reconcile.newer_states import reported
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run_status import message_of
 from perdure.engine.inputs import Answer
 from perdure.frontend import given
@@ -71,7 +71,7 @@ class RunFinder:
     def _known(self, namespace: str, execution: WorkflowExecution) -> Entry | None:
         directory = self._manager.directory
         if not execution.run_id:
-            return directory.current.newest(namespace, execution.workflow_id)
+            return directory.newest(namespace, execution.workflow_id)
         entry = directory.get(execution.run_id)
         if entry is None or entry.namespace != namespace or entry.kind.standalone:
             return None
@@ -107,7 +107,7 @@ class RunFinder:
 
     def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
         directory = self._manager.directory
-        entry = directory.get(run_id) if run_id else directory.current.newest(namespace, named, kind=kind)
+        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
         if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
             raise not_found(_NOT_FOUND[kind].format(named))
         return entry
@@ -120,7 +120,7 @@ class RunFinder:
         Raises:
             RpcError: The run does not exist, or the next run does not start in time.
         """
-        gap = partial(self._manager.directory.current.gap, namespace, execution.workflow_id)
+        gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
 
         def bridged(before: Entry) -> bool:
             return gap() is not before

@@ -3,8 +3,8 @@
 from contextlib import suppress
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run import Run
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer

@@ -6,10 +6,10 @@ from functools import partial
 
 import msgspec
 
+from perdure.controller.directory import Entry
 from perdure.controller.manager import Manager
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import DamagedStateError, stored_state
-from perdure.controller.run_entries import Entry
 from perdure.controller.runs.history_segments import past_of
 from perdure.controller.runs.run import Run
 from perdure.engine import events as ev

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.frontend.task_tokens import WorkflowTaskToken
 from perdure.kube.clock import monotonic
 

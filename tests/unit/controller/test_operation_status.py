@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from perdure.controller.directory import entry_of
 from perdure.controller.errors import RefusedError
 from perdure.controller.operations.operation_actions import (
     DeliverToRun,
@@ -14,7 +15,6 @@ from perdure.controller.operations.operation_actions import (
     action_of,
 )
 from perdure.controller.operations.operation_status import OperationAnswer, finished, running
-from perdure.controller.run_entries import entry_of
 from perdure.engine.inputs import Answer, SignalRequested
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
-from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
+from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
 from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.attempt_pods import Pods, has_ended, has_succeeded
 from perdure.controller.pods.service_account import ActivityIdentity

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from perdure.controller.directory import Entry
 from perdure.controller.informers.gained_runs import GainedRuns
 from perdure.controller.informers.index import Index
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, RunKey, sharding_name
-from perdure.controller.run_entries import Entry
 from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube

@@ -7,8 +7,7 @@ from typing import Final
 
 import structlog
 
-from perdure.controller.directory import Directory
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Directory, Entry
 from perdure.kube import client as kube
 
 _MANY: Final = 50
@@ -49,7 +48,7 @@ class GainedRuns:
         for entry in entries:
             gained[entry.namespace].append(entry)
         for namespace, runs in gained.items():
-            if len(runs) < _MANY or self._directory.finished.of(namespace).runs > _FINISHED_EACH * len(runs):
+            if len(runs) < _MANY or self._directory.tally(namespace).runs > _FINISHED_EACH * len(runs):
                 for entry in runs:
                     self._wake(entry)
                 continue

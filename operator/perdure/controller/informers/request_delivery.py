@@ -7,11 +7,11 @@ from typing import Any
 import structlog
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry
 from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key
-from perdure.controller.run_entries import Entry
 from perdure.controller.runs.run import Run
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.informers.index import Index
 from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.kube import client as kube

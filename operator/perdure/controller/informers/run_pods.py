@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from perdure.api import labels
+from perdure.controller.expiry import expiry_of
 from perdure.controller.informers.index import Index
-from perdure.controller.informers.run_expiries import expiry_of
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue.keyed_queue import KeyedQueue

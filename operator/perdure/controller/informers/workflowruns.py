@@ -6,20 +6,18 @@ determines which runs this process works on.
 
 from collections.abc import Callable
 
-from perdure.controller.directory import Directory
-from perdure.controller.expiry import has_chores
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.expiry import RunExpiries, expiry_of, has_chores
 from perdure.controller.informers.catch_up import CatchUp
 from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.request_delivery import RequestDelivery
-from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
 from perdure.engine import inputs

@@ -10,8 +10,8 @@ from perdure.api.fields import format_time
 from perdure.api.names import started_name
 from perdure.api.operation import REQUESTS, OperationPhase
 from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.controller.directory import Entry
 from perdure.controller.reconcile.record import Status
-from perdure.controller.run_entries import Entry
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.runtime.operation_requests import arrival

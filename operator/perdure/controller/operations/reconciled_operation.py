@@ -17,6 +17,7 @@ import structlog
 
 from perdure.api.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
@@ -36,7 +37,6 @@ from perdure.controller.operations.targets import HoldError, Targets
 from perdure.controller.peers import OVER
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
-from perdure.controller.run_entries import Entry
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer

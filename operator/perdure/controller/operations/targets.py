@@ -1,9 +1,9 @@
 """Find the run that an Operation targets by name or workflow ID, or start it."""
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, entry_of
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.workflowruns import WorkflowRuns
-from perdure.controller.run_entries import Entry, entry_of
 from perdure.engine import inputs
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
@@ -54,9 +54,9 @@ class Targets:
     ) -> Entry:
         """The open run of a workflow ID; otherwise the newest closed run, which answers that it is closed."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
-        if directory.current.open_run(namespace, workflow_id) is None:
+        if directory.open_run(namespace, workflow_id) is None:
             await self.look(namespace, workflow_id)
-        entry = directory.current.open_run(namespace, workflow_id)
+        entry = directory.open_run(namespace, workflow_id)
         if entry is not None:
             return entry
         known = directory.runs_of(namespace, workflow_id)
@@ -117,4 +117,4 @@ class Targets:
 
     def continues(self, obj: kube.Object, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""
-        return "signalWithStart" in obj["spec"] or self._runs.directory.current.continues(entry)
+        return "signalWithStart" in obj["spec"] or self._runs.directory.continues(entry)

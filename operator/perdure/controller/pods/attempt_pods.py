@@ -9,7 +9,7 @@ from perdure.api import labels
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
-from perdure.controller.expired_objects import KEPT_PODS, delete_expired
+from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.pods.attempt_errors import REFUSED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.attempt_leases import AttemptLeases
 from perdure.controller.pods.earlier_nodes import earlier_nodes

@@ -10,9 +10,8 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
-from perdure.controller.directory import Directory
+from perdure.controller.directory import Directory, Standing
 from perdure.controller.recorded_state import distrust
-from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import is_open

@@ -6,9 +6,9 @@ import msgspec
 
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing, entry_of, is_settled
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND
 from perdure.controller.recorded_state import distrust
-from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled
 from perdure.controller.runs.effects.children import follow, stored_children
 from perdure.controller.runs.effects.effect_context import application_failure
 from perdure.controller.runs.effects.pending_inputs import PendingInputs

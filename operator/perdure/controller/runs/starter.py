@@ -9,13 +9,13 @@ import msgspec
 
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.directory import Standing, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.payloads.payload_store import give
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
-from perdure.controller.run_entries import Standing, entry_of
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.first_event import Idle, Pointer, first_event
@@ -326,7 +326,7 @@ class RunStarter:
             await self._context.peers.catch_up(self._run.namespace)
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
-        other = directory.current.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
+        other = directory.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)

@@ -3,11 +3,10 @@
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.directory import Entry, Taken, Wait
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.peers import ALREADY_STARTED, Peers
-from perdure.controller.run_entries import Entry
 from perdure.controller.runs.first_event import Pointer
-from perdure.controller.workflow_id_claims import Taken, Wait
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.decider import Decider

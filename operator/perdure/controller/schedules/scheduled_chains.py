@@ -10,11 +10,11 @@ from typing import Any
 from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.names import label_value
 from perdure.api.schedule import ScheduleSpec
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.expiry import remove_finished
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import distrust
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.child_outcomes import failure_in
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock

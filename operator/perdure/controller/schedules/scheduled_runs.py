@@ -7,9 +7,9 @@ from typing import Final, assert_never
 
 from perdure.api.reasons import EventReason
 from perdure.api.schedule import ScheduleSpec
+from perdure.controller.directory import Standing
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
-from perdure.controller.run_entries import Standing
 from perdure.controller.schedules.schedule_events import ScheduleEventRecorder
 from perdure.controller.schedules.scheduled_chains import ScheduledChains
 from perdure.engine import inputs as run_inputs

@@ -25,7 +25,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskFailedResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.frontend import failure_messages, priorities

@@ -33,7 +33,7 @@ from perdure.api import labels
 from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
 from perdure.api.stored_struct import StoredStruct
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.frontend import given
 from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core

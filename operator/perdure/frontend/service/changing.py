@@ -31,7 +31,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateActivityOptionsResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import activity_changes, inputs
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.recording import activity_named

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.controller.run_entries import Entry, Standing
+from perdure.controller.directory import Entry, Standing
 from perdure.frontend.core import Core
 from perdure.frontend.errors import (
     TOO_LARGE,
@@ -162,7 +162,7 @@ class RunMaker:
         namespace, identity = body["metadata"]["namespace"], body["spec"]["workflowId"]
         await manager.first_lists.wait()
         await self._core.runs.finder.catch_up(namespace)
-        known = manager.directory.current.newest(namespace, identity, kind=kind)
+        known = manager.directory.newest(namespace, identity, kind=kind)
         if known is None or (known.name == name and known.standing is Standing.WAITING):
             return None
         if known.name == name:

@@ -22,7 +22,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api import labels
 from perdure.api.durations import nearest_duration
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE

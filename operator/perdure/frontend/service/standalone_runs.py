@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.state import RunState
 from perdure.frontend import long_polls

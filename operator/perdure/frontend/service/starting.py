@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api import labels
 from perdure.api.durations import nearest_duration
-from perdure.controller.run_entries import Entry, Standing
+from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -186,11 +186,11 @@ class Starting:
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return StartedRun(mine, started=True)
-        if directory.current.newest(request.namespace, request.workflow_id) is not None:
+        if directory.newest(request.namespace, request.workflow_id) is not None:
             meant = WorkflowExecution(workflow_id=request.workflow_id)
             with suppress(RpcError):  # the new run waits for the next run of the chain
                 await self._core.runs.finder.reach(request.namespace, meant, BEGIN_SECONDS)
-        known = directory.current.open_run(request.namespace, request.workflow_id)
+        known = directory.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
@@ -226,7 +226,7 @@ class Starting:
         return target in (None, version) and not request.HasField("versioning_override")
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
-        newest = self._core.runs.manager.directory.current.newest(request.namespace, request.workflow_id)
+        newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:

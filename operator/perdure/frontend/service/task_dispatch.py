@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.state import RunState

@@ -110,7 +110,7 @@ class UpdateWithStart:
         A closed workflow is only returned if the update has completed.
         """
         await self._core.runs.manager.first_lists.wait()
-        entry = self._core.runs.manager.directory.current.newest(namespace, workflow_id)
+        entry = self._core.runs.manager.directory.newest(namespace, workflow_id)
         if entry is None or not update_id:
             return None
         try:

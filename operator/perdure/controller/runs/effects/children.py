@@ -6,9 +6,9 @@ from typing import Any
 from perdure.api import labels
 from perdure.api.lenient import mapping
 from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.peers import ALREADY_STARTED
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.effects.effect_context import EffectContext, application_failure
 from perdure.engine import inputs
 from perdure.engine.effects import CloseChild

@@ -18,7 +18,7 @@ from temporalio.client import Client
 
 from fidelity.perdure import OPEN
 from perdure.controller.fleet.membership import Membership
-from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
 from perdure.runtime.retention import Limits

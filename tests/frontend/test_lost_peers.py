@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 
 from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
-from perdure.controller.fleet.rendezvous import owners
+from perdure.controller.fleet.shards import owners
 from perdure.frontend.door import Door
 from perdure.frontend.matching import queue_shard
 from perdure.frontend.peers.messages import TAKE

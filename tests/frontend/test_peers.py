@@ -28,7 +28,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from callers import ApiServer, token
 from fidelity.fleet import ServedFleet, in_memory_fleet
-from perdure.controller.fleet.rendezvous import shard_of
+from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
 from perdure.frontend.configuration import Settings
 from perdure.frontend.door import Door

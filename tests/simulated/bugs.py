@@ -174,7 +174,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/schedules/scheduled_chains.py",
+                file="controller/schedules/runs.py",
                 good="            chains = await self._listed_chains()\n",
                 bad="            pass\n",
             ),

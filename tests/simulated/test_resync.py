@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.api.labels import FINALIZER
-from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from perdure.controller.directory import Standing
-from perdure.controller.fleet.rendezvous import shard_of
+from perdure.controller.fleet.shards import shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.storage import Object
 from simulated.members import calm, is_covered, is_divided, until

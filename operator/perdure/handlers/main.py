@@ -11,11 +11,11 @@ import structlog
 import uvloop
 
 from perdure import __version__
-from perdure.handlers import login, watch
+from perdure.handlers import watch
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.feed import Feed
-from perdure.handlers.settings import ForeignTasks, NoMemories, settings
 from perdure.handlers.temporal import Temporal
+from perdure.handlers.watch import ForeignTasks, NoMemories, settings
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
 from perdure.observe import api_requests, health, json_logs, python_gc
@@ -47,7 +47,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         watching.lists.skipped, watching.lists.serves = client.lists.skipped, client.lists.serves
         feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
-        login.register(registry, access.server, feed)
+        watch.register_login(registry, access.server, feed)
         watch.register(registry, manager, operations)
         ready = asyncio.Event()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.api.workflow import WorkflowSpec
-from perdure.controller.operations.operation_status import identity
+from perdure.controller.operations.status import identity
 from perdure.controller.runs.answers import answered
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import Answer, SignalRequested

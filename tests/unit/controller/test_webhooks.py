@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from perdure.api.webhook import RequestSignature
-from perdure.controller.webhooks import webhook_secrets
+from perdure.controller.webhooks import secrets
 from perdure.controller.webhooks.signatures import Delivery, request_id
 from perdure.controller.webhooks.webhooks import KnownWebhook, Webhooks
 from perdure.kube.access import Access
@@ -71,7 +71,7 @@ async def reconcile(
             webhooks.serve()
         webhooks.observe(store.put("webhooks", "push", spec=spec or SPEC))
         time = now()
-        assert await webhooks.reconcile("shop", "push", time) == time + webhook_secrets.READ_AGAIN
+        assert await webhooks.reconcile("shop", "push", time) == time + secrets.READ_AGAIN
     return store.ready
 
 
@@ -114,14 +114,14 @@ async def test_a_webhook_that_is_not_served_is_reported(store: GuardedStore) -> 
 
 async def test_a_secret_is_cached_for_a_while(store: GuardedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     time = now()
-    monkeypatch.setattr(webhook_secrets, "now", lambda: time)
+    monkeypatch.setattr(secrets, "now", lambda: time)
     delivery = Delivery({"x-hub-signature-256": "0"}, b"{}")
     async with operator(store) as webhooks:
         webhooks.observe(store.put("webhooks", "push", spec=SPEC))
         for _ in range(5):  # a flood of bad requests costs one read
             assert await webhooks.authenticate("shop", "push", delivery) is None
         assert store.reads == 1
-        time += webhook_secrets.READ_AGAIN + timedelta(seconds=1)
+        time += secrets.READ_AGAIN + timedelta(seconds=1)
         assert await webhooks.authenticate("shop", "push", delivery) is None
         assert store.reads == 2
 

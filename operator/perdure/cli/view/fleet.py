@@ -11,7 +11,7 @@ from rich.text import Text
 from perdure.api import labels
 from perdure.cli.view import text
 from perdure.cli.view.page import Page
-from perdure.controller.fleet.rendezvous import shard_of, shards_of
+from perdure.controller.fleet.shards import shard_of, shards_of
 
 _GAP: Final = "  "
 _HEADING: Final = ("FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "ADDRESS", "MEMBERS")

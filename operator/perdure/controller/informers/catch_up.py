@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from perdure.controller.directory import Directory, Standing
-from perdure.controller.fleet.rendezvous import SHARDS
-from perdure.controller.fleet.shards import Shards
+from perdure.controller.fleet.shards import SHARDS, Shards
 from perdure.controller.informers.isolation import take_in
 from perdure.kube import client as kube
 from perdure.kube.decoding import Stored

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from perdure.controller.directory import Directory
 from perdure.controller.runs.run import Run
-from perdure.controller.schedules.reconciled_schedule import ReconciledSchedule
+from perdure.controller.schedules.schedule import ReconciledSchedule
 from perdure.kube import client as kube
 
 

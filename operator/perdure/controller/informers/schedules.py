@@ -10,7 +10,7 @@ from perdure.controller.payloads.inlining import output_of
 from perdure.controller.peers import Peers
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, ScheduleKey
-from perdure.controller.schedules.reconciled_schedule import ReconciledSchedule
+from perdure.controller.schedules.schedule import ReconciledSchedule
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube

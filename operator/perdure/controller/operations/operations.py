@@ -7,29 +7,39 @@ later run of the workflow ID gets them.
 
 A run that has just closed does not process a request. If the target is a workflow ID whose chain continues, the next run gets the
 request, and later requests wait, so that no request overtakes another.
+
+The resync lists the pending Operations every minute, and compares them with the watch.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final, assert_never
 
+import structlog
+
+from perdure.api.operation import OperationPhase
 from perdure.controller.expiry import expiry, remove_expired
+from perdure.controller.informers import periodic
 from perdure.controller.informers.first_lists import FirstLists
+from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.operations.operation_keys import ForgetKey, Key, OperationKey, TargetKey
-from perdure.controller.operations.operation_resync import OperationResync
-from perdure.controller.operations.pending_operations import pending
-from perdure.controller.operations.reconciled_operation import (
+from perdure.controller.operations.operation import (
     Answered,
     Beginning,
     Delivered,
+    ForgetKey,
+    Key,
     NoRoom,
     OperationContext,
+    OperationKey,
     Pending,
     ReconciledOperation,
     Recorded,
+    TargetKey,
 )
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
@@ -37,13 +47,105 @@ from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.kube.paths import escaped
+from perdure.observe import metrics
 from perdure.runtime.kubernetes_times import read_time
+from perdure.runtime.operation_requests import arrival
 
+PENDING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"
+"""Field selector for pending Operations."""
+_HELD_BYTES = 4 * 1024 * 1024
+"""How many bytes of JSON of a target's Operations are kept in memory."""
+_RETRY_SECONDS: Final = 1.0
+_STALE_AFTER: Final = 3
+"""The number of consecutive resyncs with missed Operations after which the watch counts as stale."""
 _REMEMBERED: Final = timedelta(minutes=1)
 """How long a run remembers an answered Operation. After that time, the Operation cannot be mistaken for a pending one."""
 _FIRST_FORGOTTEN: Final = timedelta(seconds=10)
 """The earliest time after a start at which a run drops an Operation: before, the run may not be known."""
 _DEFAULT_TTL: Final = 3_600
+
+
+async def pending(client: kube.Client, key: TargetKey) -> AsyncIterator[kube.Object]:
+    """List the pending Operations of a target in the order of their creation. The list is consistent: none is missing.
+
+    Operations that exceed the memory limit are read again when their turn comes.
+    """
+    url = kube.path(kube.PERDURE, key.namespace, "operations")
+    chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{PENDING}"
+    held = 0
+    waiting: list[tuple[int, str, str, kube.Object | None]] = []
+    async for page in client.lists.pages(url, fieldSelector=chosen):
+        for raw, obj in client.lists.objects(page):
+            held += len(raw)
+            meta = obj["metadata"]
+            waiting.append((arrival(obj), meta["uid"], meta["name"], obj if held <= _HELD_BYTES else None))
+    for _, uid, name, kept in sorted(waiting, key=itemgetter(0)):
+        try:
+            obj = await client.get(f"{url}/{name}") if kept is None else kept
+        except (kube.NotFoundError, kube.UnreadableError):
+            continue
+        if obj["metadata"]["uid"] == uid and not obj["metadata"].get("deletionTimestamp"):
+            yield obj
+
+
+class OperationResync:
+    """Finds pending Operations that the watch has missed because of gaps or a hanging connection."""
+
+    def __init__(self, client: kube.Client, served: ServedNamespaces, take: Callable[[kube.Object], None]) -> None:
+        """Create a resync; `take` processes each pending Operation."""
+        self._client = client
+        self._served = served
+        self._take = take
+        self._seen: set[str] = set()
+        self._missed = 0
+        self._log = structlog.get_logger("perdure.operations")
+
+    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
+        """Note that the watch has shown an Operation."""
+        self._missed = 0
+        if deleted:
+            self._seen.discard(obj["metadata"]["uid"])
+        else:
+            self._seen.add(obj["metadata"]["uid"])
+
+    async def run(self) -> None:
+        """Resync until cancelled."""
+        await periodic.repeat(self.resync)
+
+    async def retry(self) -> None:
+        """Resync once, as soon as the Kubernetes API responds."""
+        while not await self.resync():  # noqa: ASYNC110 - the Kubernetes API has no event for this
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def resync(self) -> bool:
+        """List and process all pending Operations, even if the watch has shown them; return whether all were listed."""
+        try:
+            await self._list()
+        except kube.RequestError as error:
+            self._log.warning("Could not resync Operations, retrying", error=repr(error))
+            return False
+        return True
+
+    async def _list(self) -> None:
+        missed = 0
+        for namespace in self._served:
+            url = kube.path(kube.PERDURE, namespace, "operations")
+            async for obj in self._client.lists.each(url, fieldSelector=PENDING):
+                created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
+                unseen = obj["metadata"]["uid"] not in self._seen
+                missed += unseen and created < now() - timedelta(seconds=periodic.RESYNC_SECONDS)
+                take_in(obj, self._take)
+        if missed:
+            self._missed += 1
+            metrics.WATCH_LAG.inc(missed)
+            self._log.warning("The watch missed Operations", objects=missed)
+
+    def trouble(self) -> str | None:
+        """Why the watch counts as stale; None if it works."""
+        if self._missed < _STALE_AFTER:
+            return None
+        return f"the watch on operations is stale: {self._missed} resyncs found changes but no events arrived"
 
 
 class Operations:

@@ -18,8 +18,8 @@ from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.webhook import WebhookSpec
 from perdure.controller.queue.keys import WebhookKey
 from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.webhooks.secrets import READ_AGAIN, WebhookSecrets
 from perdure.controller.webhooks.signatures import Delivery, is_authentic, request_id
-from perdure.controller.webhooks.webhook_secrets import READ_AGAIN, WebhookSecrets
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder

@@ -33,7 +33,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondNexusTaskFailedResponse,
 )
 
-from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome

@@ -1,6 +1,6 @@
 """Calls of Nexus handlers by clients, which the HTTP API offers."""
 
-from perdure.controller.fleet.rendezvous import SHARDS
+from perdure.controller.fleet.shards import SHARDS
 from perdure.frontend.core import Core
 from perdure.frontend.direct_calls import Answer, DispatchNexusTaskRequest
 from perdure.frontend.errors import invalid, too_late, unavailable

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.handlers.assembly import OperatorOptions, assemble
-from perdure.handlers.watch_routes import WatchRoute, routes
+from perdure.handlers.watch import WatchRoute, routes
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.client import Client

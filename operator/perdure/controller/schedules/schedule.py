@@ -31,10 +31,9 @@ from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
-from perdure.controller.schedules.schedule_events import ScheduleEventRecorder
-from perdure.controller.schedules.scheduled_chains import ScheduledChains
-from perdure.controller.schedules.scheduled_runs import ScheduledRuns
-from perdure.controller.schedules.template_check import TemplateCheck
+from perdure.controller.schedules.events import ScheduleEventRecorder
+from perdure.controller.schedules.runs import ScheduledChains, ScheduledRuns
+from perdure.controller.schedules.template import TemplateCheck
 from perdure.controller.workflows.definitions import Definitions
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference

@@ -11,7 +11,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.workflowruns import WorkflowRuns
-from perdure.controller.operations.operation_status import OperationAnswer, identity
+from perdure.controller.operations.status import OperationAnswer, identity
 from perdure.controller.operations.targets import Targets
 from perdure.controller.runs.resets import name_of, reset
 from perdure.controller.tools import Tools

@@ -189,7 +189,7 @@ BUGS = (
         commit="3977cfb",
         changes=(
             Change(
-                file="controller/informers/run_pods.py",
+                file="controller/dispatch/pods.py",
                 good='            self._orphans[self._wake(meta["uid"])] = obj\n',
                 bad="            pass\n",
             ),

@@ -9,9 +9,9 @@ import pytest
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from perdure.api import labels
+from perdure.controller.dispatch.index import Index
 from perdure.controller.expiry import KEPT_PODS, delete_expired, remove_expired
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.informers.index import Index
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retention import EndRecorded, NamespaceRetention
 from perdure.frontend.core import Core

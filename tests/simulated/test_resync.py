@@ -103,7 +103,7 @@ def test_a_lagging_watch_does_not_bring_back_a_run_closed_by_another_operator() 
         assert world.run("brief")["status"]["phase"] == "Completed"
         manager = lagging.manager
         assert manager.runs.get(uid) is None, "it has read that the run has closed"
-        lagging.within(partial(manager.on_run, copy(earlier), deleted=False))
+        lagging.within(partial(manager.informers["workflowruns"].on_event, copy(earlier), deleted=False))
         assert manager.runs.get(uid) is None
         await world.rest()
 

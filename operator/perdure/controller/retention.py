@@ -14,10 +14,10 @@ from perdure.api import labels
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.index import Index
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.expiry import RunExpiries, expiry_of, has_chores, remove_expired
-from perdure.controller.informers.index import Index
-from perdure.controller.informers.schedules import Schedules
-from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube

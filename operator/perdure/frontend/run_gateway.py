@@ -65,10 +65,10 @@ class RunGateway:
         with suppress(kube.RequestError):  # the queue then retries
             await self.manager.runs.find(entry)
         if not is_settled():  # otherwise, the request would be processed after a repair
-            self.manager.runs.requests.send(entry, request, answered)
+            self.manager.runs.ask(entry, request, answered)
         await self.changes.wait_until(entry.uid, is_settled, None)
         if not answers and refused is not None:
-            self.manager.runs.requests.withdraw(entry.uid, request.request_id)
+            self.manager.runs.withdraw(entry.uid, request.request_id)
             return refused
         return answers[0]
 

@@ -1,28 +1,21 @@
-"""The kopf handlers. They only pass on watch events and write nothing, so kopf patches nothing.
+"""Watch through kopf: its login, its settings, and one handler for each kind.
 
-The settings of kopf: it only watches, and writes nothing.
-
-The login of kopf: it reaches the API server through our feed and client.
-
-The kinds that the operator watches, and the method that handles the events of each kind.
+kopf only watches: the handlers pass watch events on and write nothing, so kopf patches nothing. It reaches the API server through
+our feed and client.
 """
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from collections.abc import Iterable
+from typing import Any, cast
 
 import kopf
-from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
-
-from perdure.api.common import GROUP, VERSION
-from perdure.api.labels import RUN_ID_LABEL
-from perdure.controller.manager import Manager
-from perdure.controller.operations.operations import Operations
-from perdure.handlers.feed import Feed
-from perdure.kube.client import Object
 
 # kopf accepts such an object, but does not export its class.
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
+
+from perdure.api.labels import RUN_ID_LABEL
+from perdure.controller.informers.informer import Informer
+from perdure.handlers.feed import Feed
 
 
 class NoMemories(ResourceMemories):
@@ -129,51 +122,22 @@ def register_login(registry: kopf.OperatorRegistry, server: str, feed: Feed) -> 
         return kopf.AiohttpSession(server=server, aiohttp_session=cast("Any", feed))
 
 
-class ObjectHandler(Protocol):
-    """Handles an object that was listed, created, changed, or deleted, by recording it for later processing."""
-
-    def __call__(self, obj: Object, *, deleted: bool) -> None:
-        """Handle the object."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchRoute:
-    """The events of one kind."""
-
-    group: str
-    version: str
-    plural: str
-    take: ObjectHandler
-    label: str | None = None
-    """A label that objects must have; None selects all objects."""
-
-
-def routes(manager: Manager, operations: Operations) -> Iterator[WatchRoute]:
-    """Yield the routes of runs, what they refer to, Webhooks, Schedules, the pods of runs, and Operations."""
-    yield WatchRoute(GROUP, VERSION, "workflowruns", manager.on_run)
-    yield WatchRoute(GROUP, VERSION, "workflows", manager.referenced.take_workflow)
-    yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.referenced.take_policy)
-    yield WatchRoute(GROUP, VERSION, "workflowlimits", manager.referenced.take_limit)
-    yield WatchRoute(GROUP, VERSION, "webhooks", manager.on_webhook)
-    yield WatchRoute(GROUP, VERSION, "schedules", manager.on_schedule)
-    yield WatchRoute("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
-    yield WatchRoute(GROUP, VERSION, "operations", operations.on_operation)
-
-
-_DELETED = "DELETED"
-
-
-def register(registry: kopf.OperatorRegistry, manager: Manager, operations: Operations) -> None:
+def register(registry: kopf.OperatorRegistry, informers: Iterable[Informer]) -> None:
     """Register a handler for each kind that the operator watches."""
-    for route in routes(manager, operations):
-        _register_informer(registry, route)
+    for informer in informers:
+        _register(registry, informer)
 
 
-def _register_informer(registry: kopf.OperatorRegistry, route: WatchRoute) -> None:
-    labels = {route.label: kopf.PRESENT} if route.label else None
+def _register(registry: kopf.OperatorRegistry, informer: Informer) -> None:
+    labels = {informer.label: kopf.PRESENT} if informer.label else None
 
     @kopf.on.event(
-        route.group, route.version, route.plural, id=f"{route.plural}_seen", labels=labels, registry=registry
+        informer.group,
+        informer.version,
+        informer.plural,
+        id=f"{informer.plural}_seen",
+        labels=labels,
+        registry=registry,
     )
     async def seen(event: kopf.RawEvent, **_: Any) -> None:
-        route.take(dict(event["object"]), deleted=event["type"] == _DELETED)
+        informer.on_event(dict(event["object"]), deleted=event["type"] == "DELETED")

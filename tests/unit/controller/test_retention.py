@@ -10,8 +10,8 @@ from aiohttp import web
 
 from perdure.api.fields import format_time
 from perdure.api.labels import PARENT_ANNOTATION
+from perdure.controller.dispatch.index import Index
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.informers.index import Index
 from perdure.controller.retention import NamespaceRetention
 from perdure.controller.runs.run import Run
 from perdure.kube.access import Access

@@ -22,9 +22,9 @@ from perdure.api.common import mistakes
 from perdure.api.operation import Operation, Reset, Retry, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import RefusedError
-from perdure.controller.informers.schedules import Schedules
-from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.operations.resets import RunResets
 from perdure.controller.operations.status import OperationAnswer, finished, identity, record_answer, running
 from perdure.controller.operations.targets import HoldError, Targets
@@ -271,7 +271,7 @@ class ReconciledOperation:
         if not isinstance(self.progress, Delivered):
             return
         if self.progress.entry is not None:
-            self._context.runs.requests.withdraw(self.progress.entry.uid, self.uid)
+            self._context.runs.withdraw(self.progress.entry.uid, self.uid)
         else:
             self._context.schedules.withdraw(self.target.namespace, self.target.value, self.uid)
 
@@ -384,7 +384,7 @@ class ReconciledOperation:
         await self._note(entry, time)
         self.progress = Delivered(entry)
         try:
-            await self._context.runs.requests.deliver(entry, request, self._take_answer)
+            await self._context.runs.deliver(entry, request, self._take_answer)
         except BaseException:
             self.progress = Pending()
             raise

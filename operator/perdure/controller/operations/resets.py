@@ -9,8 +9,8 @@ from perdure.api.conditions import read_conditions
 from perdure.api.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.errors import RefusedError
-from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.operations.status import OperationAnswer, identity
 from perdure.controller.operations.targets import Targets
 from perdure.controller.runs.resets import name_of, reset

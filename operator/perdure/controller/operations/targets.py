@@ -2,8 +2,8 @@
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, entry_of
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.errors import RefusedError
-from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.engine import inputs
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
@@ -81,7 +81,7 @@ class Targets:
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise RefusedError(ConditionReason.INVALID_SPEC, f"the run cannot be started: {error.message}") from error
         if made is not None:
-            self._runs.take(made)
+            self._runs.update(made)
             return entry_of(made)
         try:
             made = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
@@ -108,12 +108,12 @@ class Targets:
         """Read the runs of a workflow ID, because watches may lag. A run without a workflow ID has its name as the ID."""
         url = kube.path(kube.PERDURE, namespace, "workflowruns")
         async for found in self._client.lists.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
-            self._runs.take(found)
+            self._runs.update(found)
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", workflow_id))
         except (kube.NotFoundError, ValueError):
             return
-        self._runs.take(found)
+        self._runs.update(found)
 
     def continues(self, obj: kube.Object, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""

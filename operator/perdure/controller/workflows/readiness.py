@@ -96,16 +96,17 @@ class Readiness:
         self._generations: dict[str, int | None] = {}
         """The last seen generation of each Workflow, by UID."""
 
-    def observe(self, obj: kube.Object, *, deleted: bool) -> bool:
-        """Process a watch event of a Workflow; return whether it is new, and not only a write of the status."""
+    def update(self, obj: kube.Object) -> bool:
+        """Process the creation or change of a Workflow; return whether it is new, and not only a write of the status."""
         meta = obj["metadata"]
-        if deleted:
-            self._generations.pop(meta["uid"], None)
-            self.forget(meta["namespace"], meta["name"])
-            return True
         changed: bool = self._generations.get(meta["uid"]) != meta.get("generation")
         self._generations[meta["uid"]] = meta.get("generation")
         return changed
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a Workflow."""
+        self._generations.pop(obj["metadata"]["uid"], None)
+        self.forget(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
     def stale(self, namespace: str) -> list[str]:
         """The Workflows of a namespace whose condition is outdated after a change of RetryPolicies."""

@@ -105,7 +105,7 @@ class ActivityTasks:
             attempt=offer.attempt,
             fence=poller.request_id,
         )
-        self._core.runs.manager.runs.requests.send(entry, returned, lambda _: None)
+        self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
 
     # By token
 

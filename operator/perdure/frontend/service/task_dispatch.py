@@ -96,7 +96,7 @@ class TaskDispatch:
         token = self._held(entry)
         if token is not None:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token.engine())
-            self._core.runs.manager.runs.requests.send(entry, returned, lambda _: None)
+            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
 
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return a task that a worker at another member did not receive."""

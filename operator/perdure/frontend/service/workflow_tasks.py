@@ -207,7 +207,7 @@ class WorkflowTasks:
         run = self._core.runs.manager.runs.get(entry.uid)
         if run is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
-            self._core.runs.manager.runs.requests.send(entry, wanted, lambda _: None)
+            self._core.runs.manager.runs.ask(entry, wanted, lambda _: None)
 
     async def _end_updates(self, entry: Entry, completed: list[str]) -> None:
         view = await self._core.runs.reader.view(entry)
@@ -267,7 +267,7 @@ class WorkflowTasks:
                     continue
                 if code is not None and code.sticky_queue == request.sticky_task_queue:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
-                    self._core.runs.manager.runs.requests.send(entry, reset, lambda _: None)
+                    self._core.runs.manager.runs.ask(entry, reset, lambda _: None)
         if request.HasField("worker_heartbeat"):
             self._core.workers.record(request.namespace, [request.worker_heartbeat])
         return ShutdownWorkerResponse()

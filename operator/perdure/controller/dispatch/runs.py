@@ -1,19 +1,23 @@
-"""The informer of WorkflowRuns: pass changes to the runs that this process works on, and wake the affected objects.
+"""The runs that this process works on: their watch events, the requests to them, and their reconciliation.
 
-Runs access each other through `Peers`. A closed run without pending work is only in the directory. In a fleet, `FleetRuns`
-determines which runs this process works on.
+A change of a run wakes the run and the objects that wait for it. Requests of other runs, Schedules, Operations, and clients reach
+a run whether or not this process already works on it. Runs access each other through `Peers`. A closed run without pending work
+is only in the directory. In a fleet, `FleetRuns` determines which runs this process works on.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from perdure.controller.directory import Directory, Entry, Standing
+import structlog
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.fleet import CatchUp, FleetRuns, key_of
+from perdure.controller.dispatch.index import Index
+from perdure.controller.dispatch.neighbors import RunNeighbors
+from perdure.controller.errors import isolate
 from perdure.controller.expiry import RunExpiries, expiry_of, has_chores
-from perdure.controller.informers.catch_up import CatchUp
-from perdure.controller.informers.fleet_runs import FleetRuns, key_of
-from perdure.controller.informers.index import Index
-from perdure.controller.informers.isolation import take_in
-from perdure.controller.informers.request_delivery import RequestDelivery
-from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
@@ -26,6 +30,8 @@ from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import dead_letter_of
+
+_RETRY_SECONDS = 1.0
 
 
 class WorkflowRuns:
@@ -41,7 +47,7 @@ class WorkflowRuns:
         releases: LimitReleases,
         changed: Callable[[str], None],
     ) -> None:
-        """Create an informer without runs.
+        """Create it without runs.
 
         Args:
             tools: The shared services.
@@ -59,16 +65,14 @@ class WorkflowRuns:
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger("perdure.runs")
+        self.directory = index.directory
+        """The directory of all runs."""
         self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
         """The runs of other members of a fleet."""
-        self.requests = RequestDelivery(index, self.fleet, queue, self.find)
-        """The delivery of requests to runs."""
-        self._catch_up = CatchUp(tools.client, index.directory, tools.shards, self.take)
-
-    @property
-    def directory(self) -> Directory:
-        """The directory of all runs."""
-        return self._index.directory
+        self.catch_up = CatchUp(tools.client, index.directory, tools.shards, self.update).read
+        """Ensure that all runs of a namespace are known that existed when this process last gained shards; see there."""
 
     def get(self, uid: str) -> Run | None:
         """The run with a UID, if this process works on it."""
@@ -78,57 +82,73 @@ class WorkflowRuns:
         """The runs that this process works on."""
         return list(self._index.runs.values())
 
-    # Observing
+    # Watch events
 
-    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Process the creation, change, or deletion of a run."""
-        uid, namespace = obj["metadata"]["uid"], obj["metadata"]["namespace"]
-        self._index.see(obj, deleted=deleted)
-        run = self.get(uid)
-        over = expiry_of(obj)
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a run."""
+        uid = obj["metadata"]["uid"]
         before = self.directory.get(uid)
-        self._neighbors.enter(obj, deleted=deleted)
-        if deleted or obj["metadata"].get("deletionTimestamp"):
-            self._queue.forget(ExpiryKey.of(obj))
-            self.fleet.others.discard(uid)
-            if run is not None:
-                run.observe_deletion()
-                self._wake(run)
+        self._index.see(obj)
+        self._neighbors.update(obj)
+        if obj["metadata"].get("deletionTimestamp"):
+            self._end(obj)
             return
+        over = expiry_of(obj)
         if over is not None:
             self._expiries.add(uid, over)
+        run = self.get(uid)
         if run is None:
-            if self.directory.is_newer(obj):
-                return  # the watch lags behind our own writes: the run has closed since then
-            holds = self._shards.holds(namespace, sharding_name(obj))
-            if over is not None and not _has_work(obj):
-                self._index.leave_to_directory(uid)
-                self.fleet.others.discard(uid)
-                if before is not None and holds and _was_edited(before, obj):
-                    self.suspect(obj)
-                return  # closed: only pods are left to release, and they have their own events
-            if holds:
-                self._add(obj)
-            else:
-                self.fleet.others.add(uid)
+            self._admit(obj, before, closed=over is not None)
         elif run.observe(obj):
             self._wake(run)
 
-    def take_finished(self, obj: kube.Object) -> bool:
-        """Take a run from a list if it is finished and has no pending work; return whether it was taken."""
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a run."""
+        self._index.forget(obj["metadata"]["uid"])
+        self._neighbors.delete(obj)
+        self._end(obj)
+
+    def _end(self, obj: kube.Object) -> None:
+        """Let a run that is deleted, or about to be, release what it holds."""
+        self._queue.forget(ExpiryKey.of(obj))
+        self.fleet.others.discard(obj["metadata"]["uid"])
+        run = self.get(obj["metadata"]["uid"])
+        if run is not None:
+            run.observe_deletion()
+            self._wake(run)
+
+    def _admit(self, obj: kube.Object, before: Entry | None, *, closed: bool) -> None:
+        """Work on a run with pending work, unless another member of the fleet does; `before` is its earlier entry."""
+        uid = obj["metadata"]["uid"]
+        if self.directory.is_newer(obj):
+            return  # the watch lags behind our own writes: the run has closed since then
+        holds = self._shards.holds(obj["metadata"]["namespace"], sharding_name(obj))
+        if closed and not _has_work(obj):
+            self._index.leave_to_directory(uid)
+            self.fleet.others.discard(uid)
+            if before is not None and holds and _was_edited(before, obj):
+                self.suspect(obj)
+            # Otherwise only pods are left to release, and they have their own events.
+        elif holds:
+            self._add(obj)
+        else:
+            self.fleet.others.add(uid)
+
+    def update_finished(self, obj: kube.Object) -> bool:
+        """Process a run of a list if it is finished and has no pending work; return whether it was processed."""
         if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or _has_work(obj):
             return False
-        take_in(obj, self.take)
+        isolate(obj, self.update)
         return True
 
     def made(self, obj: kube.Object) -> None:
         """Process a run that this process has created, to reconcile it before a watch reports it."""
         if self.get(obj["metadata"]["uid"]) is None:
-            self.take(obj)
+            self.update(obj)
 
     def noted(self, obj: kube.Object) -> None:
         """Process a run that this process has just written or read."""
-        self._neighbors.enter(obj, deleted=False)
+        self._neighbors.update(obj)
 
     def lost(self, entry: Entry) -> None:
         """Process a deletion that no watch has reported."""
@@ -138,7 +158,7 @@ class WorkflowRuns:
             self._wake(run)
         else:
             meta = {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
-            self.take({"metadata": meta, "spec": {}}, deleted=True)
+            self.delete({"metadata": meta, "spec": {}})
 
     def observe_workflow(self, namespace: str, name: str) -> None:
         """Wake the runs that wait for a Workflow that was created, changed, or deleted."""
@@ -159,44 +179,10 @@ class WorkflowRuns:
         if self.get(uid) is None:
             self._add(obj)
 
-    def _add(self, obj: kube.Object) -> Run:
-        key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], sharding_name(obj))
-        run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
-        self.fleet.add(run)
-        self._queue.wake(key)
-        return run
-
-    def _wake(self, run: Run) -> None:
-        self._queue.wake(key_of(run))
-
-    # For other runs and Schedules
-
-    async def catch_up(self, namespace: str) -> None:
-        """Ensure that all runs of a namespace are known that existed when this process last gained shards.
-
-        Raises:
-            RequestError: The API server did not respond.
-        """
-        await self._catch_up.read(namespace)
-
-    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Send a request to a run; `then` is called with its answer once the answer is recorded."""
-        self.requests.send(entry, request, then)
-
-    def answered(self, entry: Entry, request_id: str) -> None:
-        """Report to a run that the sender has recorded its answer to a request."""
-        self.requests.acknowledge(entry, request_id)
-
-    def record_start(self, entry: Entry) -> bool:
-        """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
-        run = self.get(entry.uid)
-        if run is None or run.gone or not run.record_start():
-            return False
-        self._wake(run)
-        return True
+    # The runs that this process works on
 
     async def find(self, entry: Entry) -> Run | None:
-        """Find a run; None if it was deleted.
+        """Find a run, and read it first if this process does not work on it; None if it was deleted.
 
         Raises:
             RequestError: The Kubernetes API request failed.
@@ -215,8 +201,88 @@ class WorkflowRuns:
         return self.get(entry.uid) or self._work_on(obj)
 
     def _work_on(self, obj: kube.Object) -> Run:
-        self._neighbors.enter(obj, deleted=False)  # other runs of its workflow ID must know about it before it begins
+        self._neighbors.update(obj)  # other runs of its workflow ID must know about it before it begins
         return self._add(obj)
+
+    def _add(self, obj: kube.Object) -> Run:
+        key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], sharding_name(obj))
+        run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
+        self.fleet.add(run)
+        self._queue.wake(key)
+        return run
+
+    def _wake(self, run: Run) -> None:
+        self._queue.wake(key_of(run))
+
+    # Requests
+
+    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Send a request to a run; `then` is called with its answer once the answer is recorded."""
+        self._start(self._deliver_until_done(entry, request, then))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _deliver_until_done(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        try:
+            await self.deliver(entry, request, then)
+        except kube.RequestError as error:
+            self._log.warning("Could not send a request to a run, retrying", run=entry.name, error=repr(error))
+            await asyncio.sleep(_RETRY_SECONDS)
+            self.ask(entry, request, then)
+
+    async def deliver(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Send a request to a run, and return when the run has it. So requests that are delivered in sequence stay in order.
+
+        Raises:
+            RequestError: The API server did not respond.
+        """
+        run = await self.find(entry)
+        if run is None:
+            message = f"WorkflowRun `{entry.name}` was deleted"
+            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
+            return
+        run.ask(request, then)
+        self.fleet.requested(run)
+        self._wake(run)
+
+    def withdraw(self, run_id: str, request_id: str) -> None:
+        """Withdraw a request, unless the run has already recorded it."""
+        run = self.get(run_id)
+        if run is not None:
+            run.withdraw(request_id)
+
+    def answered(self, entry: Entry, request_id: str) -> None:
+        """Report to a run that the sender has recorded its answer to a request, so that the run can drop the request."""
+        run = self.get(entry.uid)
+        if run is not None:
+            run.forget(request_id)
+            self.fleet.requested(run)
+            if self.fleet.is_guest(entry.uid):
+                self._wake(run)
+        elif entry.uid in self.fleet.others:
+            self._start(self._forget_as_guest(entry, request_id))
+
+    async def _forget_as_guest(self, entry: Entry, request_id: str) -> None:
+        try:
+            run = await self.find(entry)
+        except kube.RequestError:
+            await asyncio.sleep(_RETRY_SECONDS)
+            self.answered(entry, request_id)
+            return
+        if run is not None:
+            run.forget(request_id)
+            self._wake(run)
+
+    def record_start(self, entry: Entry) -> bool:
+        """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
+        run = self.get(entry.uid)
+        if run is None or run.gone or not run.record_start():
+            return False
+        self._wake(run)
+        return True
 
     # Work
 
@@ -240,7 +306,7 @@ class WorkflowRuns:
             self._index.runs.pop(key.uid, None)
             self.fleet.remove(key.uid)
             self._queue.forget(key)
-            self._cleared(run)
+            self._restore(run)
         elif self.fleet.is_guest(key.uid):
             self.fleet.host(run, wake, keep=key.uid in self._suspects)
         else:
@@ -248,7 +314,7 @@ class WorkflowRuns:
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._index.runs))
 
-    def _cleared(self, run: Run) -> None:
+    def _restore(self, run: Run) -> None:
         """Wake the objects that wait for the result of a run whose edited status was restored."""
         uid = run.ref.uid
         entry = self.directory.get(uid)

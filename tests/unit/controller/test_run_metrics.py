@@ -44,7 +44,7 @@ async def test_the_duration_of_a_closed_run_is_observed_once() -> None:
         state = run.state
         run.decide(COMPLETE, seconds=60)
         events.committed(state, last(run), "1/1")
-    assert (observed("count") - before[0], observed("sum") - before[1]) == (1, 60)
+    assert (observed("count") - before[0], observed("sum") - before[1]) == (1, pytest.approx(60))
 
 
 def attempts(executor: str, outcome: str) -> tuple[float, float, float, float]:

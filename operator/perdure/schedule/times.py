@@ -14,6 +14,7 @@ skip excluded times by day. A search skips up to `MOST_EXCLUDED` days of interva
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -455,3 +456,23 @@ def _calendar_in_words(calendar: Calendar) -> str:
     elif calendar.year != "*":
         words.append(calendar.year)
     return " ".join(word.replace(" ", "") for word in words)
+
+
+_TIMES_FIELDS = {
+    "cron",
+    "intervals",
+    "calendars",
+    "exclude",
+    "start_time",
+    "end_time",
+    "jitter",
+    "time_zone",
+    "time_zone_data",
+    "daylight_saving",
+}
+
+
+def times_hash(spec: ScheduleSpec) -> str:
+    """A hash of the fields of a spec that determine the times: if it changes, the schedule starts over from now."""
+    when = spec.model_dump(mode="json", include=_TIMES_FIELDS)
+    return hashlib.sha256(json.dumps(when, sort_keys=True).encode()).hexdigest()[:16]

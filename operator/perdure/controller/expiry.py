@@ -193,7 +193,7 @@ class ExpiringKind:
 
     group: str
     plural: str
-    most: int
+    limit: int
     """Maximum number of kept objects in a namespace; at the next check, those beyond it that expire first are deleted."""
     seconds: float
     """Seconds between two checks, and so the most that an object stays too long."""
@@ -204,7 +204,7 @@ class ExpiringKind:
 KEPT_PODS: Final = ExpiringKind(
     group=kube.CORE,
     plural="pods",
-    most=100,
+    limit=100,
     seconds=30,
     query={
         "labelSelector": f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}",
@@ -212,7 +212,7 @@ KEPT_PODS: Final = ExpiringKind(
     },
 )
 CACHED_RESULTS: Final = ExpiringKind(
-    group=kube.PERDURE, plural="cachedresults", most=5_000, seconds=300, query={"labelSelector": labels.EXPIRES_LABEL}
+    group=kube.PERDURE, plural="cachedresults", limit=5_000, seconds=300, query={"labelSelector": labels.EXPIRES_LABEL}
 )
 """They are checked rarely, because there can be many, and none is used after it has expired."""
 
@@ -234,7 +234,7 @@ async def delete_for_ever(client: kube.Client, kind: ExpiringKind, served: Serve
 
 
 async def delete_expired(
-    client: kube.Client, kind: ExpiringKind, namespace: str | None, time: datetime, *, most: int | None = None
+    client: kube.Client, kind: ExpiringKind, namespace: str | None, time: datetime, *, limit: int | None = None
 ) -> int:
     """Delete expired objects of a kind, and those beyond its maximum number in a namespace.
 
@@ -243,7 +243,7 @@ async def delete_expired(
         kind: The kind.
         namespace: The namespace; None for all namespaces.
         time: The current time.
-        most: The most objects to keep in a namespace; None for that of the kind.
+        limit: The maximum number of objects to keep in a namespace; None for that of the kind.
 
     Returns:
         The number of deleted objects.
@@ -258,7 +258,7 @@ async def delete_expired(
         if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():
             continue
         kept[meta["namespace"]].append((int(text), meta["name"], meta["uid"], meta["resourceVersion"]))
-    limit = kind.most if most is None else most
+    limit = kind.limit if limit is None else limit
     deleted = 0
     for where, objects in kept.items():
         objects.sort(reverse=True)

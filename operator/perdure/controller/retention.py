@@ -37,7 +37,7 @@ _WAIT: Final = timedelta(seconds=10)
 """Minimum interval between two checks of a namespace, whose cost grows with the number of finished runs."""
 _GRACE: Final = timedelta(minutes=1)
 """How long a finished run is kept at least, so that clients that wait for its result can read it."""
-_MOST: Final = 500
+_MAX_REMOVED: Final = 500
 """Maximum number of runs to remove in one call, so that other work of the namespace gets its turn."""
 
 
@@ -230,7 +230,7 @@ class NamespaceRetention:
             self._limits,
             lambda run: run.closed < latest and not self._is_waited_for(run),
         )
-        removed, failed = await self._remove_all(found[:_MOST])
+        removed, failed = await self._remove_all(found[:_MAX_REMOVED])
         if removed:
             self._report(removed, why)
         elif failed is not None:

@@ -337,7 +337,7 @@ async def test_kept_objects_of_a_namespace_are_limited(kind: ExpiringKind) -> No
         *(expiring(f"b-{n}", str(later), "other") for n in range(2)),
     )
     async with api_server(cluster.answer) as client:
-        assert await delete_expired(client, kind, None, time, most=2) == 3
+        assert await delete_expired(client, kind, None, time, limit=2) == 3
     assert cluster.names == ["a-3", "a-4", "b-0", "b-1"]
 
 

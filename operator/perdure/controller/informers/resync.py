@@ -30,7 +30,7 @@ from perdure.runtime.deadletters import runs_again
 RESYNC_SECONDS: Final = 60.0
 _KINDS: Final = ("workflowruns", "pods", "retrypolicies", "workflowlimits", "webhooks", "schedules")
 """The plurals of the kinds, in order."""
-_FEW: Final = frozenset({"retrypolicies", "workflowlimits", "webhooks"})
+_ALWAYS_READ: Final = frozenset({"retrypolicies", "workflowlimits", "webhooks"})
 """The kinds with few objects: each resync processes all of them. The objects of the other kinds are compared by version."""
 _FIRST_RETRY_SECONDS: Final = 5.0
 _JUMP_SECONDS: Final = 1.0
@@ -92,7 +92,7 @@ class Resync:
             for plural in _KINDS:
                 part = (
                     self._read(namespace, plural)
-                    if plural in _FEW
+                    if plural in _ALWAYS_READ
                     else self._compare(plural, namespace, before, absent)
                 )
                 complete &= await self._attempt(part)

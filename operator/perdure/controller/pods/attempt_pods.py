@@ -164,7 +164,7 @@ class Pods:
             if is_for_now(error):  # also a service account that does not exist yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
-                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), most=0)
+                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), limit=0)
                 raise AttemptBlockedError(error.message) from error
             raise
 

@@ -30,7 +30,7 @@ from perdure.language.program import Finding, Severity
 
 ASK_AGAIN = timedelta(minutes=1)
 """Delay before a rejected pod is retried."""
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 """Maximum number of findings in the message."""
 _FREE_FORM = frozenset(
     {
@@ -160,7 +160,7 @@ class Readiness:
         if workflow is None or checked is None:
             self.forget(namespace, name)
             return None
-        if not checked.ready and _said(checked.workflow.get("status") or {}) != _said(workflow["status"]):
+        if not checked.ready and _reported(checked.workflow.get("status") or {}) != _reported(workflow["status"]):
             self._warn(workflow, checked.reason, checked.message)
         return now + ASK_AGAIN if checked.reason is ConditionReason.POD_REFUSED else None
 
@@ -193,7 +193,7 @@ class Readiness:
         return "; ".join(
             f"{where.get(each, 'spec')}: there is no valid RetryPolicy `{each}` in namespace `{namespace}`; runs start "
             "once there is one"
-            for each in missing[:_MOST_SHOWN]
+            for each in missing[:_MAX_SHOWN]
         )
 
     async def _refusals(self, workflow: kube.Object) -> list[str]:
@@ -245,9 +245,9 @@ def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
     """Whether a definition is valid, the reason, and the message: the errors or, if there are none, the warnings."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     shown = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
-    message = "; ".join(map(str, shown[:_MOST_SHOWN]))
-    if len(shown) > _MOST_SHOWN:
-        message += f"; and {len(shown) - _MOST_SHOWN} more: `perdure lint` shows all"
+    message = "; ".join(map(str, shown[:_MAX_SHOWN]))
+    if len(shown) > _MAX_SHOWN:
+        message += f"; and {len(shown) - _MAX_SHOWN} more: `perdure lint` shows all"
     if errors:
         return False, ConditionReason.INVALID_SPEC, message
     return True, ConditionReason.ACCEPTED, f"valid, with warnings: {message}" if message else ""
@@ -290,6 +290,6 @@ def _condition(status: dict[str, Any]) -> Condition | None:
     return find_condition(conditions, ConditionType.READY)
 
 
-def _said(status: dict[str, Any]) -> tuple[str, str] | None:
+def _reported(status: dict[str, Any]) -> tuple[str, str] | None:
     condition = _condition(status)
     return (condition.reason, condition.message) if condition else None

@@ -90,6 +90,7 @@ lint: setup ## Run all static checks
 	$(RUN) python -m perdure.api.crdgen --check
 	$(RUN) python hack/reference --check
 	$(RUN) python hack/wordlist.py
+	$(RUN) python hack/sizes.py
 	$(RUN) properdocs build --strict
 
 format: setup ## Format the code and apply automatic fixes

@@ -22,7 +22,8 @@ from perdure.engine.events import (
     WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
 )
-from perdure.engine.state import RunState, as_recorded
+from perdure.engine.fold import as_recorded
+from perdure.engine.state import RunState
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.runtime.chains import reset_of

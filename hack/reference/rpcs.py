@@ -5,10 +5,10 @@ from typing import Final
 from temporalio.api.operatorservice.v1 import service_pb2 as operator_service
 from temporalio.api.workflowservice.v1 import service_pb2 as workflow_service
 
-from perdure.frontend.configuration import Settings
-from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.server import Frontend
-from perdure.frontend.unserved import UNSERVED
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.rights import DEPRECATED
+from perdure.frontend.transport.unserved import UNSERVED
 from reference.markdown import page, table
 
 _HEAD: Final = """\

@@ -1,4 +1,4 @@
-"""Control flow on a real cluster: the manifests of docs/flows*.md, and relations between runs."""
+"""Control flow on a real cluster: the manifests of docs/flows.md, and relations between runs."""
 
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ from perdure.language.memory import load_memory
 
 pytestmark = pytest.mark.cluster
 
-FLOWS = [REPOSITORY / "docs" / name for name in ("flows.md", "flows-failures.md", "flows-runs.md")]
+FLOWS = REPOSITORY / "docs" / "flows.md"
 SEEN: dict[str, Json] = {
     "graph": {"phase": "Completed", "output": {"total": 320, "discount": "Skipped"}},
     "two-at-a-time": {"phase": "Completed", "output": "clean"},
@@ -33,7 +33,7 @@ SEEN: dict[str, Json] = {
 
 
 def manifests() -> list[Json]:
-    blocks = [block for page in FLOWS for block in blocks_in(page, page.read_text(encoding="utf-8"))]
+    blocks = blocks_in(FLOWS, FLOWS.read_text(encoding="utf-8"))
     return [manifest for block in blocks for manifest in yaml.safe_load_all(block.text)]
 
 

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from engine.script import T0, application, first_event, seconds
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import effects as fx
 from perdure.engine import events as ev
@@ -18,10 +18,11 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.fold import apply, as_recorded
+from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, WorkflowStart
-from perdure.engine.state import DEAD_LETTER, RunState, apply, as_recorded
+from perdure.engine.state import DEAD_LETTER, RunState
 from perdure.engine.step import RunTransition, next_wake, start, step
 
 lengths = st.integers(1, 50).map(seconds)

@@ -13,10 +13,11 @@ from perdure.engine import inputs as inp
 from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.fold import apply, as_recorded
 from perdure.engine.inputs import Answer, TaskToken
-from perdure.engine.state import RunState, apply, as_recorded
+from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, start, step
-from perdure.engine.tasks.task_deadlines import reclaim
+from perdure.engine.tasks import reclaim
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 STICKY = "sticky-of-worker"

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.fold import as_recorded
 from perdure.engine.inputs import (
     Answer,
     AttemptCompleted,
@@ -21,7 +22,7 @@ from perdure.engine.inputs import (
     SignalRequested,
 )
 from perdure.engine.starts import CarriedSignal, WorkflowStart
-from perdure.engine.state import PendingActivity, RunState, as_recorded
+from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition, start, step
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

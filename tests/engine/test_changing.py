@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from engine.coded import Coded, NoDecider, activity
 from engine.script import application, seconds
-from perdure.engine import activity_changes
+from perdure.engine import activities
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import PendingActivity
@@ -88,9 +88,9 @@ def test_a_reset_ends_a_pause_unless_the_request_keeps_it() -> None:
 def test_changing_and_restoring_options_leaves_no_event() -> None:
     coded = begin()
     before, events = coded.open, len(coded.events)
-    wanted = activity_changes.with_options(before, None)
+    wanted = activities.with_options(before, None)
     assert wanted == before
-    options = activity_changes.options_of(before)
+    options = activities.options_of(before)
     other = type(options)(task_queue="other", start_to_close_timeout=seconds(7))
     assert coded.ask(inp.OptionsChanged, activity_id="a", options=other).ok
     assert (coded.open.task_queue, coded.open.start_to_close_timeout) == ("other", seconds(7))
@@ -107,7 +107,7 @@ def test_options_of_closed_activities_and_of_activities_in_pods_cannot_change() 
     assert coded.ask(inp.ActivityReset, activity_id="none").reason == "ActivityNotFound"
     [first, second] = coded.state.activities.values()
     coded.state = coded.state.with_activity(replace(second, task_queue="pods/tool"))
-    asked = inp.OptionsChanged(request_id="x", activity_id="p", options=activity_changes.options_of(first))
+    asked = inp.OptionsChanged(request_id="x", activity_id="p", options=activities.options_of(first))
     assert step(coded.state, [asked], coded.now, NoDecider()).answers["x"].reason == "NotSupported"
 
 

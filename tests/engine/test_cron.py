@@ -15,7 +15,7 @@ from perdure.controller.runs.first_event import first_event
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.cron_schedules import cron_mistake, next_due
+from perdure.engine.cron import cron_mistake, next_due
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.recording import MAX_CARRIED
 from perdure.engine.retry import RetryPolicy

@@ -7,12 +7,12 @@ import pytest
 
 from engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
 from perdure.engine import commands as cmd
-from perdure.engine import decisions, history_limits, recording
+from perdure.engine import decisions, fold, recording
 from perdure.engine import events as ev
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import PauseRequested, UnpauseRequested
 from perdure.engine.starts import CarriedSignal
-from perdure.engine.state import RunStatus, fold
+from perdure.engine.state import RunStatus
 from perdure.engine.step import next_wake
 
 NOTE = cmd.RecordMarker(marker_name="note")
@@ -241,7 +241,7 @@ def test_a_run_starts_with_carried_signals_and_can_start_paused() -> None:
 def test_52_a_history_that_is_too_long_terminates_the_run_without_a_decision(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(history_limits, limit, value)
+    monkeypatch.setattr(decisions, limit, value)
     drive = Drive.by(Reacting((activity(),)))
     while not drive.state.closed:
         heard = len(drive.script.asked)

@@ -3,7 +3,7 @@
 import msgspec
 
 from engine.script import T0, Drive, Reacting, activity, application, child, seconds
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.effects import (

@@ -9,14 +9,15 @@ import pytest
 from engine.coded import T0, Coded, NoDecider
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine import history, resetting
+from perdure.engine import history, resets
 from perdure.engine import inputs as inp
 from perdure.engine.effects import CompleteOperation, StartSuccessor, effects
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.fold import apply
 from perdure.engine.inputs import Answer, OperationOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback
-from perdure.engine.state import PendingOperation, apply
+from perdure.engine.state import PendingOperation
 from perdure.engine.step import next_wake
 from perdure.runtime.chains import extras_of, successor_run
 
@@ -361,13 +362,13 @@ def test_a_reset_keeps_the_outcome_of_an_operation() -> None:
     end(run, OperationOutcome.COMPLETED, 3, result="done")
     point = 1 + next(n for n, event in enumerate(run.events) if isinstance(event, ev.NexusOperationScheduled))
     forked, later = fold(run.events[:point]), run.events[point:]
-    again = list(resetting.since(forked, later, "run-1", signals=True))
+    again = list(resets.since(forked, later, "run-1", signals=True))
     first = run.events[0]
     assert isinstance(first, ev.WorkflowExecutionStarted)
-    event = resetting.reset_event(
+    event = resets.reset_event(
         first, point + 1, T0 + seconds(60), base_run_id="run-1", new_run_id="run-2", successor="n"
     )
-    begun = resetting.begin(forked, event, again, NoDecider(), ())
+    begun = resets.begin(forked, event, again, NoDecider(), ())
     names = [type(each).__name__ for each in begun.events]
     assert [name for name in names if name.startswith("Nexus")] == ["NexusOperationStarted", "NexusOperationCompleted"]
     assert not begun.state.operations
@@ -377,8 +378,8 @@ def test_a_reset_calls_the_handler_again_with_the_same_request_id() -> None:
     run = scheduled()
     first = run.events[0]
     assert isinstance(first, ev.WorkflowExecutionStarted)
-    event = resetting.reset_event(first, 6, T0 + seconds(60), base_run_id="run-1", new_run_id="run-2", successor="n")
-    begun = resetting.begin(fold(run.events), event, [], NoDecider(), ())
+    event = resets.reset_event(first, 6, T0 + seconds(60), base_run_id="run-1", new_run_id="run-2", successor="n")
+    begun = resets.begin(fold(run.events), event, [], NoDecider(), ())
     again = begun.state.operations["5"]
     assert (again.request_id, again.calls.due) == ("op-1", T0 + seconds(60))
 

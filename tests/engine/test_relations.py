@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import effects as fx
 from perdure.engine import events as ev

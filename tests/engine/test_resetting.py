@@ -9,7 +9,7 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import ChildOutcome
-from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.state import DEAD_LETTER, RunStatus, closing_failure
 
 TELL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)

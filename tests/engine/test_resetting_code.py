@@ -11,7 +11,7 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.effects import CompleteOperation, effects
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.starts import Callback
 from perdure.engine.step import step
 

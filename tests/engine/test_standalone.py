@@ -13,9 +13,10 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.failures import RetryState, TimeoutType
+from perdure.engine.fold import apply, as_recorded
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.standalone import OneActivity
-from perdure.engine.state import RunState, RunStatus, apply, as_recorded
+from perdure.engine.state import RunState, RunStatus
 from perdure.engine.step import next_wake
 
 _numbers = count(1)

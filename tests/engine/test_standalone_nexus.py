@@ -8,9 +8,10 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.fold import apply
 from perdure.engine.inputs import OperationOutcome
 from perdure.engine.standalone import OneOperation
-from perdure.engine.state import PendingOperation, RunState, RunStatus, apply
+from perdure.engine.state import PendingOperation, RunState, RunStatus
 
 _numbers = count(1)
 BOOM = Failure(kind=FailureKind.APPLICATION, message="boom", type="Boom")

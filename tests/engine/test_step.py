@@ -7,9 +7,10 @@ from engine.script import T0, Drive, Script, activity, application, seconds, tim
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import FailureKind, RetryState, TimeoutType
+from perdure.engine.fold import as_recorded
 from perdure.engine.inputs import AttemptCompleted, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import RunStatus, as_recorded
+from perdure.engine.state import RunStatus
 from perdure.engine.step import next_wake, terminate
 
 ONCE = RetryPolicy(maximum_attempts=1)

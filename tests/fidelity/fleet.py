@@ -19,8 +19,8 @@ from temporalio.client import Client
 from fidelity.perdure import OPEN
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.shards import SHARDS, shard_of
-from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
+from perdure.frontend.settings import Settings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop

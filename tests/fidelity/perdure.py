@@ -9,8 +9,8 @@ from random import Random
 from threading import Thread
 
 from fidelity.driver import Server
-from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
+from perdure.frontend.settings import Settings
 from perdure.kube.client import Object
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer

@@ -9,8 +9,8 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from fidelity.inventory import settable
 from fidelity.recording import NAMES, REQUESTS, recorded
-from perdure.frontend.configuration import Settings
 from perdure.frontend.server import DEPRECATED, Frontend
+from perdure.frontend.settings import Settings
 
 _LATER = "no scenario yet"
 UNSET = {

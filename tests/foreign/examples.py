@@ -11,10 +11,11 @@ import yaml
 from foreign.images import localize
 from kube import Json
 from perdure.cli.documents import Loader, read
-from perdure.cli.foreign import mistakes_in, schedules_of
-from perdure.importing import argo, tekton
-from perdure.importing.imported import Imported, name_of
-from perdure.importing.writing import write
+from perdure.cli.foreign import mistakes_in
+from perdure.importing.argo import manifests as argo
+from perdure.importing.reader import Imported, name_of
+from perdure.importing.tekton import manifests as tekton
+from perdure.importing.writer import write
 
 Convert = Callable[[list[Json]], list[Imported]]
 SYSTEMS: Final[dict[str, tuple[tuple[str, ...], Convert]]] = {
@@ -66,7 +67,7 @@ def load(system: str, folder: Path) -> Iterator[Example]:
 def _example(name: str, documents: list[Json], others: list[Json], convert: Convert) -> Example:
     sources = {name_of(each) for each in documents}
     converted = [each for each in convert([*documents, *others]) if each.source in sources]
-    text = write([manifest for each in converted for manifest in (*each.manifests, *schedules_of(each))])
+    text = write([manifest for each in converted for manifest in each.manifests])
     gaps = [f"{gap.path}: {gap.message}" for each in converted for gap in each.report.gaps]
     prerequisites = [each for each in documents if each.get("kind") in _PREREQUISITES]
     example = Example(name, [], prerequisites, [*gaps, *mistakes_in(text)])

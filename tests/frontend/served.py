@@ -17,9 +17,9 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionResponse,
 )
 
-from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
-from perdure.frontend.service.call import CallContext
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.call import CallContext
 from perdure.kube import clock
 from simulated.world import Setting, World, simulate
 

@@ -12,10 +12,10 @@ from temporalio.api.enums.v1 import WorkerVersioningMode
 
 from frontend.served import Served, served
 from frontend.test_versioning import NAME, options, register, set_current, version
-from perdure.frontend.deployments import MAX_VERSIONS
+from perdure.frontend.deployments.rules import MAX_VERSIONS
+from perdure.frontend.deployments.stored import WORKER_DEPLOYMENTS
 from perdure.frontend.errors import RpcError
-from perdure.frontend.given import UnfitError
-from perdure.frontend.stored import WORKER_DEPLOYMENTS
+from perdure.frontend.messages.values import UnfitError
 from perdure.kube import client as kube
 
 URL = kube.path(kube.CORE, "default", "configmaps", WORKER_DEPLOYMENTS.config_map)

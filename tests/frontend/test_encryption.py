@@ -6,11 +6,11 @@ from temporalio.api.common.v1 import Memo, Payload, Payloads, WorkflowExecution
 from temporalio.api.failure.v1 import Failure
 
 from frontend.served import Served, activity, served
-from perdure.cli.view import events
-from perdure.cli.view.describe import describe
-from perdure.cli.view.facts import read_run
-from perdure.cli.view.page import Page
 from perdure.kube.clock import now
+from perdure.view import events
+from perdure.view.describe import describe
+from perdure.view.facts import read_run
+from perdure.view.page import Page
 
 SEALED = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"\xff\x00"}, data=b"\x00cipher\xff{}")
 

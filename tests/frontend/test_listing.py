@@ -15,9 +15,9 @@ from temporalio.api.operatorservice.v1 import (
 )
 
 from frontend.served import QUEUE, Served, complete_workflow, names, served, timer
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import RpcError
-from perdure.frontend.service.call import CallContext
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.transport.call import CallContext
 
 
 async def listed(here: Served, query: str) -> list[str]:

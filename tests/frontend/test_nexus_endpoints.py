@@ -26,11 +26,11 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from frontend.nexus_calls import BILLS, FIVE, answer, caller, charge, endpoint, handle, schedule, spec, start_for, until
 from frontend.served import Served, complete_workflow, names, served
 from perdure.controller.runs.run_conditions import lacks_worker
-from perdure.frontend.configuration import Settings
-from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.frontend.errors import RpcError
+from perdure.frontend.nexus.endpoints import CONFIG_MAP
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.nexus import CALLERS_HEADER
+from perdure.frontend.settings import Settings
 from perdure.runtime.callbacks import CallbackToken
 from perdure.simulation.cluster.storage import ObjectKey
 

@@ -9,9 +9,9 @@ from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
 from frontend.served import QUEUE, Served, activity, served
+from perdure.frontend.deployments.stored import TASK_QUEUES
 from perdure.frontend.errors import RpcError
-from perdure.frontend.given import UnfitError
-from perdure.frontend.stored import TASK_QUEUES
+from perdure.frontend.messages.values import UnfitError
 from perdure.kube import client as kube
 
 ACTIVITY = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY

@@ -28,8 +28,8 @@ from frontend.versioned import (
     version,
     versions_shown,
 )
+from perdure.frontend.deployments.stored import WORKER_DEPLOYMENTS
 from perdure.frontend.errors import RpcError
-from perdure.frontend.stored import WORKER_DEPLOYMENTS
 
 
 @served

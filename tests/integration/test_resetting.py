@@ -9,8 +9,8 @@ import pytest
 from kube import Cluster, Json, check_history, python
 from perdure.api.names import reset_name
 from perdure.api.operation import Reset
+from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.api.reset_point import ResetPoint
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.runs.resets import Made, reset
 from perdure.controller.workflows.definitions import Definitions

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from perdure.api.schedule import OverlapPolicy
+from perdure.api.policies import OverlapPolicy
 from perdure.schedule import inputs as inp
 from schedule.drive import HOURLY, T0, Drive, H, M, S, name, rules
 

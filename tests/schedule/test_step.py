@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.schedule import OverlapPolicy
+from perdure.api.policies import OverlapPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.status import compose

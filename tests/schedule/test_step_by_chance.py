@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.api.schedule import OverlapPolicy
+from perdure.api.policies import OverlapPolicy
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.cursor import MAX_STRETCHES, is_handled, joined

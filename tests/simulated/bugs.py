@@ -229,18 +229,18 @@ BUGS = (
         commit="d664570",
         changes=(
             Change(
-                file="engine/state/run_state.py",
+                file="engine/state.py",
                 good="        ended = self.code.ended_activities() if self.code is not None else ()\n",
                 bad="        ended = ()\n",
             ),
             Change(
-                file="engine/state/run_state.py",
+                file="engine/state.py",
                 good="        if self.code is not None and scheduled_event_id in self.code.ended_activities():\n"
                 "            return None\n",
                 bad="",
             ),
             Change(
-                file="engine/activities/activity_deadlines.py",
+                file="engine/activities.py",
                 good="        for activity in state.open_activities():\n            if _start_is_unrecorded",
                 bad="        ended = state.code.ended_activities() if state.code else ()\n"
                 "        for activity in state.activities.values():\n"
@@ -249,11 +249,12 @@ BUGS = (
                 "            if _start_is_unrecorded",
             ),
             Change(
-                file="engine/activities/worker_reports.py",
-                good="        if activity is None or activity.attempt != item.attempt:\n",
+                file="engine/activities.py",
+                good="        if activity is None or activity.attempt != item.attempt:\n            return None\n",
                 bad="        code = self._ledger.state.code\n"
                 "        ended = code.ended_activities() if code else ()\n"
-                "        if activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:\n",
+                "        if activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:\n"
+                "            return None\n",
             ),
         ),
         scenario="code",

@@ -15,9 +15,9 @@ from perdure.controller.fleet.shards import AllShards
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retention import EndRecorded, NamespaceRetention
 from perdure.frontend.core import Core
-from perdure.frontend.run_gateway import RunGateway
-from perdure.frontend.service.call import CallContext
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.service.resets import Resets
+from perdure.frontend.transport.call import CallContext
 from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime.retention import Limits

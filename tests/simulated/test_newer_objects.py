@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from perdure.frontend.run_finder import unreadable
+from perdure.frontend.runs.finder import unreadable
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.artifacts import MAKES, Store

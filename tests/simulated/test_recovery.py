@@ -11,8 +11,8 @@ from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.state import PendingActivity, RunState
-from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
+from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.clock import now
 from perdure.language.compiler import compile_program

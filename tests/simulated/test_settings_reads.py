@@ -4,8 +4,8 @@ import asyncio
 import gc
 from typing import Any
 
-from perdure.frontend.namespace_registry import NamespaceRegistry
-from perdure.frontend.stored import TASK_QUEUES
+from perdure.frontend.deployments.stored import TASK_QUEUES
+from perdure.frontend.registry import NamespaceRegistry
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.apiserver import refused as refusal
 from perdure.simulation.cluster.object_store import Refusal

@@ -10,8 +10,8 @@ from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.controller.directory import Entry
 from perdure.frontend.errors import RpcError
-from perdure.frontend.run_finder import RunFinder
-from perdure.frontend.run_gateway import RunGateway
+from perdure.frontend.runs.finder import RunFinder
+from perdure.frontend.runs.gateway import RunGateway
 from simulated.world import Setting, World, simulate
 
 NAP = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "100s"}}]}}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.cluster import connect
-from perdure.cli.console.doors import OwnDoor
-from perdure.cli.console.local import serving
-from perdure.cli.console.site import ConsoleSettings
+from perdure.cli.connection import connect
+from perdure.console.doors import OwnDoor
+from perdure.console.local import serving
+from perdure.console.site import ConsoleSettings
 
 SCREENS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1300, "height": 900}},

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Annotated
 
 from perdure.api.common import SpecModel
-from perdure.api.durations import Duration, DurationShape, not_longer_cel
 from perdure.api.field_rules import Rule
 from perdure.api.field_shapes import FieldShape, cel_string, matching
 from perdure.api.fields import Text
+from perdure.api.times import Duration, DurationShape, not_longer_cel
 
 CRON_PATTERN = (
     "^[ \\t]*((CRON_)?TZ=[^ \\t]+[ \\t]+)?"

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -11,23 +10,10 @@ from pydantic import Field, ValidationError
 from perdure.api.common import StatusModel
 from perdure.api.field_shapes import map_list
 from perdure.api.fields import Large, Time
-from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType
 
 MAX_MESSAGE = 32_768
 """Maximum length of a message; a longer one is truncated and ends with `…`."""
-
-
-class ConditionStatus(StrEnum):
-    """Whether a condition holds."""
-
-    TRUE = "True"
-    """It holds."""
-
-    FALSE = "False"
-    """It does not hold."""
-
-    UNKNOWN = "Unknown"
-    """Not known yet. For `Succeeded`, the run is still open."""
 
 
 class Condition(StatusModel):

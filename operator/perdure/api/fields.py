@@ -7,20 +7,24 @@ schema. It also has the bounds: the API server requires one for every field that
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from perdure.api.durations import (
-    DURATION_MESSAGE,
-    MILLISECOND,
-    duration_cel,
-    format_duration,
-    parse_duration,
-)
 from perdure.api.field_shapes import FieldShape, cel_string, matching
 from perdure.api.names import MAX_WORKFLOW_ID
+from perdure.api.times import (
+    DURATION_MESSAGE,
+    MILLISECOND,
+    TIME_MESSAGE,
+    TIME_PATTERN,
+    duration_cel,
+    format_duration,
+    format_time,
+    parse_duration,
+    parse_time,
+)
 
 MAX_NAME = 63
 """Maximum length of a name inside a definition; the same as that of a label value."""
@@ -35,10 +39,6 @@ MAX_TIMEOUT_EXPRESSION = 100
 too many timeouts for a larger limit."""
 MAX_TEXT = 4096
 """Maximum length of a text for people: a reason, a note, a message."""
-TIME_PATTERN = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
-"""RFC 3339 with an offset."""
-TIME_MESSAGE = "must be an RFC 3339 time with an offset, such as `2026-12-24T18:00:00Z`"
-"""Validation message for an invalid time."""
 NAME_PATTERN = "^[A-Za-z][-_A-Za-z0-9]*$"
 """A name inside a definition. Names of functions and classes in other languages are valid."""
 _LIKE_A_TIME = "^[-0-9]{10}T[:.0-9]{8,18}(Z|[-+][:0-9]{5})$"
@@ -53,7 +53,6 @@ RESERVED = (
     *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
 )
 """Names that expressions define, or that CEL reserves."""
-_TIME_FORM = re.compile(TIME_PATTERN)
 _NAME_FORM = re.compile(NAME_PATTERN)
 _VARIABLE_FORM = re.compile(VARIABLE_PATTERN)
 
@@ -68,43 +67,6 @@ def is_expression(value: object) -> bool:
         True for a string that starts with `${` and ends with `}`.
     """
     return isinstance(value, str) and value.startswith("${") and value.endswith("}")
-
-
-def parse_time(text: str) -> datetime:
-    """Read a time such as `2026-12-24T18:00:00Z`.
-
-    Args:
-        text: RFC 3339, with an offset.
-
-    Returns:
-        The time in UTC, to the microsecond.
-
-    Raises:
-        ValueError: The text is invalid; the message shows the valid form.
-    """
-    if _TIME_FORM.fullmatch(text) is None:
-        raise ValueError(TIME_MESSAGE)
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(TIME_MESSAGE) from error
-
-
-def format_time(value: datetime) -> str:
-    """Write a time as RFC 3339 in UTC.
-
-    Args:
-        value: A time with a time zone.
-
-    Returns:
-        Such as `2026-12-24T18:00:00Z`; with six fractional digits if any is not zero.
-
-    Raises:
-        ValueError: The time has no time zone.
-    """
-    if value.tzinfo is None:
-        raise ValueError(f"{value.isoformat()} must have a time zone")
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 EXPRESSION_MESSAGE = "must be one expression in `${…}`, such as `${input.nights > 0}`"

@@ -23,8 +23,8 @@ from perdure.api.fields import (
     Uid,
     WorkflowId,
 )
-from perdure.api.reset_point import ResetPoint
-from perdure.api.schedule import OverlapPolicy
+from perdure.api.phases import OperationPhase
+from perdure.api.policies import OverlapPolicy, ResetPoint
 from perdure.api.workflowrun import RunOptions, StepPath
 
 ON_RUNS = (
@@ -392,19 +392,6 @@ class OperationSpec(SpecModel):
     def request(self) -> str:
         """The request: the Python name of the one field that is set, such as `signal_with_start`."""
         return next(request for request in REQUESTS if getattr(self, request) is not None)
-
-
-class OperationPhase(StrEnum):
-    """Phase of an Operation; not set until the operator has seen it."""
-
-    RUNNING = "Running"
-    """The Operation is accepted, and its target has not recorded it yet."""
-
-    COMPLETE = "Complete"
-    """The target has recorded the request."""
-
-    FAILED = "Failed"
-    """The request failed, and is not retried."""
 
 
 class OperationStatus(StatusModel):

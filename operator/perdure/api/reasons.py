@@ -514,3 +514,16 @@ class EventReason(StrEnum):
 
 ROUTINE_EVENTS: Final = frozenset({EventReason.STARTED, EventReason.COMPLETED, EventReason.CONTINUED_AS_NEW})
 """Reasons of Events that need no action. The status and the history say the same, and each Event costs a write."""
+
+
+class ConditionStatus(StrEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    """It holds."""
+
+    FALSE = "False"
+    """It does not hold."""
+
+    UNKNOWN = "Unknown"
+    """Not known yet. For `Succeeded`, the run is still open."""

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from perdure.api.common import SpecModel
-from perdure.api.durations import PositiveDuration
 from perdure.api.fields import Template
+from perdure.api.times import PositiveDuration
 
 MAX_CACHE_KEY: Final = 1_024
 """Maximum length of the value of `key`."""

@@ -1,17 +1,17 @@
 """RetryPolicy: how failures are retried, shared by name or inline."""
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import MILLISECOND, DecimalDuration, PositiveDuration, not_longer_cel
 from perdure.api.field_rules import Rule, exactly_one_of
 from perdure.api.field_shapes import atomic_list, set_list
 from perdure.api.fields import Count, FailureTypeName, Large, Positive, ResourceName, Time
+from perdure.api.phases import CircuitState
+from perdure.api.times import MILLISECOND, DecimalDuration, PositiveDuration, not_longer_cel
 
 COEFFICIENT_PATTERN = "^[0-9]{1,6}([.][0-9]{1,9})?$"
 """A decimal number as a string: Kubernetes API conventions forbid floats."""
@@ -132,19 +132,6 @@ class RetryPolicyChoice(RetryRules):
     name: ResourceName | None = None
     """Name of a RetryPolicy in the same namespace. Only a RetryPolicy can have a circuit breaker, because everything that uses
     it shares the state of the breaker."""
-
-
-class CircuitState(StrEnum):
-    """Whether a circuit breaker lets attempts start."""
-
-    CLOSED = "Closed"
-    """Attempts start normally."""
-
-    OPEN = "Open"
-    """No attempt starts until `openUntil`."""
-
-    HALF_OPEN = "HalfOpen"
-    """One attempt at a time starts, to find out whether it succeeds."""
 
 
 class Circuit(StatusModel):

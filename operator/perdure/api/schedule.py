@@ -10,13 +10,14 @@ from perdure.api.calendars import Calendar, CronLine, DaylightSaving, Exclusion,
 from perdure.api.commits import COMMIT_STAYS, STATE_STAYS, STATUS_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import Duration, DurationShape
 from perdure.api.field_rules import Rule, at_most_one_of
 from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import Count, Flag, Json, JsonObject, Large, Text, Time, Uid, WorkflowId
 from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID
+from perdure.api.policies import OverlapPolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.times import Duration, DurationShape
 from perdure.api.workflowrun import Failure, WorkflowRunSpec
 
 MAX_SPECS = 100
@@ -27,28 +28,6 @@ MAX_TEMPLATE_WORKFLOW_ID = MAX_WORKFLOW_ID - 40
 
 MAX_BUFFER = 1000
 """Maximum number of buffered starts, and of open runs in the status."""
-
-
-class OverlapPolicy(StrEnum):
-    """What to do if a run is due while an earlier one is still open."""
-
-    SKIP = "Skip"
-    """Do not start the run."""
-
-    BUFFER_ONE = "BufferOne"
-    """Buffer one run, which starts when the earlier one has closed. Do not start the others."""
-
-    BUFFER_ALL = "BufferAll"
-    """Buffer all runs, up to 1,000, and start them one after the other."""
-
-    CANCEL_OTHER = "CancelOther"
-    """Request the cancellation of the earlier run, and start the new run when that one has closed."""
-
-    TERMINATE_OTHER = "TerminateOther"
-    """Terminate the earlier run, and start the new run immediately."""
-
-    ALLOW_ALL = "AllowAll"
-    """Start the run. Any number of runs can be open."""
 
 
 def _reserved(field: str) -> Rule:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perdure.api.common import SpecModel
-from perdure.api.durations import PositiveDuration
 from perdure.api.field_rules import Rule, exactly_one_of
 from perdure.api.field_shapes import FieldShape, atomic_list, map_list, matching, set_list
 from perdure.api.fields import (
@@ -31,9 +30,9 @@ from perdure.api.fields import (
     TimeoutOrExpression,
     Variable,
 )
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy, WorkflowIdReusePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.workflow_id_policies import WorkflowIdReusePolicy
+from perdure.api.times import PositiveDuration
 from perdure.api.workflowlimit import MAX_STEP_LIMITS, StepLimit
 
 MAX_STEPS = 200

@@ -7,10 +7,10 @@ from pydantic import Field
 
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import PositiveDuration
 from perdure.api.field_rules import Rule
 from perdure.api.fields import Expression, Json, Large, ResourceName, Template
 from perdure.api.steps import WorkflowReference
+from perdure.api.times import PositiveDuration
 
 HeaderName = Annotated[str, Field(min_length=1, max_length=128, pattern="^[A-Za-z0-9][-_A-Za-z0-9]*$")]
 """The name of an HTTP header; the case does not matter."""

@@ -10,13 +10,13 @@ from pydantic import ConfigDict, Field
 from perdure.api.artifact import Artifacts
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import PositiveDuration
 from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.field_shapes import atomic_list, map_list, set_list
 from perdure.api.fields import FailureTypeName, Flag, Identifier, Json, JsonObject, Large, Name, Positive, Reference
 from perdure.api.resultcache import ResultCache
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
+from perdure.api.times import PositiveDuration
 from perdure.api.work import Http, KubernetesResource, Script
 from perdure.api.workflowlimit import MAX_LIMITS, ActivityLimit, LimitUse
 from perdure.api.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount

@@ -1,7 +1,6 @@
 """WorkflowRun: one execution of a definition, with its input and result."""
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -9,15 +8,15 @@ from pydantic import Field
 from perdure.api.commits import HISTORY_GROWS, RECORD_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import Duration, PositiveDuration
 from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.field_shapes import FieldShape, atomic_list
 from perdure.api.fields import Count, Flag, Identifier, Json, JsonObject, Large, Positive, Time, Uid, WorkflowId
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.phases import PendingActivityState, Phase
+from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import WorkflowReference
+from perdure.api.times import Duration, PositiveDuration
 from perdure.api.workflow import WorkflowSpec
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.workflowlimit import Priority
 
 MAX_PENDING = 2000
@@ -166,64 +165,6 @@ class WorkflowRunSpec(RunOptions):
 
     nexus_operation: StandaloneNexusOperation | None = None
     """A standalone Nexus operation: SDK workers handle it without a workflow that calls it. `workflowId` is its operation ID."""
-
-
-class Phase(StrEnum):
-    """Phase of a run, derived from the conditions."""
-
-    PENDING = "Pending"
-    """Not started: it waits for its start delay, for its workflow ID, for a definition, or for a WorkflowLimit."""
-
-    RUNNING = "Running"
-    """Started and open."""
-
-    PAUSED = "Paused"
-    """Open, but no new steps start."""
-
-    COMPLETED = "Completed"
-    """Closed successfully."""
-
-    FAILED = "Failed"
-    """Closed by a failure."""
-
-    CANCELLED = "Cancelled"
-    """Closed by a cancellation, after its handlers ran."""
-
-    TERMINATED = "Terminated"
-    """Closed immediately, without handlers."""
-
-    TIMED_OUT = "TimedOut"
-    """Closed by a timeout."""
-
-    CONTINUED_AS_NEW = "ContinuedAsNew"
-    """Closed; the next run with the same workflow ID continues its work."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the run is closed."""
-        return self not in (Phase.PENDING, Phase.RUNNING, Phase.PAUSED)
-
-
-class PendingActivityState(StrEnum):
-    """State of a pending activity."""
-
-    SCHEDULED = "Scheduled"
-    """An attempt waits to start."""
-
-    STARTED = "Started"
-    """An attempt is running."""
-
-    BACKING_OFF = "BackingOff"
-    """An attempt failed; the next one waits for its backoff."""
-
-    CIRCUIT_OPEN = "CircuitOpen"
-    """The next attempt waits for the circuit breaker of its retry policy."""
-
-    CANCEL_REQUESTED = "CancelRequested"
-    """An attempt is running, and its cancellation was requested."""
-
-    PAUSED = "Paused"
-    """No attempt starts until the activity is unpaused."""
 
 
 Failure = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]

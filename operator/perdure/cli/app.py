@@ -16,10 +16,10 @@ from perdure import __version__
 from perdure.cli import flags
 from perdure.cli.completing import VARIABLE
 from perdure.cli.elsewhere import OTHER_NAMES, OTHER_SCHEDULE_NAMES
-from perdure.cli.errors import CliError
 from perdure.cli.option_help import use_plain_types
 from perdure.cli.option_values import use_light_coercion
 from perdure.cli.repeated_options import check_repeated
+from perdure.client.errors import CliError
 
 VERBS = {
     "artifacts": "perdure.cli.verbs.artifacts",

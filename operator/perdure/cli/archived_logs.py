@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 from perdure.api.labels import IMAGE_ANNOTATION
 from perdure.api.lenient import mapping
 from perdure.api.names import artifact_set_name, attempt_in, log_key
-from perdure.cli.cluster import GoneError
-from perdure.cli.errors import CliError
+from perdure.client.errors import CliError, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from perdure.cli.cluster import Cluster
-    from perdure.cli.view.facts import ShownRun
+    from perdure.client.cluster import Cluster
+    from perdure.view.facts import ShownRun
 
 _MOST: Final = 500
 """The most logs that one pod sends: it gets their keys in a variable, which has at most 128 KiB."""

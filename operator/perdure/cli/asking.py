@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.completing import names_of
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
@@ -25,9 +24,12 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
-from perdure.cli.requesting import answered, manifest, wait_for_results
 from perdure.cli.starting import wait_for_verdict
 from perdure.cli.terminal import Output, Screen, for_people, progress_screen, reference
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode
+from perdure.client.operations import answered, manifest, wait_for_results
+from perdure.client.requests import Object
 
 DONE = {
     "backfill": "backfilled",

@@ -10,11 +10,13 @@ import typer
 
 from perdure.cli.asking import DONE, How, Inquiry, ask, ask_several, asking_with
 from perdure.cli.choosing import SelectorOption, chosen, newest
-from perdure.cli.cluster import Cluster, Object, connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import check_named
 from perdure.cli.terminal import Screen, reference
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError
+from perdure.client.requests import Object
 from perdure.kube import clock
 
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")]

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from perdure.api.labels import API_VERSION, SEARCH_PREFIX
-from perdure.cli.cluster import Cluster, GoneError, Object
 from perdure.cli.options import seconds_of, word_of
-from perdure.cli.view.phases import CLOSED, RunPhase
+from perdure.client.errors import GoneError
+from perdure.view.phases import CLOSED, RunPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
     from perdure.kube.table_pages import TableRow
 
 _FEW: Final = 100

@@ -27,7 +27,7 @@ def names_of(plural: str) -> Complete:
         async def read() -> list[str]:
             import asyncio
 
-            from perdure.cli.cluster import connect
+            from perdure.cli.connection import connect
 
             given = ctx.params
             where = connect(context=given.get("cluster"), namespace=given.get("namespace"), program="perdure")
@@ -54,7 +54,7 @@ def _quietly(read: Callable[[], Any]) -> list[str]:
     """Run a request; completion shows nothing if it fails."""
     import asyncio
 
-    from perdure.cli.errors import CliError
+    from perdure.client.errors import CliError
 
     try:
         found: list[str] = asyncio.run(read())

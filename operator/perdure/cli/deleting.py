@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import typer
 
-from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
-from perdure.cli.errors import ExitCode
 from perdure.cli.terminal import Screen, reference
+from perdure.client.cluster import Cluster
+from perdure.client.errors import ExitCode, GoneError, UnreachableError
+from perdure.client.requests import Object
 
 _PAUSE = 0.25
 """Seconds between two reads."""

@@ -11,7 +11,7 @@ from perdure.api.common import Resource
 from perdure.api.crdgen import KINDS, custom_resource_definition
 from perdure.api.docstrings import member_docs
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.cli.errors import CliError
+from perdure.client.errors import CliError
 
 _WIDTH = 80
 _SOURCES: tuple[tuple[str, type[StrEnum]], ...] = (

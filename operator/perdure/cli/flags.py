@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.kube.kubeconfig import Overrides
 
 

@@ -1,18 +1,19 @@
-"""Converts files of other workflow systems, and checks the result."""
+"""Reads files of other workflow systems, converts them, and checks the result."""
 
 import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perdure.cli.documents import UnreadableFileError, read
-from perdure.cli.errors import CliError
-from perdure.cli.importing import convert as convert_schedule
 from perdure.cli.linting import lint
-from perdure.importing.field_reader import Object
-from perdure.importing.imported import Imported
-from perdure.importing.writing import COMMENT, write
+from perdure.cli.scenarios import read_documents
+from perdure.client.errors import CliError
+from perdure.importing.reader import Imported, Object
+from perdure.importing.writer import COMMENT, write
 from perdure.language.program import Severity
+from perdure.simulation.cast import BadFileError
 
 Convert = Callable[[list[Object]], list[Imported]]
 
@@ -50,27 +51,15 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
     sentences: list[str] = []
     manifests: list[Object] = []
     for each in imported:
-        made = [*each.manifests, *schedules_of(each)]
         sentences += [f"Not imported: {each.source}: {gap.path}: {gap.message}" for gap in each.report.gaps]
         sentences += [f"Note: {each.source}: {note.path}: {note.message}" for note in each.report.notes]
-        for i, manifest in enumerate(made):
+        for i, manifest in enumerate(each.manifests):
             if manifest not in [{key: value for key, value in one.items() if key != COMMENT} for one in manifests]:
                 manifests.append(_commented(manifest, each, first=i == 0))
     text = write(manifests)
     mistakes = mistakes_in(text)
     gaps = any(each.report.gaps for each in imported)
     return Converted(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
-
-
-def schedules_of(imported: Imported) -> list[Object]:
-    """Convert the CronWorkflow of a conversion, if it has one; report what has no counterpart."""
-    if imported.cron is None:
-        return []
-    try:
-        return convert_schedule(imported.cron, "spec")
-    except CliError as error:
-        imported.report.gap("spec", str(error).removeprefix("spec: "))
-        return []
 
 
 def _commented(manifest: Object, imported: Imported, *, first: bool) -> Object:
@@ -93,3 +82,26 @@ def mistakes_in(text: str) -> list[str]:
         *(f"Invalid: {each.subject}: {each.finding.path}: {each.finding.message}" for each in wrong),
         *(f"Invalid: {sentence}" for sentence in found.unreadable),
     ]
+
+
+def read_foreign(file: str) -> list[Object]:
+    """Read the manifests of a file, including the items of a List.
+
+    Raises:
+        CliError: The file cannot be read, or has no manifests.
+    """
+    try:
+        found = read_documents(file)
+    except BadFileError as error:
+        raise CliError(str(error)) from error
+    manifests = [item for each in found if isinstance(each, dict) for item in _items(each)]
+    if not manifests:
+        raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
+    if not all(isinstance(each, dict) for each in manifests):
+        raise CliError(f"{file}: items: must be manifests, each a map")
+    return manifests
+
+
+def _items(manifest: Object) -> list[Any]:
+    found = manifest.get("items")
+    return found if isinstance(found, list) and found else [manifest]

@@ -9,7 +9,7 @@ from perdure.cli.terminal import Screen
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.cli.view.page import Page
+    from perdure.view.page import Page
 
 
 def program_of(context: typer.Context) -> str:
@@ -38,7 +38,7 @@ def page_of(
     Returns:
         The page at the current time.
     """
-    from perdure.cli.view.page import Page
+    from perdure.view.page import Page
 
     return Page(
         now=clock.now(),

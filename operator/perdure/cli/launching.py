@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from perdure.api.labels import RESERVED_PREFIXES
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy
-from perdure.cli.cluster import LOG_STREAMS, Object, connect
-from perdure.cli.errors import ExitCode
+from perdure.api.policies import WorkflowIdConflictPolicy
+from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import TimeFormat, seconds_of
 from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
 from perdure.cli.terminal import Output, Screen, for_people, progress_screen, reference
 from perdure.cli.waiting import Waiter
+from perdure.client.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from perdure.client.requests import Object
 
 
 class DryRun(StrEnum):

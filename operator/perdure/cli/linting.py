@@ -1,9 +1,11 @@
-"""Checks manifests in files: each document on its own, and all of them together."""
+"""Checks manifests in files: each document on its own, and all of them together; and shows the findings, as compilers do."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from rich.text import Text
 
 from perdure.api.common import API_VERSION, GROUP, Resource
 from perdure.api.crdgen import KINDS
@@ -26,6 +28,8 @@ from perdure.language.webhook_program import WebhookProgram
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.status import outlook_after
 from perdure.schedule.times import faults_of
+from perdure.view import text
+from perdure.view.page import Page
 
 _BY_NAME = {kind.__name__: kind for kind in KINDS}
 
@@ -278,3 +282,34 @@ def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:
         yield Finding(found.path, found.message, Severity.WARNING if ended else Severity.ERROR)
     elif found.message:
         yield Finding("spec", found.message, Severity.NOTE)
+
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+def findings(linted: Linted, page: Page) -> Iterator[Text]:
+    """Show the findings.
+
+    Args:
+        linted: The findings.
+        page: The page for the output.
+
+    Yields:
+        Lines such as ``order.yaml:12:5: Error: spec.steps[1].activity.name: there is …``.
+    """
+    for found in linted.found:
+        line = Text(f"{text.one_line(found.file)}:{found.position.line}:{found.position.column}: ")
+        line.append(f"{found.finding.severity.value}: ", style=_STYLES[found.finding.severity])
+        yield line.append(text.one_line(str(found.finding).removeprefix(": ")))
+    counts = [
+        _several(linted.count(severity), severity.value.lower()) for severity in Severity if linted.count(severity)
+    ]
+    good = not linted.count(Severity.ERROR)
+    icon = page.glyphs.icons["Succeeded" if good else "Failed"]
+    what = ", ".join(counts) or "nothing found"
+    summary = f"{icon} {_several(linted.objects, 'object')}: {what}"
+    yield Text(summary, style="green" if good else "bold red")
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import typer
 
 from perdure.cli.archived_logs import ArchivedLogError, ArchivedLogs
-from perdure.cli.cluster import LOG_STREAMS, Cluster, GoneError, Object, UnreachableError
-from perdure.cli.errors import CliError, ExitCode
-from perdure.cli.view.facts import ShownRun, read_run
-from perdure.cli.view.logs import Choice, Lines, LogOf, earlier, gone, is_part_of, logs_of
+from perdure.cli.connection import LOG_STREAMS
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.requests import Object
 from perdure.kube import clock
 from perdure.runtime.chains import reset_of
+from perdure.view.facts import ShownRun, read_run
+from perdure.view.logs import Choice, Lines, LogOf, earlier, gone, is_part_of, logs_of
 
 _PAUSE = 1.0
 """Seconds between two reads of the run and its pods."""

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, tzinfo
 
-from perdure.cli.errors import CliError
+from perdure.client.errors import CliError
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 

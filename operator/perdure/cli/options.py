@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.cli.completing import contexts, names_of
 from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output
 

@@ -11,8 +11,7 @@ import yaml
 from perdure.api.common import mistakes
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import WorkflowSpec
-from perdure.cli.errors import CliError
-from perdure.cli.view.difference import Difference
+from perdure.client.errors import CliError
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.decider import Decider, UndecidableError
@@ -22,6 +21,7 @@ from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.runtime import status_texts
 from perdure.schedule.run_manifests import schedule_scope
+from perdure.view.difference import Difference
 
 
 def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:

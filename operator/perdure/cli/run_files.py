@@ -4,9 +4,9 @@ import typer
 
 from perdure.api.labels import API_VERSION
 from perdure.api.lenient import mapping
-from perdure.cli.cluster import Object
 from perdure.cli.documents import UnreadableFileError, read
-from perdure.cli.errors import CliError
+from perdure.client.errors import CliError
+from perdure.client.requests import Object
 
 
 def read_run(file: str) -> Object:

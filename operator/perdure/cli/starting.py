@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perdure.api.reasons import ConditionReason
-from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
-from perdure.cli.errors import CliError, ExitCode
+from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
 
 VERDICT_SECONDS = 30.0
 """Maximum wait for the operator's decision about a run; the same as for the result of an Operation."""
@@ -128,21 +130,12 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
     Raises:
         NotStartedError: An open run has the workflow ID.
     """
-    name = await open_run(cluster, workflow_id)
+    name = await cluster.runs.open_run(workflow_id)
     if name is not None:
         raise NotStartedError(
             f"the open run `{name}` has workflow ID `{workflow_id}`; choose another one, or set --id-conflict-policy; "
             "nothing was created"
         )
-
-
-async def open_run(cluster: Cluster, workflow_id: str) -> str | None:
-    """Return the name of the open run of a workflow ID; None if no run is open, or without permission."""
-    try:
-        found = await cluster.runs.chosen(None, workflow_id)
-    except CliError:
-        return None
-    return None if (found.get("status") or {}).get("completionTime") else str(found["metadata"]["name"])
 
 
 async def wait_for_verdict(cluster: Cluster, name: str) -> None:

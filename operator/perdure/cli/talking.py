@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perdure.cli.asking import parameter, with_options
-from perdure.cli.cluster import connect
 from perdure.cli.completing import names_of
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from perdure.api.labels import GROUP
-from perdure.cli.view.glyphs import ASCII, UNICODE, Glyphs
+from perdure.view.glyphs import ASCII, UNICODE, Glyphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +128,7 @@ class Screen:
         if output != "text":
             self.write_data(output, value)
         elif isinstance(value, str):
-            from perdure.cli.view.text import paragraphs
+            from perdure.view.text import paragraphs
 
             for line in paragraphs(value):
                 self.write(line)

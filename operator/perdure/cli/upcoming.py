@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from perdure.api.common import mistakes
 from perdure.api.schedule import Schedule, ScheduleSpec
-from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
+from perdure.client.errors import CliError
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.status import Outlook, outlook_after
 from perdure.schedule.times import Due, Times

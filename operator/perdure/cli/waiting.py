@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError, connect
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import TimeFormat, seconds_of
 from perdure.cli.terminal import Screen
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.requests import Object
 from perdure.kube import clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from perdure.cli.view.facts import ShownRun
+    from perdure.view.facts import ShownRun
 
 _PAUSE = 0.5
 """Seconds between two polls."""
@@ -75,7 +77,7 @@ class Waiter:
         from rich.console import Group
         from rich.live import Live
 
-        from perdure.cli.view.follow import ended, window
+        from perdure.view.follow import ended, window
 
         run: ShownRun | None = None
         with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
@@ -93,7 +95,7 @@ class Waiter:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
             from rich.text import Text
 
-            from perdure.cli.view.changes import changes
+            from perdure.view.changes import changes
 
             self.screen.show(Text(line) for line in changes(before, run, page))
             before = run
@@ -102,8 +104,8 @@ class Waiter:
 
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
-        from perdure.cli.tracing import trace
-        from perdure.cli.view.facts import read_run
+        from perdure.view.facts import read_run
+        from perdure.view.tracing import trace
 
         name, uid = found["metadata"]["name"], found["metadata"]["uid"]
         away = False

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from perdure.cli.choosing import newest
-from perdure.cli.cluster import Object, UnreachableError, connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
+from perdure.client.errors import UnreachableError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
     from perdure.cli.choosing import Chosen
-    from perdure.cli.cluster import Cluster
     from perdure.cli.options import TimeFormat
     from perdure.cli.terminal import Screen
-    from perdure.cli.view.listed_run import ListedRun
-    from perdure.cli.view.runs import GrowingTable
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
+    from perdure.view.listed_run import ListedRun
+    from perdure.view.runs import GrowingTable
 
 _PAUSE = 1.0
 """Seconds before the next watch starts: the API server ends each watch after a while."""
@@ -52,7 +54,7 @@ class RunWatcher:
         """
         async with connect(context=cluster, namespace=namespace, program=program_of(self._context)) as found:
             runs = newest(await self._choice.read(found, clock.now(), everywhere=everywhere), None)
-            from perdure.cli.view.runs import GrowingTable
+            from perdure.view.runs import GrowingTable
 
             table = GrowingTable(namespaces=everywhere, wide=self._wide)
             for run in runs[limit:] if limit else ():
@@ -87,7 +89,7 @@ class RunWatcher:
 
     def _note(self, run: Object) -> ListedRun | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.cli.view.listed_run import read_listed
+        from perdure.view.listed_run import read_listed
 
         shown = read_listed(run)
         contents = (shown.phase, shown.progress, shown.reason, shown.start)

@@ -25,9 +25,8 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.api.lenient import mapping, text
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.kinds import RunKind, kind_of

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.workflowrun import Phase
+from perdure.api.phases import Phase
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces, check_for_ever

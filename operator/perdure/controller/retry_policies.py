@@ -15,8 +15,9 @@ import pydantic
 import structlog
 
 from perdure.api.common import API_VERSION, mistakes
+from perdure.api.phases import CircuitState
 from perdure.api.reasons import EventReason
-from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec, RetryPolicyStatus
+from perdure.api.retrypolicy import Circuit, CircuitBreaker, RetryPolicySpec, RetryPolicyStatus
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.engine.retry import RetryPolicy

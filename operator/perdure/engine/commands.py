@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine.failures import Failure
 from perdure.engine.retry import PolicyChoice, RetryPolicy
 from perdure.engine.starts import Callback, CarriedSignal, WorkflowStart

@@ -2,6 +2,7 @@
 
 Events wait in a queue, in the order of the history, until the decider decides about them. It does not decide while the run is
 paused, before the first decision is due, during the backoff after it could not decide, and once a step has reached its limit.
+A run whose history has grown too large is terminated before the next decision.
 """
 
 from collections.abc import Mapping
@@ -10,16 +11,20 @@ from itertools import islice
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine.activities.activity_closing import ActivityClosing
+from perdure.engine import inputs as inp
+from perdure.engine.activities import Activities
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import MAX_MESSAGE
-from perdure.engine.history_limits import terminate_oversized
 from perdure.engine.ledger import Ledger
 from perdure.engine.recording import event_of
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import TaskFailure
-from perdure.engine.tasks.machine import WorkflowTaskMachine
+from perdure.engine.tasks import WorkflowTaskMachine
 
+MAX_EVENTS = 51_200
+"""A run with a longer history is terminated."""
+MAX_BYTES = 50 * 1024 * 1024
+"""A run with a larger history is terminated."""
 MAX_ROUNDS = 1_000
 """The most decisions of one step. A run that needs more continues in further steps, after other runs had their turn."""
 MAX_WORK = 600_000
@@ -31,18 +36,18 @@ class Decisions:
     """Decides a run during a step: by a decider in this process, or by scheduling workflow tasks for workers."""
 
     def __init__(
-        self, ledger: Ledger, closing: ActivityClosing, decider: Decider, policies: Mapping[str, RetryPolicy] | None
+        self, ledger: Ledger, activities: Activities, decider: Decider, policies: Mapping[str, RetryPolicy] | None
     ) -> None:
         """Prepare the decisions of a step.
 
         Args:
             ledger: Collects the output of the step.
-            closing: Closes activities that are canceled before they start.
+            activities: Closes activities that are canceled before they start.
             decider: The decider in this process; not used if workers decide.
             policies: The RetryPolicies that commands can name.
         """
         self._ledger = ledger
-        self._closing = closing
+        self._activities = activities
         self._decider = decider
         self._policies = policies
         self._stopped = False
@@ -54,7 +59,7 @@ class Decisions:
 
     def decide(self) -> None:
         """Let the decider decide about all pending events, as far as this is possible now."""
-        terminate_oversized(self._ledger)
+        _terminate_oversized(self._ledger)
         if self.tasks is not None:
             self.tasks.schedule_if_needed()
             return
@@ -63,7 +68,7 @@ class Decisions:
             if task is not None and task.next_attempt_time > self._ledger.now and not self._ledger.has_new_events:
                 break
             self._ask()
-            terminate_oversized(self._ledger)
+            _terminate_oversized(self._ledger)
 
     @property
     def stopped_early(self) -> bool:
@@ -121,7 +126,7 @@ class Decisions:
         ledger = self._ledger
         if not ledger.open():
             raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
-        waiting = self.tasks.buffered() if self.tasks else islice(ledger.queue, behind, None)
+        waiting = self.tasks.buffered if self.tasks else islice(ledger.queue, behind, None)
         event = event_of(command, ledger.state, ledger.now, waiting, self._policies)
         if event is None:
             return
@@ -134,4 +139,16 @@ class Decisions:
         if isinstance(event, ev.ActivityTaskCancelRequested):
             activity = ledger.state.activity(event.scheduled_event_id)
             if activity is not None and activity.started_time is None:
-                self._closing.cancel_unstarted(activity)
+                self._activities.cancel_unstarted(activity)
+
+
+def _terminate_oversized(ledger: Ledger) -> None:
+    """Terminate a run whose history has grown too large, as Temporal's server does."""
+    state = ledger.state
+    if ledger.open() and (state.next_event_id > MAX_EVENTS + 1 or state.history_size > MAX_BYTES):
+        reason = (
+            f"the history has {state.next_event_id - 1:,} events and {state.history_size:,} bytes, more than "
+            f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run can have: use `continueAsNew` "
+            "before it reaches this limit"
+        )
+        ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **ledger.here))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine.state import PendingChild, RunState
 
 

@@ -1,18 +1,50 @@
-"""The output of a step: events, the state after them, and the attempts that they end."""
+"""The ledger collects the output of a step: events, the state after them, and the attempts that they end."""
 
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Protocol
 
 import msgspec
 
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, TimeoutType, bounded
+from perdure.engine.fold import apply
 from perdure.engine.inputs import Answer
-from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.retry import is_retryable
-from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, RunState, apply
+from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, RunState
+
+
+class AttemptOutcome(StrEnum):
+    """The outcome of an attempt."""
+
+    COMPLETED = "Completed"
+    CACHED = "Cached"
+    """It did not run: an earlier result was used."""
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    LOST = "Lost"
+    CANCELED = "Canceled"
+    STOPPED = "Stopped"
+    """Its run has closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """An attempt whose end this step has recorded. Its pod is no longer needed, and is stopped if it still runs."""
+
+    scheduled_event_id: int
+    attempt: int
+    outcome: AttemptOutcome
+    by_worker: bool = False
+    """Whether it belonged to a worker, not to a pod."""
+    waited: timedelta | None = None
+    """How long it waited after the time when it could start; None if it has not started."""
+    ran: timedelta | None = None
+    """How long it ran; None if it has not started."""
+
 
 OK = Answer(ok=True)
 """The answer to a successful request."""

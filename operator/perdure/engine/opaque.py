@@ -1,6 +1,6 @@
 """Payloads of Temporal SDKs, for readers that are not SDKs: YAML, pods, users.
 
-``frontend/payload_messages.py`` describes how they are stored; plain JSON is a value like any other.
+``frontend/messages/payloads.py`` describes how they are stored; plain JSON is a value like any other.
 """
 
 import base64

@@ -14,7 +14,7 @@ from perdure.api.names import child_workflow_id
 from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine.cron_schedules import next_due
+from perdure.engine.cron import next_due
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, RetryState, bounded
 from perdure.engine.retry import PolicyChoice, PolicyReference, RetryPolicy, decide_retry_of, decide_run_retry

@@ -4,7 +4,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.engine import effects as fx
 from perdure.engine import events as ev

@@ -10,31 +10,31 @@ from temporalio.api.common.v1 import Payloads
 from perdure.controller.workers import Followed
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import routing_events
-from perdure.frontend.configuration import Settings
-from perdure.frontend.deployments import is_registered
-from perdure.frontend.direct_calls import DirectCalls
-from perdure.frontend.endpoints import EndpointRegistry
+from perdure.frontend.deployments import routing_events
+from perdure.frontend.deployments.rules import is_registered
+from perdure.frontend.deployments.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
+from perdure.frontend.deployments.versions import NOT_READ, Versions
 from perdure.frontend.errors import RpcError
-from perdure.frontend.first_tasks import FirstTasks
-from perdure.frontend.large_payloads import LargePayloads
-from perdure.frontend.matching import Matching
-from perdure.frontend.namespace_registry import NamespaceRegistry
-from perdure.frontend.nexus import HandlerCallsOpen
+from perdure.frontend.matching.offers import Matching
+from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.messages.payloads import to_json
+from perdure.frontend.nexus.calls import HandlerCallsOpen
+from perdure.frontend.nexus.direct_calls import DirectCalls
+from perdure.frontend.nexus.endpoints import EndpointRegistry
 from perdure.frontend.offers import offers_of
-from perdure.frontend.payload_messages import to_json
-from perdure.frontend.queries import Queries
-from perdure.frontend.query_dispatch import QueryDispatch
-from perdure.frontend.queues import Kind, QueueName
-from perdure.frontend.recorded_updates import RecordedUpdates
-from perdure.frontend.rpc_namespaces import DEFAULT
-from perdure.frontend.run_gateway import RunGateway
-from perdure.frontend.search_attributes import SearchAttributeRegistry
-from perdure.frontend.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
-from perdure.frontend.updates import Updates
-from perdure.frontend.versions import NOT_READ, Versions
-from perdure.frontend.visibility import Visibility
-from perdure.frontend.worker_registry import KnownWorkers
+from perdure.frontend.registry import NamespaceRegistry
+from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.namespaces import DEFAULT
+from perdure.frontend.visibility.index import Visibility
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.frontend.workers.registry import KnownWorkers
+from perdure.frontend.workflows.queries import Queries
+from perdure.frontend.workflows.query_dispatch import QueryDispatch
+from perdure.frontend.workflows.recorded_updates import RecordedUpdates
+from perdure.frontend.workflows.updates import Updates
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 

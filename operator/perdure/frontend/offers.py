@@ -4,11 +4,11 @@ from datetime import datetime
 
 from perdure.controller.workers import Followed
 from perdure.engine.state import RunState
-from perdure.frontend import priorities
-from perdure.frontend.first_tasks import FirstTasks
-from perdure.frontend.matching import Destination
-from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.versions import Versions, queue_of
+from perdure.frontend.deployments.versions import Versions, queue_of
+from perdure.frontend.matching import priorities
+from perdure.frontend.matching.offers import Destination
+from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.runs.first_tasks import FirstTasks
 
 
 def offers_of(

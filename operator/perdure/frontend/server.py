@@ -14,22 +14,13 @@ from google.protobuf.message import DecodeError
 from perdure import __version__
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.configuration import Settings
-from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core
-from perdure.frontend.direct_calls import DispatchNexusTaskRequest
-from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
-from perdure.frontend.guard import Guard
-from perdure.frontend.open_calls import OpenCalls
+from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.peers.peer_server import PeerSettings, peered
-from perdure.frontend.rights import DEPRECATED
-from perdure.frontend.rpc import Handler, Rpc
-from perdure.frontend.rpc_types import SERVICES, head_of
-from perdure.frontend.run_gateway import RunGateway
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.service.activity_tasks import ActivityTasks
 from perdure.frontend.service.batches import Batches
-from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import Changing
 from perdure.frontend.service.deployments import WorkerDeployments
 from perdure.frontend.service.histories import Histories
@@ -50,8 +41,17 @@ from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflow_tasks import WorkflowTasks
 from perdure.frontend.service.workflows import Workflows
-from perdure.frontend.tls import Served, encryption
-from perdure.frontend.unserved import UNSERVED, refusing
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.connections import Connections, peer_of
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
+from perdure.frontend.transport.guard import Guard
+from perdure.frontend.transport.open_calls import OpenCalls
+from perdure.frontend.transport.rights import DEPRECATED
+from perdure.frontend.transport.rpc import Handler, Rpc
+from perdure.frontend.transport.services import SERVICES, head_of
+from perdure.frontend.transport.tls import Served, encryption
+from perdure.frontend.transport.unserved import UNSERVED, refusing
 from perdure.kube import client as kube
 
 _STREAMS = 500

@@ -23,9 +23,9 @@ class Temporal:
         self._linger = float(environment.get("PERDURE_LINGER_SECONDS") or 0)
         self._frontend: Frontend | None = None
         if address:
-            from perdure.frontend import configuration, server  # noqa: PLC0415 (saves 50 MB without a frontend)
+            from perdure.frontend import server, settings  # noqa: PLC0415 (saves 50 MB without a frontend)
 
-            self._frontend = server.Frontend(configuration.settings_of(environment))
+            self._frontend = server.Frontend(settings.settings_of(environment))
 
     def workers(self) -> Workers:
         """Return the server for workers."""

@@ -1,24 +1,20 @@
-"""Translates conditions and expressions of Argo Workflows and Tekton to CEL.
+"""Translates conditions and expressions of Argo Workflows and Tekton to CEL, and writes values as CEL.
 
 Argo has two languages. Conditions (`when`) are govaluate, in which a word that is not quoted is a text. Expressions (`{{=…}}`,
-`expression`) are expr-lang. They share their operators, so one parser reads both.
+`expression`) are expr-lang. They share their operators, so one parser reads both. Inside expressions, Argo has functions of
+Sprig, whose arguments have another order than those of expr-lang, and JSON paths (`jsonpath`).
 """
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from perdure.importing.field_reader import literal, member
-from perdure.importing.json_paths import ITEM, selected
-from perdure.importing.sprig_functions import called
+from typing import Any, Final
 
 Resolve = Callable[[tuple[str, ...]], str]
 """Translates a reference, such as `("inputs", "parameters", "x")`. Raises `UntranslatableError`."""
-
 TAG: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 """A tag of Argo."""
-
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<tag>\{\{.*?\}\})
     |(?P<number>[0-9]+(?:\.[0-9]+)?)
@@ -344,7 +340,7 @@ class _Parser:
 
     def _sprig(self, name: str) -> Term:
         self._tokens.needs("(")
-        made = called(name, [term.text for term in self._list(")")])
+        made = _sprig(name, [term.text for term in self._list(")")])
         if made is None:
             raise UntranslatableError(
                 f"the function `sprig.{name}` has no counterpart; compute the value in an activity"
@@ -407,7 +403,7 @@ def _number(term: Term) -> str:
 
 
 def _selected(value: Term, path: str) -> Term:
-    made = selected(value.closed, path, _test)
+    made = _at_path(value.closed, path, _test)
     if made is None:
         raise UntranslatableError(f"the JSON path `{path}` cannot be translated; select the fields in CEL")
     return Term(made, "reference")
@@ -417,7 +413,7 @@ def _test(text: str) -> str:
     """Translate a condition on the item `@` of a list."""
 
     def resolve(path: tuple[str, ...]) -> str:
-        made = ITEM
+        made = _ITEM
         for name in path[1:]:
             made = member(made, name)
         return made
@@ -463,3 +459,140 @@ def constants(values: Mapping[str, str]) -> Resolve:
         return values[name]
 
     return resolve
+
+
+_ITEM: Final = "each"
+"""The variable for an item of a list."""
+_PATH_PART: Final = re.compile(
+    r"""\.(?P<name>[A-Za-z_][-A-Za-z0-9_]*)
+    |\[(?P<index>[0-9]+)\]
+    |\['(?P<quoted>[^']*)'\]
+    |(?P<all>\[\*\]|\.\*)
+    |\[(?P<start>[0-9]*):(?P<end>[0-9]*)\]
+    |\[\?\((?P<test>(?:[^()]|\([^()]*\))*)\)\]""",
+    re.VERBOSE,
+)
+
+
+def _at_path(value: str, path: str, condition: Callable[[str], str]) -> str | None:
+    """Return the expression for a part of a value; None if the path has no counterpart.
+
+    Args:
+        value: The expression for the value.
+        path: The path, such as `$.items[0].name`.
+        condition: Translates a test on an item, such as `@.age > 42`.
+    """
+    rest, many = path.removeprefix("$"), False
+    while rest:
+        found = _PATH_PART.match(rest)
+        if found is None or (many and found.lastgroup not in {"name", "index", "quoted"}):
+            return None
+        rest = rest[found.end() :]
+        match found.lastgroup:
+            case "all":
+                many = True
+            case "test":
+                value, many = f"{value}.filter({_ITEM}, {condition(found['test'])})", True
+            case "end":
+                value, many = f"{value}.slice({found['start'] or 0}, {found['end'] or f'size({value})'})", True
+            case _:
+                base = _ITEM if many else value
+                part = f"{base}[{found['index']}]" if found["index"] else member(base, found["name"] or found["quoted"])
+                value = f"{value}.map({_ITEM}, {part})" if many else part
+    return value
+
+
+_TEXT: Final = "string"
+_WHOLE: Final = "int"
+_ANY: Final = ""
+_SPRIG: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "upper": ((_TEXT,), "{0}.upperAscii()"),
+    "lower": ((_TEXT,), "{0}.lowerAscii()"),
+    "trim": ((_TEXT,), "{0}.trim()"),
+    "replace": ((_TEXT, _TEXT, _TEXT), "{2}.replace({0}, {1})"),
+    "splitList": ((_TEXT, _TEXT), "{1}.split({0})"),
+    "join": ((_TEXT, _ANY), "{1}.join({0})"),
+    "contains": ((_TEXT, _TEXT), "{1}.contains({0})"),
+    "hasPrefix": ((_TEXT, _TEXT), "{1}.startsWith({0})"),
+    "hasSuffix": ((_TEXT, _TEXT), "{1}.endsWith({0})"),
+    "b64enc": ((_TEXT,), "base64.encode(bytes({0}))"),
+    "sub": ((_WHOLE, _WHOLE), "({0} - {1})"),
+    "div": ((_WHOLE, _WHOLE), "({0} / {1})"),
+    "mod": ((_WHOLE, _WHOLE), "({0} % {1})"),
+    "int": ((_WHOLE,), "{0}"),
+    "int64": ((_WHOLE,), "{0}"),
+    "atoi": ((_WHOLE,), "{0}"),
+    "float64": ((_ANY,), "double({0})"),
+    "toString": ((_TEXT,), "{0}"),
+    "first": ((_ANY,), "{0}[0]"),
+    "last": ((_ANY,), "{0}[size({0}) - 1]"),
+    "toJson": ((_ANY,), "{0}"),
+    "fromJson": ((_ANY,), "{0}"),
+}
+"""The types of the arguments, and the expression."""
+_SUMMARIES: Final[dict[str, Callable[[Sequence[str]], str]]] = {
+    "add": lambda values: f"({' + '.join(values)})",
+    "mul": lambda values: f"({' * '.join(values)})",
+    "max": lambda values: f"math.greatest({', '.join(values)})",
+    "min": lambda values: f"math.least({', '.join(values)})",
+}
+"""Functions of any number of whole numbers."""
+
+_PARTS: Final = {"2006": (0, 4), "01": (5, 7), "02": (8, 10), "15": (11, 13), "04": (14, 16), "05": (17, 19)}
+"""The parts of a layout of Go, and where they are in a time in RFC 3339."""
+_LAYOUT: Final = re.compile(r"(2006|01|02|15|04|05)|([-/:. TZ]+)")
+
+
+def _sprig(name: str, arguments: Sequence[str]) -> str | None:
+    """Return the expression for a call; None if the function has no counterpart.
+
+    Args:
+        name: The function.
+        arguments: The expressions of its arguments.
+    """
+    if name in _SUMMARIES and arguments:
+        return _SUMMARIES[name]([f"int({each})" for each in arguments])
+    if name == "date" and len(arguments) == 2:  # noqa: PLR2004 (the layout and the time)
+        return _date(*arguments)
+    kinds, made = _SPRIG.get(name, ((), ""))
+    if not made or len(kinds) != len(arguments):
+        return None
+    values = [f"{kind}({each})" for kind, each in zip(kinds, arguments, strict=True)]
+    return made.format(*values)
+
+
+def _date(layout: str, time: str) -> str | None:
+    """Return the expression that formats a time in UTC; None if the layout has other parts than numbers with all digits."""
+    text, made, end = layout.strip("'"), [], 0
+    for found in _LAYOUT.finditer(text):
+        if found.start() != end:
+            break
+        start, stop = _PARTS.get(found[1], (0, 0))
+        made.append(f"string({time}).substring({start}, {stop})" if found[1] else f"'{found[2]}'")
+        end = found.end()
+    return f"({' + '.join(made)})" if made and end == len(text) else None
+
+
+_IDENTIFIER: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+_CEL_WORDS: Final = frozenset(
+    {"in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"}
+) | {*("package", "namespace", "return", "var", "void", "while", "true", "false", "null")}
+
+
+def literal(value: Any) -> str:
+    """Write a JSON value as an expression."""
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(str(key))}: {literal(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
+def member(base: str, name: str) -> str:
+    """Return an expression that selects a field."""
+    if _IDENTIFIER.fullmatch(name) and name not in _CEL_WORDS:
+        return f"{base}.{name}"
+    return f"{base}[{literal(name)}]"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from perdure.importing.field_reader import Object
+from perdure.importing.reader import Object
 
 _OPTIONS: Final = {
     **dict.fromkeys(("sh", "bash", "ash", "dash", "ksh", "zsh", "python", "pypy"), "-c"),

@@ -6,8 +6,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.durations import DURATION_MESSAGE, LONGEST, parse_duration
-from perdure.api.fields import TIME_MESSAGE, parse_time
+from perdure.api.times import DURATION_MESSAGE, LONGEST, TIME_MESSAGE, parse_duration, parse_time
 
 _COMPUTED_DURATION = re.compile("(-?)([0-9]{1,12})(?:[.]([0-9]{1,6}))?s")
 """The text of a computed duration: always in seconds, even for days."""

@@ -13,7 +13,7 @@ from yarl import URL
 
 from perdure import activity
 from perdure.activity import ApplicationError
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.kube.clock import now
 from perdure.runner.expressions import Later
 

@@ -11,9 +11,9 @@ import msgspec
 from perdure.api import labels
 from perdure.api.cachedresult import CachedResultSpec
 from perdure.api.common import API_VERSION, json_fields
-from perdure.api.fields import format_time
 from perdure.api.names import cached_result_name, label_value
 from perdure.api.resultcache import MAX_CACHED_BYTES
+from perdure.api.times import format_time
 from perdure.api.workflow import WORK_KINDS, Activity
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.attempts import KubeObject, RunRef

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState
+from perdure.api.phases import CircuitState
+from perdure.api.retrypolicy import Circuit, CircuitBreaker
 from perdure.engine.state import CircuitReport, CircuitResult
 from perdure.runtime.attempts import RunRef
 

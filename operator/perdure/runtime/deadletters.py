@@ -10,10 +10,9 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.durations import nearest_duration
-from perdure.api.fields import format_time
 from perdure.api.names import dead_letter_name, redrive_name
 from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.times import format_time, nearest_duration
 from perdure.engine import events as ev
 from perdure.engine import failures
 from perdure.runtime.attempts import KubeObject, RunRef

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Self
 
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.durations import show_duration
 from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.times import show_duration
 from perdure.api.workflowlimit import (
     MAX_HOLDERS,
     MAX_RECENT,

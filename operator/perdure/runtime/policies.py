@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.durations import format_decimal_duration
+from perdure.api.phases import CircuitState
 from perdure.api.reasons import ConditionReason, ConditionType
-from perdure.api.retrypolicy import Circuit, CircuitState
+from perdure.api.retrypolicy import Circuit
+from perdure.api.times import format_decimal_duration
 from perdure.engine.retry import RetryPolicy
 
 PREVIEWED: Final = 8

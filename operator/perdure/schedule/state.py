@@ -12,7 +12,8 @@ import msgspec
 
 from perdure.api.commits import CommitStatus
 from perdure.api.common import json_fields
-from perdure.api.schedule import OverlapPolicy, PausedBy, ScheduleStatus
+from perdure.api.policies import OverlapPolicy
+from perdure.api.schedule import PausedBy, ScheduleStatus
 from perdure.api.stored_struct import StoredStruct
 
 NAME_FORM = "%Y%m%dt%H%M%Sz"

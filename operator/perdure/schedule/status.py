@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Any
 
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.fields import format_time
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.schedule import PausedBy, ScheduleSpec
+from perdure.api.times import format_time
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.inputs import Rules
 from perdure.schedule.state import ScheduleState

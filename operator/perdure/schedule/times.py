@@ -24,8 +24,8 @@ from operator import or_
 from typing import Any
 
 from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
-from perdure.api.durations import format_duration
 from perdure.api.schedule import CanonicalSpec, ScheduleSpec
+from perdure.api.times import format_duration
 from perdure.schedule.calendar import DAY, Matcher, WallTimes, Work, by_days, lowest
 from perdure.schedule.cron import CronTimes, read_cron, without_comment
 from perdure.schedule.errors import InvalidTimesError

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.durations import format_decimal_duration
-from perdure.api.fields import format_time
+from perdure.api.times import format_decimal_duration, format_time
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from perdure.api.durations import format_decimal_duration
+from perdure.api.times import format_decimal_duration
 from perdure.simulation.scenario import Reply, ScriptedAttempt, ScriptedChild
 
 _Entry = TypeVar("_Entry", bound=Reply)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.durations import LONGEST, format_duration
+from perdure.api.times import LONGEST, format_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS

@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.engine import history
-from perdure.frontend.history_messages import Historian
+from perdure.frontend.messages.histories import Historian
 from perdure.simulation.cluster.storage import Object
 from simulated.run_facts import is_refused
 from simulated.sdk.acknowledged_updates import AcknowledgedUpdates

@@ -7,11 +7,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Outcome, UpdateRef
 
-from perdure.frontend import failure_messages
+from perdure.frontend.messages import failures
 from perdure.runtime.callbacks import UPDATE_LOST
 from simulated.sdk.updates import REJECTED
 
-LOST = Outcome(failure=failure_messages.to_proto(UPDATE_LOST))
+LOST = Outcome(failure=failures.to_proto(UPDATE_LOST))
 """The outcome of an accepted update that its workflow did not complete."""
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 
-from perdure.frontend.configuration import Settings
-from perdure.frontend.connections import Peer
-from perdure.frontend.door import Door
 from perdure.frontend.errors import RpcError
-from perdure.frontend.rpc import Rpc
-from perdure.frontend.rpc_types import head_of
 from perdure.frontend.server import Frontend, rpcs
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.connections import Peer
+from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.rpc import Rpc
+from perdure.frontend.transport.services import head_of
 from perdure.kube import clock
 from perdure.simulation.cluster.loop import ClusterLoop
 from simulated.operators import FaultyOperator

@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from perdure.frontend.door import Door
 from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity
 from perdure.frontend.peers.peer_server import PeerServer, connect
-from perdure.frontend.rpc import Handler
 from perdure.frontend.server import Frontend
+from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.rpc import Handler
 from simulated.operators import FaultyOperator
 from simulated.sdk.wires import BrokenError, LateError, Wires
 

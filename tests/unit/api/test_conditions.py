@@ -2,8 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.api.conditions import MAX_MESSAGE, Condition, ConditionStatus, find_condition, set_condition
-from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.conditions import MAX_MESSAGE, Condition, find_condition, set_condition
+from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = THEN + timedelta(hours=1)

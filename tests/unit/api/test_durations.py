@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from perdure.api.durations import (
+from perdure.api.times import (
     DURATION_MAX_LENGTH,
     LONGEST,
     DecimalDuration,

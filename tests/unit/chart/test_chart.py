@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
-from perdure.frontend.configuration import Settings
+from perdure.frontend.settings import Settings
 from unit.chart.conftest import CHART, REPOSITORY, Helm, Manifest, Render
 from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perdure.frontend.endpoints import CONFIG_MAP
+from perdure.frontend.nexus.endpoints import CONFIG_MAP
 from perdure.kube.paths import PLURALS
 from unit.chart.conftest import CHART, Helm, Render
 from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules

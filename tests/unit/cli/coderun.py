@@ -3,9 +3,9 @@
 from typing import Any
 
 from engine.coded import Coded
-from perdure.cli.view.facts import ShownRun, read_run
-from perdure.cli.view.page import Page
 from perdure.controller.runs import run_status
+from perdure.view.facts import ShownRun, read_run
+from perdure.view.page import Page
 from unit.cli.flow import UID
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 
 from perdure.api import labels
-from perdure.cli.cluster import connect
-from perdure.cli.console.doors import OwnDoor
-from perdure.cli.console.local import serving
-from perdure.cli.console.site import ConsoleSettings
+from perdure.cli.connection import connect
+from perdure.console.doors import OwnDoor
+from perdure.console.local import serving
+from perdure.console.site import ConsoleSettings
 from unit.cli.apiserver import ApiServer, Log, items
 from unit.cli.flow import UID, Flow, charged_after_two_refusals
 

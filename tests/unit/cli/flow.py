@@ -9,10 +9,6 @@ import yaml
 from rich.text import Text
 
 from perdure.api.workflow import WorkflowSpec
-from perdure.cli.tracing import trace
-from perdure.cli.view.facts import ShownRun, read_run
-from perdure.cli.view.openings import Seen
-from perdure.cli.view.page import Page
 from perdure.controller.runs import run_status
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
@@ -22,6 +18,10 @@ from perdure.engine.step import RunTransition, start, step
 from perdure.language.awaiting import awaited
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
+from perdure.view.facts import ShownRun, read_run
+from perdure.view.openings import Seen
+from perdure.view.page import Page
+from perdure.view.tracing import trace
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"

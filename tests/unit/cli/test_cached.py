@@ -2,10 +2,10 @@
 
 import json
 
-from perdure.cli.view.attributes import short
-from perdure.cli.view.data import as_data
-from perdure.cli.view.tree import tree
 from perdure.engine.inputs import AttemptCompleted
+from perdure.view.attributes import short
+from perdure.view.data import as_data
+from perdure.view.tree import tree
 from unit.cli.flow import Flow, plain
 
 NAME = "reserve-stock-habcdefghij"

@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 from engine.coded import STICKY, Coded, activity, timer
-from perdure.api.parent_close_policy import ParentClosePolicy
-from perdure.cli.view.changes import changes
-from perdure.cli.view.data import as_data
-from perdure.cli.view.describe import describe
-from perdure.cli.view.events import table
-from perdure.cli.view.facts import read_run
-from perdure.cli.view.runs import table as listed
-from perdure.cli.view.tree import tree
+from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
+from perdure.view.changes import changes
+from perdure.view.data import as_data
+from perdure.view.describe import describe
+from perdure.view.events import table
+from perdure.view.facts import read_run
+from perdure.view.runs import table as listed
+from perdure.view.tree import tree
 from unit.cli.coderun import object_of, page, seen
 from unit.cli.flow import Flow, golden, plain
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.console import action_forms
+from perdure.console import action_forms
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server

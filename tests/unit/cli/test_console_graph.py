@@ -6,9 +6,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.cli.console.placing import MOST, Box, needs_of, place, ranks
-from perdure.cli.view.shown_step import ShownStep
+from perdure.console.placing import MOST, Box, needs_of, place, ranks
 from perdure.engine.inputs import AttemptCompleted
+from perdure.view.shown_step import ShownStep
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.flow import Flow

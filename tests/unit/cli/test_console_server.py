@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 from starlette.types import ASGIApp
 
-from perdure.cli.console.app import console
-from perdure.cli.console.doors import TokenDoor
-from perdure.cli.console.local import served
-from perdure.cli.console.main import application
-from perdure.cli.console.site import ConsoleSettings
+from perdure.console.app import console
+from perdure.console.doors import TokenDoor
+from perdure.console.local import served
+from perdure.console.main import application
+from perdure.console.site import ConsoleSettings
 from perdure.kube.access import Access
 from unit.cli.consoled import limit
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.console import submissions
+from perdure.console import submissions
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
 from unit.cli.consoled import NASTY, PERDURE, Browser, items, meta, opened, parsed, ready, shown

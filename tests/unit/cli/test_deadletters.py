@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.view.deadletters import describe, table
-from perdure.cli.view.glyphs import UNICODE
-from perdure.cli.view.page import Page
+from perdure.view.deadletters import describe, table
+from perdure.view.glyphs import UNICODE
+from perdure.view.page import Page
 from unit.cli.apiserver import ApiServer, items
 
 PAGE = Page(

@@ -8,13 +8,6 @@ import pytest
 
 from perdure.api.lenient import Json
 from perdure.api.names import claim_name
-from perdure.cli.view.data import as_data
-from perdure.cli.view.describe import describe
-from perdure.cli.view.facts import read_run
-from perdure.cli.view.glyphs import ASCII
-from perdure.cli.view.hints import hints
-from perdure.cli.view.openings import Seen, Sight
-from perdure.cli.view.tree import tree
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import (
     AttemptCancelled,
@@ -24,6 +17,13 @@ from perdure.engine.inputs import (
     SignalRequested,
     TerminateRequested,
 )
+from perdure.view.data import as_data
+from perdure.view.describe import describe
+from perdure.view.facts import read_run
+from perdure.view.glyphs import ASCII
+from perdure.view.hints import hints
+from perdure.view.openings import Seen, Sight
+from perdure.view.tree import tree
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
 _TWO_CHARGES = """

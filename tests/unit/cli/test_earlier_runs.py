@@ -6,12 +6,12 @@ from typing import Any
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.tracing import trace
-from perdure.cli.view.data import as_data
-from perdure.cli.view.facts import read_run
-from perdure.cli.view.tree import tree
 from perdure.engine import events as ev
-from perdure.engine import history, resetting
+from perdure.engine import history, resets
+from perdure.view.data import as_data
+from perdure.view.facts import read_run
+from perdure.view.tracing import trace
+from perdure.view.tree import tree
 from unit.cli.apiserver import ApiServer, Log, items
 from unit.cli.flow import UID, Flow, at, declined, golden, plain
 
@@ -46,12 +46,12 @@ def retried(flow: Flow, offset: float) -> dict[str, Any]:
     first = events[0]
     assert isinstance(first, ev.WorkflowExecutionStarted)
     forked = history.fork(events, point, flow.decider)
-    marker = resetting.reset_event(
+    marker = resets.reset_event(
         first, point + 1, at(offset), base_run_id=UID, new_run_id="uid-new", successor="order-42-retry-1-2"
     )
-    results = resetting.kept_results(forked, events[point:], kept)
+    results = resets.kept_results(forked, events[point:], kept)
     flow.name, flow.status = "order-42-retry-1", {"history": {"events": stored[:point]}}
-    flow.continued(offset, resetting.begin(forked, marker, [], flow.decider, [], kept=results))
+    flow.continued(offset, resets.begin(forked, marker, [], flow.decider, [], kept=results))
     flow.started(offset + 1).completed(offset + 2, "done")
     lineage = [{"name": "order-42", "runId": UID, "eventId": point}]
     found = flow.object

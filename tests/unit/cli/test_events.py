@@ -4,9 +4,9 @@ from typing import Any, get_args
 
 import pytest
 
-from perdure.cli.view import events as view
-from perdure.cli.view.attributes import TOLD, readable, short
 from perdure.engine import events as ev
+from perdure.view import events as view
+from perdure.view.attributes import TOLD, readable, short
 from unit.cli.flow import Flow, charged_after_two_refusals, golden, plain
 
 

@@ -1,8 +1,8 @@
 """The output of `wait` and `list`."""
 
-from perdure.cli.view.changes import changes
-from perdure.cli.view.follow import window
-from perdure.cli.view.runs import table
+from perdure.view.changes import changes
+from perdure.view.follow import window
+from perdure.view.runs import table
 from unit.cli.flow import Flow, charged_after_two_refusals, declined, golden, plain
 
 

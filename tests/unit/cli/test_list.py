@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from perdure.api import workflowrun
+from perdure.api.phases import Phase
 from perdure.cli.app import build
 from perdure.cli.choosing import Chosen
-from perdure.cli.view.phases import CLOSED, RunPhase
 from perdure.kube import clock
+from perdure.view.phases import CLOSED, RunPhase
 from unit.cli.apiserver import ApiServer, Log, items
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
@@ -20,8 +20,8 @@ FAILED = {"metadata": {"name": "failed"}, "status": {"phase": "Failed"}}
 
 
 def test_the_phases_are_those_of_the_api() -> None:
-    assert list(map(str, RunPhase)) == list(map(str, workflowrun.Phase))
-    assert sorted(CLOSED) == sorted(phase for phase in workflowrun.Phase if phase.is_closed)
+    assert list(map(str, RunPhase)) == list(map(str, Phase))
+    assert sorted(CLOSED) == sorted(phase for phase in Phase if phase.is_closed)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from perdure.cli.live import see, selector
-from perdure.cli.view.openings import ChildSight, Sight
+from perdure.view.live import see, selector
+from perdure.view.openings import ChildSight, Sight
 from unit.cli.flow import UID, Flow, at
 
 NAME = "order-42-2-1"

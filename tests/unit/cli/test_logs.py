@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.view.logs import Choice, Lines, gone, logs_of
+from perdure.view.logs import Choice, Lines, gone, logs_of
 from unit.cli.apiserver import ApiServer, Log, items
 from unit.cli.flow import Flow, charged_after_two_refusals, declined
 

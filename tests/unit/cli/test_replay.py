@@ -5,10 +5,10 @@ import json
 import pytest
 import yaml
 
-from perdure.cli.errors import CliError
 from perdure.cli.replaying import read_history, read_manifest, replay
-from perdure.cli.view.difference import Difference, show
+from perdure.client.errors import CliError
 from perdure.engine.events import AnyEvent
+from perdure.view.difference import Difference, show
 from unit.cli.flow import ORDER, Flow, charged_after_two_refusals, declined, golden, plain
 
 

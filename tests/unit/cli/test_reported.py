@@ -5,8 +5,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.view.glyphs import ASCII
-from perdure.cli.view.reported import lines
+from perdure.view.glyphs import ASCII
+from perdure.view.reported import lines
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.flow import UID, at, charged_after_two_refusals, plain
 

@@ -9,11 +9,11 @@ from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.cli.asking import Inquiry, request_of, value
-from perdure.cli.errors import CliError
-from perdure.cli.view.glyphs import ASCII
-from perdure.cli.view.operations import table
-from perdure.cli.view.page import Page
+from perdure.client.errors import CliError
 from perdure.kube import clock
+from perdure.view.glyphs import ASCII
+from perdure.view.operations import table
+from perdure.view.page import Page
 from unit.cli.apiserver import ApiServer
 
 

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from perdure.api.workflow import Activity
 from perdure.cli.app import build
-from perdure.cli.errors import CliError
-from perdure.cli.importing import convert
+from perdure.importing.schedules import UnsupportedScheduleError, convert
 from perdure.language import containers
 
 CRON_JOB: dict[str, Any] = {
@@ -344,7 +343,7 @@ def test_a_damaged_manifest_is_rejected_with_one_sentence(data: st.DataObject) -
     reported, made = "", []
     try:
         made = convert(manifest, "f.json")
-    except CliError as error:
+    except UnsupportedScheduleError as error:
         reported = str(error)
     assert reported.startswith("f.json: ") if reported else list(yaml.safe_load_all(yaml.safe_dump_all(made)))
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner, Result
 from perdure.api.labels import SCHEDULE_ID_ANNOTATION
 from perdure.api.names import schedule_name
 from perdure.cli.app import build
-from perdure.cli.view.glyphs import ASCII
-from perdure.cli.view.page import Page
-from perdure.cli.view.schedules import description, table
 from perdure.kube import clock
+from perdure.view.glyphs import ASCII
+from perdure.view.page import Page
+from perdure.view.schedules import description, table
 from unit.cli.apiserver import ApiServer, items
 
 PAGE = Page(glyphs=ASCII, width=200, now=clock.now(), program="perdure")

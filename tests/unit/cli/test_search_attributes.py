@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from perdure.api.searching import REGISTRY, AttributeType
 from perdure.cli.app import build
-from perdure.frontend.payload_messages import ATTRIBUTE_TYPES
+from perdure.frontend.messages.payloads import ATTRIBUTE_TYPES
 from unit.cli.apiserver import ApiServer
 
 PATH = f"/api/v1/namespaces/shop/configmaps/{REGISTRY}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.frontend import payload_messages
+from perdure.frontend.messages import payloads
 from unit.cli.apiserver import ApiServer
 from unit.cli.calling import RUNS, call
 
@@ -35,7 +35,7 @@ def test_several_inputs_are_the_arguments_of_code(server: ApiServer, tmp_path: P
     done = call(*command, *TWO, "--no-wait")
     assert done.exit_code == 0, done.stderr
     assert server.created[0]["spec"] == {**CODE, "input": BOTH}
-    arguments = payload_messages.from_json(server.created[0]["spec"]["input"])
+    arguments = payloads.from_json(server.created[0]["spec"]["input"])
     assert [each.data for each in arguments] == [b'"A-1001"', b'{"amount":7.5}']
 
 

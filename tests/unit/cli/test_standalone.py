@@ -5,13 +5,13 @@ from typing import Any
 from engine import test_standalone_nexus as nexus
 from engine.script import Drive, application
 from engine.test_standalone import begin, take, worker
-from perdure.cli.view.describe import describe
-from perdure.cli.view.facts import ShownRun, read_run
-from perdure.cli.view.page import Page
-from perdure.cli.view.runs import table as listed
 from perdure.controller.runs import run_status
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
+from perdure.view.describe import describe
+from perdure.view.facts import ShownRun, read_run
+from perdure.view.page import Page
+from perdure.view.runs import table as listed
 from unit.cli.flow import UID, plain
 
 

@@ -6,10 +6,10 @@ from textwrap import indent
 
 import pytest
 
-from perdure.cli.view.data import as_data
-from perdure.cli.view.tree import tree
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
+from perdure.view.data import as_data
+from perdure.view.tree import tree
 from unit.cli.flow import Flow, declined, plain
 
 DO = Callable[[Flow], object]

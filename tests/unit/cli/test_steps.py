@@ -2,11 +2,11 @@
 
 import pytest
 
-from perdure.cli.view.describe import describe
-from perdure.cli.view.follow import window
-from perdure.cli.view.openings import ChildSight, Seen
-from perdure.cli.view.tree import tree, tries
 from perdure.engine import inputs as inp
+from perdure.view.describe import describe
+from perdure.view.follow import window
+from perdure.view.openings import ChildSight, Seen
+from perdure.view.tree import tree, tries
 from unit.cli.flow import Flow, at, declined, golden, plain
 
 TRIP = """

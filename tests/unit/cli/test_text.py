@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.cli.view import text
+from perdure.view import text
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.view.glyphs import ASCII
-from perdure.cli.view.timeline import spans
-from perdure.cli.view.trace import lines
 from perdure.engine.inputs import AttemptCompleted
+from perdure.view.glyphs import ASCII
+from perdure.view.timeline import spans
+from perdure.view.trace import lines
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
 

@@ -14,11 +14,11 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.cluster import connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.frontend.bearer_tokens import AccountToken, KubeconfigToken
 from perdure.cli.frontend.forward import PortForward
 from perdure.cli.webui.proxy import Proxy
+from perdure.client.errors import CliError
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer
 

@@ -6,10 +6,10 @@ from typer.testing import CliRunner
 
 from perdure.cli.app import build
 from perdure.cli.linting import lint
-from perdure.cli.view.glyphs import ASCII
-from perdure.cli.view.page import Page
-from perdure.cli.view.webhooks import table
 from perdure.kube import clock
+from perdure.view.glyphs import ASCII
+from perdure.view.page import Page
+from perdure.view.webhooks import table
 from unit.cli.apiserver import ApiServer, items
 
 MADE = {"name": "push", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from perdure.controller.manager import Manager
-from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
+from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from perdure.api.fields import format_time
 from perdure.api.labels import API_VERSION
+from perdure.api.times import format_time
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager

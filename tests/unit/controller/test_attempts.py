@@ -26,9 +26,9 @@ from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
-from perdure.engine.retired import AttemptOutcome, Retired
-from perdure.engine.run_step import RunTransition
+from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.step import RunTransition
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.event_recorder import Recorder

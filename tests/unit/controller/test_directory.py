@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.api import labels
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.controller.directory import Directory, Go, Standing, Wait
 from perdure.kube import client as kube
 

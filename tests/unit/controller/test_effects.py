@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from engine.coded import Coded
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
 from perdure.engine import commands as cmd

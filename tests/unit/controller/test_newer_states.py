@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from perdure.api.fields import format_time
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
 from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
+from perdure.api.times import format_time
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.recorded_state import stored_state
@@ -25,11 +25,11 @@ from perdure.engine import history, inputs
 from perdure.engine.events import AnyEvent
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
-from perdure.frontend.deployments import WorkerDeployment
-from perdure.frontend.endpoints import Endpoint
-from perdure.frontend.matching import OfferBatch, PolledQueues
+from perdure.frontend.deployments.rules import WorkerDeployment
+from perdure.frontend.matching.offers import OfferBatch, PolledQueues
+from perdure.frontend.matching.settings import QueueSettings
+from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.messages import OfferTaken
-from perdure.frontend.task_queue_settings import QueueSettings
 from perdure.kube.clock import now
 from perdure.language.memory import Memory
 from perdure.observe.metrics import REGISTRY

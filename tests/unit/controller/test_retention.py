@@ -8,8 +8,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from perdure.api.fields import format_time
 from perdure.api.labels import PARENT_ANNOTATION
+from perdure.api.times import format_time
 from perdure.controller.dispatch.index import Index
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.retention import NamespaceRetention

@@ -13,7 +13,7 @@ from engine.coded import COMPLETE, Coded, timer
 from engine.script import Drive, activity, application
 from perdure import __version__
 from perdure.controller.runs.kubernetes_events import RunEventRecorder
-from perdure.engine.retired import AttemptOutcome, Retired
+from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition
 from perdure.observe import metrics

@@ -70,6 +70,16 @@ def test_the_index_names_every_page() -> None:
     assert set(index) >= {page.name for page in folder.glob("*.md")} - {"README.md"}
 
 
+def test_the_index_and_the_navigation_have_the_same_groups() -> None:
+    def pages_of(entry: str | dict[str, str]) -> str:
+        return entry if isinstance(entry, str) else next(iter(entry.values()))
+
+    navigation = yaml.safe_load((REPOSITORY / "properdocs.yml").read_text(encoding="utf-8"))["nav"]
+    (_, *groups) = ({pages_of(entry) for pages in group.values() for entry in pages} for group in navigation)
+    rows = re.findall(r"^\| \*\*.*$", (DOCS / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [{target.removesuffix("README.md") for target in links(row)} for row in rows] == groups
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.glob("architecture*.md")), ids=lambda page: page.name)
 def test_modules_named_in_architecture_pages_exist(page: Path) -> None:
     named = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page.read_text(encoding="utf-8"))

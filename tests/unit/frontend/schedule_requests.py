@@ -6,8 +6,8 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.schedule.v1 import Schedule, ScheduleSpec
 
 from perdure.api.names import schedule_name
-from perdure.frontend import schedule_messages
-from perdure.frontend.schedule_messages import ClientOptions
+from perdure.frontend.schedules import messages
+from perdure.frontend.schedules.messages import ClientOptions
 
 
 def seconds(number: int) -> Duration:
@@ -24,7 +24,7 @@ def asked(**spec: Any) -> Schedule:
 def made_of(said: Schedule, schedule_id: str = "nightly", **options: Any) -> dict[str, Any]:
     """The object as the API server would have stored it."""
     name = schedule_name(schedule_id)
-    obj = schedule_messages.new_schedule(
+    obj = messages.new_schedule(
         said,
         {"Key": "Keyword"},
         namespace="shop",

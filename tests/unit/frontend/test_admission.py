@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.frontend.admission import MessageMemory, Places, Rate, Shares
 from perdure.frontend.errors import RpcError
+from perdure.frontend.transport.admission import MessageMemory, Places, Rate, Shares
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,9 +17,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.engine import events as ev
-from perdure.frontend.audit import recorded
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.history_messages import Historian
+from perdure.frontend.messages.histories import Historian
+from perdure.frontend.transport.audit import recorded
 
 USER = "system:serviceaccount:orders:shop"
 

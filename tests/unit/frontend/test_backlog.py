@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from memory import bounded_memory
-from perdure.frontend.backlog import LEVELS, ORDINARY, Backlog, Rank
-from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.rates import Throttle
+from perdure.frontend.matching.backlog import LEVELS, ORDINARY, Backlog, Rank
+from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.matching.rates import Throttle
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUE = QueueName("default", Kind.ACTIVITY, "orders")

@@ -14,10 +14,10 @@ import trustme
 from cryptography import x509
 
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.certificates import bundle, renewed
-from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
-from perdure.frontend.tls import Material, Own, Served, Trust, encryption
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.certificates import bundle, renewed
+from perdure.frontend.transport.tls import Material, Own, Served, Trust, encryption
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 

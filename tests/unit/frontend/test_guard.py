@@ -16,11 +16,11 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from callers import AUDIENCE, ApiServer, bearer, token
-from perdure.frontend import guard as of_guard
 from perdure.frontend.errors import RpcError
-from perdure.frontend.guard import Guard, User, tenant_of
-from perdure.frontend.rights import needed
-from perdure.frontend.rpc_namespaces import check_inside, namespace_of
+from perdure.frontend.transport import guard as of_guard
+from perdure.frontend.transport.guard import Guard, User, tenant_of
+from perdure.frontend.transport.namespaces import check_inside, namespace_of
+from perdure.frontend.transport.rights import needed
 from perdure.kube import clock
 
 CLIENT_RPCS = (

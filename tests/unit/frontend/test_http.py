@@ -25,21 +25,21 @@ from temporalio.api.workflowservice.v1 import (
 
 from callers import AUDIENCE, ApiServer, token
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.certificates import bundle, renewed
-from perdure.frontend.configuration import Settings
-from perdure.frontend.connections import Connections
-from perdure.frontend.direct_calls import DispatchNexusTaskRequest
-from perdure.frontend.door import Door
-from perdure.frontend.endpoints import EndpointRegistry
-from perdure.frontend.guard import Guard
 from perdure.frontend.http import shorthand
 from perdure.frontend.http.http_routes import Routes
 from perdure.frontend.http.http_server import serve_http
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query_parameters import from_query
-from perdure.frontend.rpc import Rpc
+from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
+from perdure.frontend.nexus.endpoints import EndpointRegistry
 from perdure.frontend.server import Frontend, rpcs
-from perdure.frontend.tls import Material, Served
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.certificates import bundle, renewed
+from perdure.frontend.transport.connections import Connections
+from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.guard import Guard
+from perdure.frontend.transport.rpc import Rpc
+from perdure.frontend.transport.tls import Material, Served
 from perdure.kube.clock import now
 
 COUNT = "/api/v1/namespaces/orders/workflow-count"

@@ -23,11 +23,11 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.manager import Manager
-from perdure.frontend.configuration import Settings
 from perdure.frontend.errors import RpcError
 from perdure.frontend.server import Frontend
-from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import Listing
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.call import CallContext
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client

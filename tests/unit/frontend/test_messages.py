@@ -11,10 +11,10 @@ from temporalio.api.failure.v1 import Failure as ProtoFailure
 
 from perdure.engine import events as ev
 from perdure.engine.starts import ParentReference, StartExtras, WorkflowStart
-from perdure.frontend import failure_messages, task_tokens
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import RpcError, already_started
-from perdure.frontend.history_messages import Historian
+from perdure.frontend.messages import failures, task_tokens
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.histories import Historian
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def test_a_failure_without_info_survives_conversion() -> None:
     """SDKs send their own errors so, and make another class of them than of application failures."""
     sent = ProtoFailure(message="workflow already started", source="TypeScriptSDK", cause=ProtoFailure(message="inner"))
-    assert failure_messages.to_proto(failure_messages.to_json(sent)) == sent
+    assert failures.to_proto(failures.to_json(sent)) == sent
 
 
 def test_a_failure_with_causes_survives_conversion() -> None:
@@ -43,7 +43,7 @@ def test_a_failure_with_causes_survives_conversion() -> None:
     cause.application_failure_info.next_retry_delay.FromTimedelta(timedelta(seconds=3))
     cause.cause.timeout_failure_info.timeout_type = 4
     cause.cause.cause.canceled_failure_info.SetInParent()
-    assert failure_messages.to_proto(failure_messages.to_json(sent)) == sent
+    assert failures.to_proto(failures.to_json(sent)) == sent
 
 
 @pytest.mark.parametrize("event", get_args(ev.AnyEvent))

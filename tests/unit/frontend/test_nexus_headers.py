@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from multidict import CIMultiDict
 
-from perdure.frontend.configuration import settings_of
-from perdure.frontend.nexus_headers import CREDENTIALS, SERVERS_HEADERS, passed
+from perdure.frontend.messages.nexus_headers import CREDENTIALS, SERVERS_HEADERS, passed
+from perdure.frontend.settings import settings_of
 
 SCHEMA = Path(__file__).resolve().parents[3] / "charts" / "perdure" / "values.schema.json"
 SECRETS = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 
 from perdure.engine.opaque import plain
-from perdure.frontend import payload_messages as data
+from perdure.frontend.messages import payloads as data
 from perdure.runtime.blobs import ROOM, Room, reference_in
 
 values = st.recursive(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from perdure.frontend.comparisons import AnyOf, InvalidQueryError
-from perdure.frontend.querylang import nanoseconds, parse
+from perdure.frontend.visibility.comparisons import AnyOf, InvalidQueryError
+from perdure.frontend.visibility.query_language import nanoseconds, parse
 
 RUN: dict[str, Any] = {
     "WorkflowType": "Order",

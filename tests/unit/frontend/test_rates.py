@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.frontend import task_queue_settings as model
-from perdure.frontend.backlog import Backlog, Rank
 from perdure.frontend.errors import RpcError
-from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.rates import RateLimits
-from perdure.frontend.task_queue_settings import QueueSettings, RateLimit
+from perdure.frontend.matching import settings as model
+from perdure.frontend.matching.backlog import Backlog, Rank
+from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.matching.rates import RateLimits
+from perdure.frontend.matching.settings import QueueSettings, RateLimit
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANY = Rank()

@@ -17,19 +17,19 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionRequest,
 )
 
-from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.retry import RetryPolicy
-from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.command_messages import CommandReader
+from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.batches import _request
-from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.starting import Starting, _policies
 from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.service.update_with_start import _start_refused
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.workflows.command_conversion import BadCommandError
+from perdure.frontend.workflows.commands import CommandReader
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 

@@ -18,27 +18,27 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.schedule.v1 import IntervalSpec, SchedulePatch, ScheduleSpec
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest, UpdateWorkflowExecutionRequest
 
-from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.commands import (
     ContinueAsNewWorkflowExecution,
     ScheduleActivityTask,
     StartChildWorkflowExecution,
     StartTimer,
 )
-from perdure.frontend import failure_messages, given
-from perdure.frontend import payload_messages as data
-from perdure.frontend.calendar_messages import to_times
-from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.command_messages import CommandReader
+from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.errors import RpcError
-from perdure.frontend.given import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
-from perdure.frontend.paging import page_of
+from perdure.frontend.messages import failures, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
+from perdure.frontend.runs.start_requests import requested_run
+from perdure.frontend.schedules.calendars import to_times
 from perdure.frontend.service.activity_tasks import _result
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.scheduling import _requests_of
 from perdure.frontend.service.system import check_registered
 from perdure.frontend.service.updating import check_update
-from perdure.frontend.start_requests import requested_run
+from perdure.frontend.workflows.command_conversion import BadCommandError
+from perdure.frontend.workflows.commands import CommandReader
 
 NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
 NOT_FINE = Duration(nanos=2_000_000_000)
@@ -274,14 +274,14 @@ def test_invalid_options_and_schedules_are_rejected_with_the_field() -> None:
 def test_a_negative_next_retry_delay_is_rejected() -> None:
     failed = Failure(application_failure_info={"next_retry_delay": NEGATIVE})
     with pytest.raises(UnfitError, match="next_retry_delay"):
-        failure_messages.to_json(failed)
+        failures.to_json(failed)
     failed = Failure(application_failure_info={"next_retry_delay": ENDLESS})
-    assert failure_messages.to_json(failed).next_retry_delay == LONGEST
+    assert failures.to_json(failed).next_retry_delay == LONGEST
 
 
 def test_an_unset_duration_is_zero_or_none() -> None:
-    assert given.duration(start(), "workflow_run_timeout") == timedelta(0)
-    assert given.duration_or_none(start(), "workflow_run_timeout") is None
+    assert values.duration(start(), "workflow_run_timeout") == timedelta(0)
+    assert values.duration_or_none(start(), "workflow_run_timeout") is None
 
 
 def test_invalid_page_sizes_and_tokens_are_handled() -> None:
@@ -332,18 +332,18 @@ def test_a_child_without_a_task_queue_inherits_it(said: dict[str, str], meant: s
 )
 def test_only_zero_is_rounded_to_zero(nanoseconds: int, microseconds: int) -> None:
     policy = RetryPolicy(initial_interval=Duration(nanos=nanoseconds))
-    assert given.duration(policy, "initial_interval") == timedelta(microseconds=microseconds)
+    assert values.duration(policy, "initial_interval") == timedelta(microseconds=microseconds)
 
 
 def test_a_retry_interval_of_a_nanosecond_is_not_the_default() -> None:
-    policy = given.retry_policy(RetryPolicy(initial_interval=Duration(nanos=1), backoff_coefficient=1))
+    policy = values.retry_policy(RetryPolicy(initial_interval=Duration(nanos=1), backoff_coefficient=1))
     assert policy.interval(1) == timedelta(microseconds=1)
 
 
 def test_the_parts_of_a_request_are_counted_up_to_a_limit() -> None:
     request = StartWorkflowExecutionRequest(input=Payloads(payloads=[json_payload("1"), json_payload("2")]))
     request.header.fields["a"].CopyFrom(json_payload("3"))
-    assert given.parts(request) == 2 + 1 + 3, "payloads, fields, and the encoding of each"
-    request.input.payloads.extend(Payload() for _ in range(given.MAX_PARTS))
+    assert values.parts(request) == 2 + 1 + 3, "payloads, fields, and the encoding of each"
+    request.input.payloads.extend(Payload() for _ in range(values.MAX_PARTS))
     with pytest.raises(UnfitError, match="have more than 50,000 items"):
-        given.parts(request)
+        values.parts(request)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from perdure.frontend.run_changes import RunChanges
+from perdure.frontend.runs.changes import RunChanges
 
 CALLERS = 300
 

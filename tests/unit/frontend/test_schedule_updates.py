@@ -7,8 +7,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import TaskQueueKind
 
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend import schedule_messages
-from perdure.frontend.schedule_messages import ClientOptions
+from perdure.frontend.schedules import messages
+from perdure.frontend.schedules.messages import ClientOptions
 from unit.frontend.schedule_requests import asked, made_of, seconds
 
 
@@ -19,9 +19,9 @@ def test_an_update_keeps_fields_without_a_temporal_equivalent() -> None:
         "metadata": {"labels": {"team": "accounts"}},
         "spec": {**obj["spec"]["workflowRunTemplate"]["spec"], "ttlSecondsAfterFinished": 60},
     }
-    wanted = schedule_messages.described(obj)
+    wanted = messages.described(obj)
     wanted.action.start_workflow.workflow_type.name = "Other"
-    changed = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]
+    changed = messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]
     assert (changed["successfulRunsHistoryLimit"], changed["retryPolicy"]) == (7, {"name": "patient"})
     template = changed["workflowRunTemplate"]
     assert template["metadata"] == {"labels": {"team": "accounts"}}
@@ -46,11 +46,11 @@ def test_an_update_of_the_input_keeps_the_other_fields_of_the_template(kept: dic
     written = obj["spec"]["workflowRunTemplate"]["spec"] | kept
     before = {field: value for field, value in written.items() if value is not None}
     obj["spec"]["workflowRunTemplate"]["spec"] = before
-    wanted = schedule_messages.described(obj)
+    wanted = messages.described(obj)
     start = wanted.action.start_workflow
     start.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_UNSPECIFIED  # as sent by the SDKs
     start.input.payloads.append(Payload(metadata={"encoding": b"json/plain"}, data=b"5"))
-    changed = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())
+    changed = messages.changed_schedule(obj, wanted, {}, ClientOptions())
     assert changed["spec"]["workflowRunTemplate"]["spec"] == {**before, "input": 5}
 
 
@@ -59,11 +59,11 @@ def test_an_update_replaces_the_fields_of_the_template_that_a_client_changes() -
     template = obj["spec"]["workflowRunTemplate"]["spec"]
     del template["workflow"]
     template |= {"inline": {"steps": []}, "retryPolicy": {"name": "patient"}}
-    wanted = schedule_messages.described(obj)
+    wanted = messages.described(obj)
     start = wanted.action.start_workflow
     start.workflow_type.name, start.task_queue.name = "Report", "reports"
     start.retry_policy.SetInParent()
-    updated = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())
+    updated = messages.changed_schedule(obj, wanted, {}, ClientOptions())
     changed = updated["spec"]["workflowRunTemplate"]["spec"]
     assert changed["workflow"] == {"type": "Report", "taskQueue": "reports"}
     assert "inline" not in changed
@@ -78,7 +78,7 @@ def test_an_update_from_code_to_a_workflow_stores_the_input_as_json() -> None:
     assert obj["spec"]["workflowRunTemplate"]["spec"]["input"] != 5
     start = said.action.start_workflow
     start.workflow_type.name, start.task_queue.name = "report", WORKFLOWS_QUEUE
-    updated = schedule_messages.changed_schedule(obj, said, {}, ClientOptions())
+    updated = messages.changed_schedule(obj, said, {}, ClientOptions())
     template = updated["spec"]["workflowRunTemplate"]["spec"]
     assert (template["workflow"], template["input"]) == ({"name": "report"}, 5)
 
@@ -86,9 +86,9 @@ def test_an_update_from_code_to_a_workflow_stores_the_input_as_json() -> None:
 def test_an_update_by_an_sdk_keeps_days_that_depend_on_the_month() -> None:
     """SDKs ignore calendars in the older format, and do not send them back."""
     obj = made_of(asked(cron_string=["0 6 L * *", "0 12 * * *"]))
-    wanted = schedule_messages.described(obj)
+    wanted = messages.described(obj)
     assert wanted.spec.calendar
     del wanted.spec.calendar[:]
-    assert schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"] == obj["spec"]
+    assert messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"] == obj["spec"]
     wanted.spec.jitter.CopyFrom(seconds(5))
-    assert "cron" not in schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]
+    assert "cron" not in messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]

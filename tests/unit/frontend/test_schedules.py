@@ -14,9 +14,9 @@ from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.schedule.v1 import CalendarSpec, IntervalSpec, Range, Schedule, ScheduleSpec, StructuredCalendarSpec
 
 from perdure.api import labels
-from perdure.frontend import schedule_messages
-from perdure.frontend.calendar_messages import from_times, to_times
-from perdure.frontend.schedule_messages import ClientOptions
+from perdure.frontend.schedules import messages
+from perdure.frontend.schedules.calendars import from_times, to_times
+from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.service.scheduling import first_times
 from perdure.schedule.calendar import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field, Work
 from perdure.schedule.errors import InvalidTimesError
@@ -37,7 +37,7 @@ FIELDS: dict[str, Field] = {
 
 
 def next_times(obj: dict[str, Any], most: int) -> list[datetime]:
-    return list(islice(schedule_messages.upcoming(obj, NOW, Work()), most))
+    return list(islice(messages.upcoming(obj, NOW, Work()), most))
 
 
 @st.composite
@@ -60,7 +60,7 @@ calendars = st.builds(
 def test_structured_calendars_survive_conversion(given_: list[Any], excluded: list[Any]) -> None:
     sent = ScheduleSpec(structured_calendar=given_, exclude_structured_calendar=excluded)
     obj = made_of(Schedule(spec=sent, action=asked().action))
-    assert from_times(schedule_messages.spec_of(obj)) == sent
+    assert from_times(messages.spec_of(obj)) == sent
 
 
 def test_all_fields_of_a_client_survive_conversion() -> None:
@@ -87,19 +87,19 @@ def test_all_fields_of_a_client_survive_conversion() -> None:
     said.policies.catchup_window.CopyFrom(seconds(300))
     said.policies.pause_on_failure = True
     said.state.notes, said.state.paused, said.state.limited_actions, said.state.remaining_actions = "why", True, True, 5
-    assert schedule_messages.described(made_of(said)) == said
+    assert messages.described(made_of(said)) == said
 
 
 def test_cron_lines_are_stored_unchanged_and_described_as_calendars() -> None:
     obj = made_of(asked(cron_string=["0 12 * * MON-WED", "@every 90m/5m"]))
-    described = schedule_messages.described(obj)
+    described = messages.described(obj)
     [calendar] = described.spec.structured_calendar
     assert [(r.start, r.end, r.step) for r in calendar.day_of_week] == [(1, 3, 1)]
     assert [(r.start, r.end, r.step) for r in calendar.day_of_month] == [(1, 31, 1)]
     assert not calendar.year
     assert described.spec.interval == [IntervalSpec(interval=seconds(5400), phase=seconds(300))]
     described.policies.pause_on_failure = True
-    changed = schedule_messages.changed_schedule(obj, described, {}, ClientOptions())
+    changed = messages.changed_schedule(obj, described, {}, ClientOptions())
     assert changed["spec"]["cron"] == ["0 12 * * MON-WED", "@every 90m/5m"]
     assert changed["spec"]["pauseOnFailure"] is True
 
@@ -110,7 +110,7 @@ def test_without_a_workflow_id_runs_are_named_after_the_schedule() -> None:
     said.action.start_workflow.workflow_id = ""
     obj = made_of(said)
     assert "workflowId" not in obj["spec"]["workflowRunTemplate"]["spec"]
-    assert schedule_messages.described(obj).action.start_workflow.workflow_id == obj["metadata"]["name"]
+    assert messages.described(obj).action.start_workflow.workflow_id == obj["metadata"]["name"]
 
 
 def test_structured_calendars_precede_string_calendars() -> None:
@@ -119,7 +119,7 @@ def test_structured_calendars_precede_string_calendars() -> None:
     ]
     both = {"calendar": [CalendarSpec(hour="5")], "structured_calendar": structured}
     excluded = {f"exclude_{name}": said for name, said in both.items()}
-    described = from_times(schedule_messages.spec_of(made_of(asked(**both, **excluded))))
+    described = from_times(messages.spec_of(made_of(asked(**both, **excluded))))
     for calendars_ in (described.structured_calendar, described.exclude_structured_calendar):
         assert [each.hour[0].start for each in calendars_] == [1, 5]
 
@@ -128,7 +128,7 @@ def test_string_calendars_have_temporals_meaning() -> None:
     times = to_times(ScheduleSpec(calendar=[CalendarSpec(hour="3,5-7/2", day_of_week="Fri-Mon")]))
     [written] = times["calendars"]
     assert written["minute"] == "0"
-    described = from_times(schedule_messages.spec_of(made_of(asked(calendar=[CalendarSpec(day_of_week="Fri-Mon")]))))
+    described = from_times(messages.spec_of(made_of(asked(calendar=[CalendarSpec(day_of_week="Fri-Mon")]))))
     days = {day for r in described.structured_calendar[0].day_of_week for day in range(r.start, r.end + 1, r.step)}
     assert days == {5, 6, 0, 1}
 
@@ -158,7 +158,7 @@ def test_an_unsupported_field_is_rejected_by_name(change: Any, field: str) -> No
 def test_1_the_catchup_window_has_temporals_default_and_minimum() -> None:
     made = made_of(asked())
     assert made["spec"]["catchupWindow"] == "365d"
-    assert schedule_messages.described(made).policies.catchup_window == seconds(365 * 86_400)
+    assert messages.described(made).policies.catchup_window == seconds(365 * 86_400)
     short = asked()
     short.policies.catchup_window.CopyFrom(seconds(0))
     assert made_of(short)["spec"]["catchupWindow"] == "10s"
@@ -187,8 +187,8 @@ def test_9_an_empty_field_other_than_the_year_is_rejected(empty: str) -> None:
 def test_a_pause_in_the_status_is_shown_with_its_reason_as_the_note() -> None:
     obj = made_of(asked())
     obj["status"] = {"paused": {"by": "Failure", "reason": "run `x` is Failed", "time": "2026-11-21T13:30:00Z"}}
-    assert schedule_messages.described(obj).state.paused
-    assert schedule_messages.described(obj).state.notes == "run `x` is Failed"
+    assert messages.described(obj).state.paused
+    assert messages.described(obj).state.notes == "run `x` is Failed"
 
 
 def test_remaining_actions_are_read_from_a_current_status() -> None:
@@ -196,21 +196,21 @@ def test_remaining_actions_are_read_from_a_current_status() -> None:
     said.state.limited_actions, said.state.remaining_actions = True, 5
     obj = made_of(said)
     obj["status"] = {"observedGeneration": 1, "remainingActions": 2}
-    assert schedule_messages.described(obj).state.remaining_actions == 2
-    assert len(schedule_messages.info(obj, next_times(obj, 10)).future_action_times) == 2
+    assert messages.described(obj).state.remaining_actions == 2
+    assert len(messages.info(obj, next_times(obj, 10)).future_action_times) == 2
     obj["metadata"]["generation"] = 2
-    assert schedule_messages.described(obj).state.remaining_actions == 5
+    assert messages.described(obj).state.remaining_actions == 5
 
 
 def test_remaining_actions_are_shown_without_limited_actions() -> None:
     said = asked(interval=[IntervalSpec(interval=seconds(60))])
     said.state.remaining_actions = 30
     obj = made_of(said)
-    assert schedule_messages.described(obj).state == said.state
-    assert len(schedule_messages.info(obj, next_times(obj, 10)).future_action_times) == 10
+    assert messages.described(obj).state == said.state
+    assert len(messages.info(obj, next_times(obj, 10)).future_action_times) == 10
     said.state.remaining_actions = 0
-    changed = schedule_messages.changed_schedule(obj, said, {}, schedule_messages.client_options(obj))
-    assert schedule_messages.described(changed).state == said.state
+    changed = messages.changed_schedule(obj, said, {}, messages.client_options(obj))
+    assert messages.described(changed).state == said.state
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_retry_policy_is_described_with_its_defaults(policy: RetryPolicy) -> N
     said = asked()
     said.action.start_workflow.retry_policy.CopyFrom(policy)
     first = policy.initial_interval.seconds or 1
-    assert schedule_messages.described(made_of(said)).action.start_workflow.retry_policy == RetryPolicy(
+    assert messages.described(made_of(said)).action.start_workflow.retry_policy == RetryPolicy(
         initial_interval=seconds(first),
         backoff_coefficient=2,
         maximum_interval=seconds(100 * first),
@@ -249,10 +249,10 @@ def test_recent_actions_have_workflow_ids() -> None:
             }
         ],
     }
-    [action] = schedule_messages.info(obj, next_times(obj, 10)).recent_actions
+    [action] = messages.info(obj, next_times(obj, 10)).recent_actions
     assert action.start_workflow_result.workflow_id == "report-2026-11-21T13:30:00Z"
     assert action.start_workflow_status == 2
-    assert schedule_messages.entry(obj, next_times(obj, 5)).info.workflow_type.name == "Report"
+    assert messages.entry(obj, next_times(obj, 5)).info.workflow_type.name == "Report"
 
 
 def test_a_run_that_does_not_exist_yet_is_not_listed() -> None:
@@ -268,7 +268,7 @@ def test_a_run_that_does_not_exist_yet_is_not_listed() -> None:
         "recentActions": [{"scheduledTime": time, "actualTime": time, **run} for run in runs],
         "runningWorkflows": [{"workflowRun": "made"}, {"workflowRun": "to-be-made"}],
     }
-    reported = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), [])
+    reported = messages.info(messages.with_runs(obj, {"made": "r-3"}.get), [])
     assert [each.start_workflow_result.run_id for each in reported.recent_actions] == ["r-1", "", "r-3"]
     assert [each.run_id for each in reported.running_workflows] == ["r-3"]
     assert len(obj["status"]["runningWorkflows"]) == 2
@@ -287,8 +287,8 @@ def test_20_ten_recent_and_ten_future_actions_are_described_and_five_of_each_lis
     ]
     obj["status"] = {"counts": {"actions": 12}, "recentActions": done}
     for reported, count in (
-        (schedule_messages.info(obj, next_times(obj, 10)), 10),
-        (schedule_messages.entry(obj, next_times(obj, 5)).info, 5),
+        (messages.info(obj, next_times(obj, 10)), 10),
+        (messages.entry(obj, next_times(obj, 5)).info, 5),
     ):
         recent = [action.schedule_time.ToDatetime().minute for action in reported.recent_actions]
         assert recent == list(range(12 - count, 12))
@@ -331,7 +331,7 @@ def test_a_schedule_id_can_be_any_text(schedule_id: str) -> None:
 
 
 def test_filters_support_id_pause_and_search_attributes() -> None:
-    find = schedule_messages.lookup(made_of(asked(), search_attributes={"Team": "accounts"}))
+    find = messages.lookup(made_of(asked(), search_attributes={"Team": "accounts"}))
     assert [find(name) for name in ("ScheduleId", "TemporalSchedulePaused", "Team", "Other")] == [
         "nightly",
         False,
@@ -342,14 +342,14 @@ def test_filters_support_id_pause_and_search_attributes() -> None:
 
 def test_listed_times_include_jitter_and_are_never_early() -> None:
     obj = made_of(asked(interval=[IntervalSpec(interval=seconds(60))], jitter=seconds(30)))
-    times = list(islice(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW, Work()), 20))
+    times = list(islice(messages.between(obj, messages.spec_of(obj), NOW, Work()), 20))
     assert times == sorted(times)
     assert all(NOW < time <= NOW + timedelta(minutes=21) for time in times)
     assert len({time.second for time in times}) > 1
 
 
 def test_days_that_depend_on_the_month_are_described_as_strings() -> None:
-    described = from_times(schedule_messages.spec_of(made_of(asked(cron_string=["0 6 L * *", "0 7 * * MON#1"]))))
+    described = from_times(messages.spec_of(made_of(asked(cron_string=["0 6 L * *", "0 7 * * MON#1"]))))
     assert [each.day_of_month for each in described.calendar] == ["L", "*"]
     assert [each.day_of_week for each in described.calendar] == ["*", "MON#1"]
     assert not described.structured_calendar
@@ -372,21 +372,21 @@ def sparse() -> dict[str, Any]:
 
 def test_excluded_times_of_intervals_are_skipped_by_days() -> None:
     obj, work = sparse(), Work()
-    found = list(islice(schedule_messages.upcoming(obj, NOW, work), 1_000))
+    found = list(islice(messages.upcoming(obj, NOW, work), 1_000))
     assert found == [datetime(2026, 11, 21, 23, 59, 50, tzinfo=UTC) + timedelta(days=day) for day in range(1_000)]
     assert work.total < 10_000
 
 
 def test_all_searches_of_a_request_share_a_budget() -> None:
     obj, work = sparse(), Work(1_000)
-    assert 0 < len(list(islice(schedule_messages.upcoming(obj, NOW, work), 1_000))) < 1_000
-    assert list(schedule_messages.upcoming(obj, NOW, work)) == []
+    assert 0 < len(list(islice(messages.upcoming(obj, NOW, work), 1_000))) < 1_000
+    assert list(messages.upcoming(obj, NOW, work)) == []
     with pytest.raises(InvalidTimesError, match="more than 1,000 steps"):
-        list(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW, work))
+        list(messages.between(obj, messages.spec_of(obj), NOW, work))
 
 
 async def test_searches_yield_to_the_event_loop() -> None:
-    searching = asyncio.create_task(first_times(schedule_messages.upcoming(sparse(), NOW, Work()), 10))
+    searching = asyncio.create_task(first_times(messages.upcoming(sparse(), NOW, Work()), 10))
     turns = 0
     while not searching.done():
         turns += 1

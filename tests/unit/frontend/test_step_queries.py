@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.engine import inputs as inp
-from perdure.frontend.step_queries import METADATA, STACK, STEPS, QueriedRun, answer
+from perdure.frontend.workflows.step_queries import METADATA, STACK, STEPS, QueriedRun, answer
 from unit.cli.flow import Flow, declined
 
 APPROVAL = """

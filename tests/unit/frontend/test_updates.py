@@ -9,12 +9,12 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.update.v1 import Acceptance, Rejection, Request
 
-from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.command_messages import CommandReader
 from perdure.frontend.errors import RpcError
-from perdure.frontend.queries import Queries
-from perdure.frontend.update_messages import KnownUpdates
-from perdure.frontend.updates import Updates
+from perdure.frontend.workflows.command_conversion import BadCommandError
+from perdure.frontend.workflows.commands import CommandReader
+from perdure.frontend.workflows.queries import Queries
+from perdure.frontend.workflows.update_messages import KnownUpdates
+from perdure.frontend.workflows.updates import Updates
 
 KNOWN = KnownUpdates(waiting={"asked"}, accepted={"taken"})
 

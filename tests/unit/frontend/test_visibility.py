@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.controller.directory import Directory
-from perdure.frontend.querylang import parse
-from perdure.frontend.visibility import Visibility, attribute_field, record_of
+from perdure.frontend.visibility.index import Visibility, attribute_field, record_of
+from perdure.frontend.visibility.query_language import parse
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from callers import ApiServer
-from perdure.frontend import visible_namespaces
 from perdure.frontend.errors import RpcError
-from perdure.frontend.guard import Guard, User
-from perdure.frontend.visible_namespaces import VisibleNamespaces
+from perdure.frontend.transport import visible_namespaces
+from perdure.frontend.transport.guard import Guard, User
+from perdure.frontend.transport.visible_namespaces import VisibleNamespaces
 from perdure.kube import client as kube
 from perdure.kube import clock
 

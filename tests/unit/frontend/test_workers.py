@@ -8,13 +8,13 @@ import pytest
 from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.worker.v1 import WorkerHeartbeat
 
-from perdure.frontend import queues as of_queues
-from perdure.frontend import worker_registry as of_workers
 from perdure.frontend.errors import RpcError, unauthenticated
-from perdure.frontend.given import UnfitError
-from perdure.frontend.paging import MAX_BYTES, page_of
-from perdure.frontend.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.worker_registry import KnownWorkers, field_of, listed
+from perdure.frontend.matching import queues as of_queues
+from perdure.frontend.matching.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.messages.paging import MAX_BYTES, page_of
+from perdure.frontend.messages.values import UnfitError
+from perdure.frontend.workers import registry as of_workers
+from perdure.frontend.workers.registry import KnownWorkers, field_of, listed
 from perdure.kube import clock
 
 QUEUE = QueueName("default", Kind.WORKFLOW, "orders")

@@ -12,7 +12,7 @@ from manuals import blocks_in
 from perdure.simulation.cast import Manifest
 from perdure.simulation.outcome import Report
 
-FLOWS = [histories.REPOSITORY / "docs" / name for name in ("flows.md", "flows-failures.md", "flows-runs.md")]
+FLOWS = histories.REPOSITORY / "docs" / "flows.md"
 KEPT = sorted(GOLDEN.rglob("*.json"))
 SCENARIOS = sorted([*EXAMPLES.glob("*/scenarios/*.yaml"), *(GOLDEN / "programs").glob("*/scenarios/*.yaml")])
 RECORD = "if this is intended, record it again with --record; runs that are open during the upgrade will not replay"
@@ -27,8 +27,7 @@ def place(scenario: Path) -> Path:
 def flows() -> list[Manifest]:
     return [
         Manifest(str(block), manifest)
-        for page in FLOWS
-        for block in blocks_in(page, page.read_text(encoding="utf-8"))
+        for block in blocks_in(FLOWS, FLOWS.read_text(encoding="utf-8"))
         for manifest in block.ours()
     ]
 

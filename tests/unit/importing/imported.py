@@ -8,8 +8,8 @@ import yaml
 
 from perdure.cli.foreign import Convert, convert_files
 from perdure.cli.scenarios import play
-from perdure.importing import argo as argo_
-from perdure.importing import tekton as tekton_
+from perdure.importing.argo import manifests as argo_
+from perdure.importing.tekton import manifests as tekton_
 
 Json = dict[str, Any]
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from perdure.importing.expressions import UntranslatableError, condition, expression, template
-from perdure.importing.field_reader import member
+from perdure.importing.expressions import UntranslatableError, condition, expression, member, template
 from perdure.language.expressions import compile_condition, compile_template
 
 

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from perdure.cli.documents import Loader
-from perdure.importing.writing import plain, write
+from perdure.importing.writer import plain, write
 
 TEXTS = [
     "y",

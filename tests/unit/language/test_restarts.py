@@ -11,8 +11,9 @@ from engine.script import Drive, application
 from perdure.api.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.fold import as_recorded
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput, AttemptLost, AttemptStarted
-from perdure.engine.state import RunState, as_recorded
+from perdure.engine.state import RunState
 from perdure.language.compiler import compile_program
 from unit.language.deciding import Json, interpreter, restored, run, work
 

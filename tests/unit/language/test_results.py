@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 from perdure.api.workflow import WorkflowSpec
-from perdure.cli.view.hints import hints
-from perdure.cli.view.openings import Seen
-from perdure.cli.view.tree import tree
 from perdure.language.compiler import compile_program
 from perdure.language.doubtful_results import doubt, no_output
+from perdure.view.hints import hints
+from perdure.view.openings import Seen
+from perdure.view.tree import tree
 from unit.cli.flow import Flow, plain
 
 ACTIVITIES = """

@@ -13,7 +13,7 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import ChildOutcome
-from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.state import RunStatus
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope

@@ -4,10 +4,10 @@ import grpc
 from temporalio.api.operatorservice.v1 import OperatorServiceStub
 from temporalio.api.workflowservice.v1 import WorkflowServiceStub
 
-from perdure.frontend.configuration import Settings
-from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.server import Frontend
-from perdure.frontend.unserved import UNSERVED
+from perdure.frontend.settings import Settings
+from perdure.frontend.transport.rights import DEPRECATED
+from perdure.frontend.transport.unserved import UNSERVED
 from reference.rpcs import pages
 
 

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState
+from perdure.api.phases import CircuitState
+from perdure.api.retrypolicy import Circuit, CircuitBreaker
 from perdure.engine.state import CircuitReport, CircuitResult
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.circuits import REMEMBERED, Holder, admit, count, holder, read_holder, release

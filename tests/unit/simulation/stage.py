@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from perdure.engine import history
-from perdure.engine.state import as_recorded
+from perdure.engine.fold import as_recorded
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.outcome import Report
 from perdure.simulation.players import SimulatedChain, SimulatedRun, make_run

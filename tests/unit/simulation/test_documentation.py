@@ -1,4 +1,4 @@
-"""The commands and tables of docs/testing.md and docs/scenarios.md are right."""
+"""The commands and tables of docs/testing.md are right."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,6 @@ from perdure.cli.app import build
 from perdure.simulation.scenario import Expect, Scenario, ScriptedAttempt
 
 PAGE = (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8")
-SCENARIOS = (REPOSITORY / "docs" / "scenarios.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
@@ -31,7 +30,7 @@ def test_the_documented_first_test_has_the_documented_output(tmp_path: Path, mon
 
 def names(section: str) -> set[str]:
     """The fields in the first column of a section's table."""
-    match = re.search(rf"^#+ {section}\n(.*?)(?=^#|\Z)", SCENARIOS, re.DOTALL | re.MULTILINE)
+    match = re.search(rf"^#+ {section}\n(.*?)(?=^#|\Z)", PAGE, re.DOTALL | re.MULTILINE)
     assert match
     rows = re.findall(r"^\| (.*?) \|", match[1], re.MULTILINE)
     return {name.partition(":")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}

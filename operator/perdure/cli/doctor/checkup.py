@@ -6,17 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.cli.cluster.errors import ForbiddenError
 from perdure.cli.doctor import deployment, installation, operators, permissions, stuck_work
 from perdure.cli.doctor.finding import CheckResult, Result, unknown
+from perdure.client.errors import ForbiddenError
 from perdure.kube import clock, paths
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
 
-    from perdure.cli.cluster.diagnosis import Diagnosis
-    from perdure.cli.cluster.requests import Object
     from perdure.cli.doctor.deployment import OperatorDeployment
+    from perdure.client.diagnosis import Diagnosis
+    from perdure.client.requests import Object
 
 
 async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[CheckResult]:

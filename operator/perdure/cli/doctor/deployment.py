@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from perdure.kube import paths
 
 if TYPE_CHECKING:
-    from perdure.cli.cluster.diagnosis import Diagnosis
-    from perdure.cli.cluster.requests import Object
+    from perdure.client.diagnosis import Diagnosis
+    from perdure.client.requests import Object
 
 _APPS = "/apis/apps/v1"
 _OWN = "PERDURE_NAMESPACE"

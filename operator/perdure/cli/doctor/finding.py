@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from perdure.cli.cluster.errors import ForbiddenError
+from perdure.client.errors import ForbiddenError
 
 _MAX_NAMED = 3
 

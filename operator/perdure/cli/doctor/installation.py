@@ -1,10 +1,10 @@
 """Checks the installation of Perdure: its kinds, its admission policies, and the version of each part."""
 
 from perdure import __version__
-from perdure.cli.cluster.diagnosis import Diagnosis
-from perdure.cli.cluster.requests import Object
 from perdure.cli.doctor.deployment import OperatorDeployment
 from perdure.cli.doctor.finding import CheckResult, counted, failed, ok, some, warning
+from perdure.client.diagnosis import Diagnosis
+from perdure.client.requests import Object
 from perdure.kube import paths
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -11,10 +11,10 @@ from perdure.kube import clock, paths
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perdure.cli.cluster.diagnosis import Diagnosis
-    from perdure.cli.cluster.requests import Object
     from perdure.cli.doctor.deployment import OperatorDeployment
     from perdure.cli.doctor.finding import CheckResult
+    from perdure.client.diagnosis import Diagnosis
+    from perdure.client.requests import Object
 
 _TOLERATED = timedelta(seconds=2)
 """The allowed difference of clocks: times in HTTP headers are in whole seconds."""
@@ -59,7 +59,7 @@ def _problem(pod: Object) -> str:
 
 async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: Sequence[Object]) -> CheckResult:
     """Check that the operators that share the work renew their Leases and agree."""
-    from perdure.cli.view.fleet import members_of
+    from perdure.view.fleet import members_of
 
     if deployment is not None and not deployment.environment.get("PERDURE_FLEET"):
         return ok("Fleet", "A single operator does all the work")
@@ -102,7 +102,7 @@ async def served(deployment: OperatorDeployment, namespace: str | None) -> Check
 
 async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     """Compare the clocks of this machine and of the operators with the clock of the API server."""
-    from perdure.cli.view import text
+    from perdure.view import text
 
     skew = await api.skew()
     server = api.server_time()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from perdure.cli.doctor.finding import counted, failed, ok, warning
 
 if TYPE_CHECKING:
-    from perdure.cli.cluster.diagnosis import Diagnosis
-    from perdure.cli.cluster.requests import Object
     from perdure.cli.doctor.deployment import OperatorDeployment
     from perdure.cli.doctor.finding import CheckResult
+    from perdure.client.diagnosis import Diagnosis
+    from perdure.client.requests import Object
 
 
 class _Right(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from perdure.cli.doctor.finding import CheckResult
-from perdure.cli.view import text
-from perdure.cli.view.page import Page
+from perdure.view import text
+from perdure.view.page import Page
 
 _RESULT_WIDTH = 9
 _INDENT = " " * 13

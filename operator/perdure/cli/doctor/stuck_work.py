@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from perdure.cli.cluster.diagnosis import Diagnosis
-    from perdure.cli.cluster.requests import Object
     from perdure.cli.doctor.finding import CheckResult
+    from perdure.client.diagnosis import Diagnosis
+    from perdure.client.requests import Object
 
 _PATIENCE = timedelta(minutes=2)
 """Runs and pods that have been pending for a shorter time are not stuck."""
@@ -57,7 +57,7 @@ async def runs(api: Diagnosis, namespace: str | None, now: datetime) -> CheckRes
 
 def _why_stuck(run: Object, now: datetime) -> str:
     """Return why an open run makes no progress; empty if it does, or may wait."""
-    from perdure.cli.view import text
+    from perdure.view import text
 
     condition = _condition(run, ConditionType.SUCCEEDED)
     reason = condition.get("reason", "")
@@ -98,7 +98,7 @@ async def pods(api: Diagnosis, namespace: str | None, now: datetime) -> CheckRes
 
 
 def _waiting(pods: Iterable[Object], namespace: str | None, now: datetime) -> Iterator[str]:
-    from perdure.cli.view import text
+    from perdure.view import text
 
     for pod in pods:
         scheduled = _condition(pod, "PodScheduled")

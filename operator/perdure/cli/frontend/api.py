@@ -7,8 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from perdure.cli.cluster.errors import ForbiddenError, GoneError, UnreachableError
-from perdure.cli.errors import CliError, ExitCode
+from perdure.client.errors import CliError, ExitCode, ForbiddenError, GoneError, UnreachableError
 from perdure.kube import errors
 
 if TYPE_CHECKING:

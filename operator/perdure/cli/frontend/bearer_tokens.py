@@ -6,11 +6,11 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from perdure.cli.errors import CliError
+from perdure.client.errors import CliError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.cli.cluster.cluster import Cluster
+    from perdure.client.cluster import Cluster
 
 _EARLY = timedelta(minutes=5)
 """The time before expiry at which a token is renewed."""

@@ -7,7 +7,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
 
-from perdure.cli.errors import CliError
+from perdure.client.errors import CliError
 
 _READY = re.compile(rb"Forwarding from (127\.0\.0\.1:\d+)")
 _SECONDS = 30

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from perdure import __version__
-from perdure.cli.errors import CliError
 from perdure.cli.flags import kubectl_arguments
 from perdure.cli.frontend.api import FrontendApi
 from perdure.cli.frontend.bearer_tokens import AccountToken, KubeconfigToken
 from perdure.cli.frontend.forward import PortForward
+from perdure.client.errors import CliError
 from perdure.kube import paths
 from perdure.kube.access import Access
 from perdure.kube.light import LOOPBACK, LightClient
@@ -21,7 +21,7 @@ from perdure.kube.light import LOOPBACK, LightClient
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from perdure.cli.cluster import Cluster
+    from perdure.client.cluster import Cluster
 
 _PORT = "http-api"
 """Name of the port in the Service."""

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perdure.cli.doctor.deployment import find
-from perdure.cli.errors import CliError
-from perdure.cli.view.phases import CLOSED
+from perdure.client.errors import CliError
 from perdure.kube import paths
+from perdure.view.phases import CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from perdure.cli.cluster import Cluster, Object
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
 
 _USAGE = "/apis/metrics.k8s.io/v1beta1"
 _PORT = 8080

@@ -12,8 +12,8 @@ from rich.text import Text
 from perdure.api.lenient import mapping, mappings
 from perdure.cli.choosing import created, phase_of
 from perdure.cli.top.load import OperatorLoad
-from perdure.cli.view import columns, text
-from perdure.cli.view.page import Page
+from perdure.view import columns, text
+from perdure.view.page import Page
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([numkKMGT]?i?)")
 _UNITS = {

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.cluster import Cluster, GoneError, Object, connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
@@ -24,6 +23,9 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen, for_people
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, GoneError
+from perdure.client.requests import Object
 
 HELP = """List and download the output artifacts of a run.
 
@@ -85,7 +87,7 @@ def list_(
     elif not artifacts:
         typer.echo(f"The steps of `{run}` have left no artifacts.", err=True)
     else:
-        from perdure.cli.view.stored_artifacts import table
+        from perdure.view.stored_artifacts import table
 
         screen.show(table(artifacts, page_of(context, screen)))
 
@@ -140,7 +142,7 @@ COMMANDS = {"list": (list_, LIST_HELP), "get": (get, GET_HELP)}
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.past(run)
-    from perdure.cli.view.stored_artifacts import artifacts_of
+    from perdure.view.stored_artifacts import artifacts_of
 
     return artifacts_of(past.events)
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
+from perdure.client.errors import CliError
 
 HELP = """Open the console in the browser.
 
@@ -51,9 +51,9 @@ def command(
 ) -> None:
     """Serve the console until interrupted."""
     try:
-        from perdure.cli.console.doors import OwnDoor
-        from perdure.cli.console.local import serving
-        from perdure.cli.console.site import ConsoleSettings
+        from perdure.console.doors import OwnDoor
+        from perdure.console.local import serving
+        from perdure.console.site import ConsoleSettings
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
     from urllib.parse import urlsplit

@@ -17,12 +17,12 @@ from perdure.cli.choosing import (
     SinceOption,
     chosen,
 )
-from perdure.cli.cluster import connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
 from perdure.cli.terminal import Screen
-from perdure.cli.view.phases import RunPhase
 from perdure.kube import clock
+from perdure.view.phases import RunPhase
 
 HELP = """Count runs by phase.
 

@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.cli.asking import How, ask_several, asking_several
-from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.completing import names_of
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
 from perdure.cli.terminal import Color, Screen, for_people, reference
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode
+from perdure.client.requests import Object
 from perdure.kube import clock
 
 HELP = """List, show, re-drive, and delete DeadLetters.
@@ -105,7 +107,7 @@ def list_(
     elif not letters:
         typer.echo("There are no DeadLetters.", err=True)
     else:
-        from perdure.cli.view.deadletters import table
+        from perdure.view.deadletters import table
 
         screen.show(table(letters, page_of(context, screen), namespaces=everywhere))
 
@@ -134,7 +136,7 @@ def show(
     if not for_people(output):
         screen.write_object(output, letter)
     else:
-        from perdure.cli.view.deadletters import describe
+        from perdure.view.deadletters import describe
 
         screen.show(describe(letter, page_of(context, screen)))
 
@@ -156,7 +158,7 @@ def redrive(
         chosen = list(dict.fromkeys(names or ()))
         if every:
             letters = _of(await cluster.list(PLURAL), activity)
-            from perdure.cli.view.deadletters import redriven
+            from perdure.view.deadletters import redriven
 
             chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
         return [{"kind": KIND, "name": name} for name in chosen]
@@ -187,7 +189,7 @@ def delete(
             chosen = list(names or ())
             if not names:
                 letters = await found.list(PLURAL)
-                from perdure.cli.view.deadletters import redriven
+                from perdure.view.deadletters import redriven
 
                 chosen = [
                     each["metadata"]["name"]

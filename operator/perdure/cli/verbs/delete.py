@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from perdure.cli.choosing import PhaseOption, SelectorOption, chosen
-from perdure.cli.cluster import GoneError, Object, connect
 from perdure.cli.completing import names_of
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
+from perdure.client.errors import CliError, GoneError
+from perdure.client.requests import Object
 from perdure.kube import clock
 
 HELP = """Delete runs with their pods, children, and history.

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.choosing import Chosen, newest
-from perdure.cli.cluster import Object, connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
@@ -22,10 +21,12 @@ from perdure.cli.options import (
 )
 from perdure.cli.terminal import Color, Screen, for_people, reference
 from perdure.cli.waiting import Waiter
+from perdure.client.errors import CliError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.cli.view.facts import ShownRun
+    from perdure.client.requests import Object
+    from perdure.view.facts import ShownRun
 
 HELP = """Show a run: its steps, what it waits for, why it failed.
 
@@ -74,11 +75,11 @@ def command(
         asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
     run, events = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
-    from perdure.cli.view.data import as_data
-    from perdure.cli.view.describe import describe
+    from perdure.view.data import as_data
+    from perdure.view.describe import describe
 
     if for_people(output):
-        from perdure.cli.view.reported import lines
+        from perdure.view.reported import lines
 
         screen.show(describe(run, page))
         screen.show(lines(events, page))
@@ -107,7 +108,7 @@ async def _read(
         found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
         seen = await cluster.runs.seen(found)
         events = await cluster.runs.events(found)
-    from perdure.cli.tracing import trace
-    from perdure.cli.view.facts import read_run
+    from perdure.view.facts import read_run
+    from perdure.view.tracing import trace
 
     return read_run(found, now=clock.now(), seen=seen, trace=trace(found)), events

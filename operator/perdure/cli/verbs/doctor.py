@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import connect
-from perdure.cli.errors import ExitCode
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, ReportOption, SystemNamespaceOption
 from perdure.cli.terminal import Color, Screen
+from perdure.client.errors import ExitCode
 
 HELP = """Check the installation, and find stuck runs.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from perdure.cli.cluster import connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, OutputOption
 from perdure.cli.terminal import Color, Screen, for_people
@@ -52,7 +52,7 @@ def command(
             return await found.leases()
 
     leases = asyncio.run(read())
-    from perdure.cli.view.fleet import as_json, members_of, owners_of, table
+    from perdure.view.fleet import as_json, members_of, owners_of, table
 
     screen = Screen(color)
     page = page_of(context, screen)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
@@ -22,9 +21,12 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen
+from perdure.client.errors import CliError, UnreachableError
 
 if TYPE_CHECKING:
-    from perdure.cli.view.attributes import Event
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
+    from perdure.view.attributes import Event
 
 HELP = """Show the event history of a run.
 
@@ -74,7 +76,7 @@ def command(
                 if output != "text":
                     screen.write_data(output, {"events": events[::-1] if reverse else events})
                 elif len(events) > shown:
-                    from perdure.cli.view.events import table
+                    from perdure.view.events import table
 
                     page = page_of(context, screen, times=times)
                     screen.show(table(events, page, detailed=detailed, reverse=reverse, after=shown))
@@ -96,7 +98,7 @@ async def _events(cluster: Cluster, run: Object) -> list[Event]:
         CliError: A part of the history is missing.
     """
     past = await cluster.runs.past(run)
-    from perdure.cli.view import events as view
+    from perdure.view import events as view
 
     wrong = [damage.message for damage in past.damage]
     try:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.errors import ExitCode
+from perdure.client.errors import ExitCode
 
 if TYPE_CHECKING:
     from perdure.cli.foreign import Converted
@@ -59,7 +59,7 @@ StrictOption = Annotated[bool, typer.Option("--strict", help="Write nothing if s
 def argo(*, files: FilesArgument, strict: StrictOption = False) -> None:
     """Convert manifests of Argo Workflows."""
     from perdure.cli.foreign import convert_files
-    from perdure.importing.argo import KINDS, convert
+    from perdure.importing.argo.manifests import KINDS, convert
 
     _print(convert_files(files, KINDS, convert), strict=strict)
 
@@ -67,7 +67,7 @@ def argo(*, files: FilesArgument, strict: StrictOption = False) -> None:
 def tekton(*, files: FilesArgument, strict: StrictOption = False) -> None:
     """Convert manifests of Tekton."""
     from perdure.cli.foreign import convert_files
-    from perdure.importing.tekton import KINDS, convert
+    from perdure.importing.tekton.manifests import KINDS, convert
 
     _print(convert_files(files, KINDS, convert), strict=strict)
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, ReportOption
 from perdure.cli.terminal import Color, Screen
+from perdure.client.errors import ExitCode
 
 HELP = """Check manifests without a cluster.
 
@@ -43,8 +43,7 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Check manifests without a cluster."""
-    from perdure.cli.linting import lint
-    from perdure.cli.view import lint as view
+    from perdure.cli.linting import findings, lint
     from perdure.language.program import Severity
 
     screen = Screen(color)
@@ -63,7 +62,7 @@ def command(
             },
         )
     elif linted.objects:
-        screen.show(view.show(linted, page_of(context, screen)))
+        screen.show(findings(linted, page_of(context, screen)))
     for sentence in linted.unreadable:
         typer.echo(f"Error: {sentence}", err=True)
     if linted.unreadable:

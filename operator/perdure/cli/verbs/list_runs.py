@@ -17,7 +17,7 @@ from perdure.cli.choosing import (
     chosen,
     newest,
 )
-from perdure.cli.cluster import Object, connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
@@ -28,6 +28,7 @@ from perdure.cli.options import (
     TimeOption,
 )
 from perdure.cli.terminal import Color, Screen, for_people
+from perdure.client.requests import Object
 from perdure.kube import clock
 
 HELP = """List runs, newest first.
@@ -108,8 +109,8 @@ def command(
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.cli.view.listed_run import read_listed
-    from perdure.cli.view.runs import table
+    from perdure.view.listed_run import read_listed
+    from perdure.view.runs import table
 
     page = page_of(context, screen, times=times)
     screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))

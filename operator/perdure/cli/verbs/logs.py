@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import LOG_STREAMS, connect
+from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
@@ -91,7 +91,7 @@ def command(
         ) as reached:
             found = await reached.runs.chosen(name, workflow_id)
             from perdure.cli.log_reader import LogReader
-            from perdure.cli.view.logs import Choice, Lines
+            from perdure.view.logs import Choice, Lines
 
             reader = LogReader(
                 cluster=reached,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import list_kind
+from perdure.cli.connection import list_kind
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeFormat, TimeOption
 from perdure.cli.terminal import Color, Screen, for_people
@@ -38,8 +38,8 @@ def command(
             "operations", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere
         )
     )
-    from perdure.cli.view.operations import table
     from perdure.runtime.operation_requests import arrival
+    from perdure.view.operations import table
 
     items.sort(key=arrival, reverse=True)
     if not for_people(output):

@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 from perdure.cli.choosing import PhaseOption, SelectorOption, chosen, phase_of
-from perdure.cli.cluster import Object, connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
 from perdure.cli.terminal import Screen, reference
-from perdure.cli.view.phases import CLOSED
+from perdure.client.errors import CliError
+from perdure.client.requests import Object
 from perdure.kube import clock
+from perdure.view.phases import CLOSED
 
 HELP = """Delete closed runs that are old.
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.difference import Difference, show
+from perdure.client.errors import CliError, ExitCode
+from perdure.view.difference import Difference, show
 
 HELP = """Check that a definition still replays a recorded history.
 

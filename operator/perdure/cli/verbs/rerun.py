@@ -7,7 +7,7 @@ import typer
 
 from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
 from perdure.cli.asking import ParameterOption
-from perdure.cli.cluster import Object, connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.launching import DryRunOption, EndTimeoutOption, Launch, LogsOption, WaitOption, Where, start
 from perdure.cli.options import (
@@ -19,6 +19,7 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.run_input import InputOption, inputs_of, with_input
+from perdure.client.requests import Object
 
 HELP = """Start a run with the spec of another one, from the beginning.
 

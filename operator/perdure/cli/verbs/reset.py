@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.api.reset_point import ResetPoint
+from perdure.api.policies import ResetPoint
 from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
 HELP = """Start a new run from a point in the history of a run.

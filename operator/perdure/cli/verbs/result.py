@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.cluster import Cluster, UnreachableError, connect
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
@@ -18,10 +17,12 @@ from perdure.cli.options import (
     seconds_of,
 )
 from perdure.cli.terminal import Screen
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode, UnreachableError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.cli.view.facts import ShownRun
+    from perdure.view.facts import ShownRun
 
 HELP = """Wait until a run ends, and print only its output.
 
@@ -77,7 +78,7 @@ def command(
     if run.phase == "Completed":
         Screen().write_value(output, run.output)
         return
-    from perdure.cli.view.failure import summary
+    from perdure.view.failure import summary
 
     why = summary(run.failure) if run.failure else run.message
     typer.echo(f"Error: the run `{run.name}` ended as {run.phase}{why and f': {why}'}", err=True)
@@ -107,7 +108,7 @@ async def _ended(cluster: Cluster, name: str) -> "ShownRun":
             raise CliError(f"the run `{name}` was deleted, and another one of that name was created")
         uid = found["metadata"]["uid"]
         if (found.get("status") or {}).get("completionTime"):
-            from perdure.cli.view.facts import read_run
+            from perdure.view.facts import read_run
 
             return read_run(found, now=clock.now())
         await asyncio.sleep(_PAUSE)

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.completing import names_of
-from perdure.cli.errors import CliError
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
 from perdure.cli.terminal import Screen
+from perdure.client.errors import CliError
 
 HELP = """Preview retry policies.
 
@@ -68,7 +68,7 @@ def preview(
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
-    from perdure.api.durations import format_decimal_duration
+    from perdure.api.times import format_decimal_duration
 
     for wait in shown:
         typer.echo(format_decimal_duration(wait))
@@ -101,7 +101,7 @@ def _of_file(file: str) -> Any:
 
 
 async def _of_cluster(name: str, context: str | None, namespace: str | None, program: str) -> Any:
-    from perdure.cli.cluster import connect
+    from perdure.cli.connection import connect
 
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return (await cluster.read("RetryPolicy", "retrypolicies", name)).get("spec")

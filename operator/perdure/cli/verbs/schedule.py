@@ -9,8 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
-from perdure.cli.cluster import Cluster, ExistsError, connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.moments import has_zone, moment, rfc3339
 from perdure.cli.options import (
@@ -25,6 +24,8 @@ from perdure.cli.options import (
 from perdure.cli.starting import check_input
 from perdure.cli.terminal import Screen, for_people, reference
 from perdure.cli.verbs.schedule_next import NEXT, next_times, read_schedule
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExistsError
 from perdure.kube import clock
 
 HELP = """Create, inspect, and control Schedules.
@@ -168,7 +169,7 @@ def list_schedules(
     if not for_people(output):
         screen.write_objects(output, items)
     elif items:
-        from perdure.cli.view.schedules import table
+        from perdure.view.schedules import table
 
         page = page_of(context, screen, times=times)
         screen.show(table(items, page, runs, namespaces=everywhere, wide=output == "wide"))
@@ -197,7 +198,7 @@ def describe(
     if not for_people(output):
         screen.write_object(output, found)
     else:
-        from perdure.cli.view.schedules import description
+        from perdure.view.schedules import description
 
         screen.show(description(found, page_of(context, screen, times=times), runs))
 
@@ -384,12 +385,16 @@ def import_(
     namespace: NamespaceOption = None,
 ) -> None:
     """Convert schedules of other systems to manifests."""
-    from perdure.cli.importing import convert, read_foreign
+    from perdure.cli.foreign import read_foreign
+    from perdure.importing.schedules import UnsupportedScheduleError, convert
 
     found = read_foreign(file)
     if name is not None and len(found) > 1:
         raise CliError(f"--name: {file} has {len(found)} manifests, which cannot all have the same name")
-    made = [each for manifest in found for each in convert(manifest, file, name)]
+    try:
+        made = [each for manifest in found for each in convert(manifest, file, name)]
+    except UnsupportedScheduleError as error:
+        raise CliError(str(error)) from error
     for each in made:
         if namespace:
             each["metadata"]["namespace"] = namespace

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.names import schedule_name
-from perdure.cli.cluster import connect
 from perdure.cli.completing import names_of
-from perdure.cli.errors import ExitCode
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.moments import moment
 from perdure.cli.options import (
@@ -17,6 +16,7 @@ from perdure.cli.options import (
     ReportOption,
 )
 from perdure.cli.terminal import Screen
+from perdure.client.errors import ExitCode
 from perdure.kube import clock
 
 NEXT = """Show when a Schedule will start runs.
@@ -71,7 +71,7 @@ def next_times(
         times_of,
         upcoming,
     )
-    from perdure.cli.view.schedules import is_paused, times_json, times_table
+    from perdure.view.schedules import is_paused, times_json, times_table
 
     found = stored if stored is not None else schedule_in(str(file), name)
     times = times_of(found)

@@ -25,7 +25,7 @@ def command(
 
     from perdure.api.crdgen import KINDS
     from perdure.api.json_schemas import json_schema, schema_path
-    from perdure.cli.errors import CliError
+    from perdure.client.errors import CliError
 
     for kind in KINDS:
         target = folder / schema_path(kind)

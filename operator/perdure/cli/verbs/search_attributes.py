@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.searching import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
-from perdure.cli.cluster import connect
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, word_of, words_shown
 from perdure.cli.terminal import Color, Screen, for_people
+from perdure.client.errors import CliError, ExitCode
 
 HELP = """Register search attributes for workflows as code.
 
@@ -82,7 +82,7 @@ def list_(
     elif not types:
         typer.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
     else:
-        from perdure.cli.view.search_attributes import table
+        from perdure.view.search_attributes import table
 
         screen.show(table(types, page_of(context, screen)))
 

@@ -7,9 +7,9 @@ import typer
 
 from perdure.cli.asking import Inquiry, ask_to_start, value
 from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
-from perdure.cli.cluster import connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
-from perdure.cli.starting import check_input, open_run
+from perdure.cli.starting import check_input
 
 HELP = """Send a signal to a run, or to all open runs with some labels.
 
@@ -70,5 +70,5 @@ def command(
 async def _check(context: typer.Context, workflow: str, given: Any, inquiry: Inquiry, workflow_id: str) -> None:
     """Before sending the request, check the input of the run to start if no run is open."""
     async with connect(context=inquiry.cluster, namespace=inquiry.namespace, program=program_of(context)) as cluster:
-        if await open_run(cluster, workflow_id) is None:
+        if await cluster.runs.open_run(workflow_id) is None:
             await check_input(cluster, workflow, given)

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from perdure.cli.asking import value
-from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, ReportOption, TimeFormat, TimeOption
 from perdure.cli.terminal import Color, Screen
+from perdure.client.errors import ExitCode
 
 HELP = """Run a workflow in virtual time, without a cluster.
 
@@ -52,8 +52,8 @@ def command(
 ) -> None:
     """Run a workflow in virtual time, without a cluster."""
     from perdure.cli.scenarios import play
-    from perdure.cli.view import simulation as view
     from perdure.simulation.cast import BadFileError
+    from perdure.view import simulation as view
 
     if not file and scenario is None:
         raise typer.BadParameter("set a manifest, or a scenario that names one", param_hint="--file")

@@ -7,9 +7,8 @@ import typer
 
 from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.cli.asking import ParameterOption
-from perdure.cli.cluster import Object
 from perdure.cli.completing import names_of
 from perdure.cli.launching import (
     DryRunOption,
@@ -23,6 +22,7 @@ from perdure.cli.launching import (
 )
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
 from perdure.cli.run_input import InputOption, inputs_of, with_input
+from perdure.client.requests import Object
 
 HELP = """Start a run of a Workflow, of code, or from a file.
 

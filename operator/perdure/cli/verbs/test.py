@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, ReportOption
 from perdure.cli.terminal import Color, Screen
+from perdure.client.errors import ExitCode
 
 HELP = """Simulate every scenario of a folder, and report differences.
 
@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Simulate every scenario of a folder, and print the unmet expectations."""
     from perdure.cli.scenarios import scenarios_in
-    from perdure.cli.view import simulation as view
     from perdure.simulation.cast import BadFileError
+    from perdure.view import simulation as view
 
     screen = Screen(color)
     try:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.cluster import connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, ReportOption, SystemNamespaceOption
 from perdure.cli.terminal import Color, Screen

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.api.labels import PARENT_RUN_ID_LABEL
-from perdure.cli.cluster import connect
-from perdure.cli.errors import CliError
+from perdure.cli.connection import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
@@ -23,10 +22,11 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen
+from perdure.client.errors import CliError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.cli.cluster import Object
+    from perdure.client.requests import Object
 
 HELP = """Show when each step of a run waited, started its pod, and ran.
 
@@ -62,8 +62,8 @@ def command(
         raise typer.BadParameter("has a format of its own; leave out --output", param_hint="--otlp")
     screen = Screen(color)
     found, pods = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
-    from perdure.cli.view.facts import read_run
-    from perdure.cli.view.timeline import as_chrome_trace, spans
+    from perdure.view.facts import read_run
+    from perdure.view.timeline import as_chrome_trace, spans
 
     now = clock.now()
     run = read_run(found, now=now)
@@ -74,7 +74,7 @@ def command(
                 f"the run `{run.name}` has not ended, and exported spans cannot change; wait for it with "
                 f"`{program_of(context)} wait {run.name}`"
             )
-        from perdure.cli.view.otlp import as_otlp
+        from perdure.view.otlp import as_otlp
 
         screen.write_data("json", as_otlp(run, steps, (found["metadata"].get("labels") or {}).get(PARENT_RUN_ID_LABEL)))
     elif output != "text":
@@ -82,7 +82,7 @@ def command(
     elif not steps or run.start is None:
         typer.echo(f"No step of the run `{run.name}` has started.", err=True)
     else:
-        from perdure.cli.view.trace import lines
+        from perdure.view.trace import lines
 
         screen.show(lines(steps, run.start, run.end or now, page_of(context, screen, times=times)))
 

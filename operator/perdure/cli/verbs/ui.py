@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import connect
+from perdure.cli.connection import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
 from perdure.cli.talking import AUDIENCE, AccountOption, AudienceOption

@@ -35,7 +35,7 @@ def command(
     if server:
         import asyncio
 
-        from perdure.cli.cluster import connect
+        from perdure.cli.connection import connect
         from perdure.cli.doctor import deployment, installation
         from perdure.cli.invocation import program_of
 

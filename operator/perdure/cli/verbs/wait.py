@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import GoneError
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
@@ -17,6 +16,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.waiting import Waiter
+from perdure.client.errors import GoneError
 
 HELP = """Wait until a run ends, and show its progress.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import list_kind
+from perdure.cli.connection import list_kind
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
 from perdure.cli.terminal import Color, Screen, for_people
@@ -41,6 +41,6 @@ def command(
         where = "any namespace" if everywhere else f"namespace {searched}"
         typer.echo(f"There are no Webhooks in {where}.", err=True)
     else:
-        from perdure.cli.view.webhooks import table
+        from perdure.view.webhooks import table
 
         screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))

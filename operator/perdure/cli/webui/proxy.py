@@ -8,8 +8,8 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from perdure.cli.errors import CliError
-from perdure.cli.webui.loopback_guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
+from perdure.client.errors import CliError
+from perdure.console.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 
 _OF_ONE_HOP = frozenset(
     {

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.index import Index
 from perdure.controller.limits.limit_releases import LimitReleases

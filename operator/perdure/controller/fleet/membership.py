@@ -1,7 +1,7 @@
 """A member of a fleet: it renews its Lease, lists the Leases of other members, and computes which shards it owns.
 
 Ownership saves work, and keeps state that exists only in memory in one process. Safety does not depend on it: each commit is
-one compare-and-swap, and names are locks (docs/architecture-concurrency.md).
+one compare-and-swap, and names are locks (docs/architecture-fleet.md).
 """
 
 import asyncio

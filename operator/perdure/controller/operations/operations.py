@@ -19,7 +19,7 @@ from typing import Final, assert_never
 
 import structlog
 
-from perdure.api.operation import OperationPhase
+from perdure.api.phases import OperationPhase
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate

@@ -13,7 +13,7 @@ from perdure.api.workflowrun import StandaloneActivity, StandaloneNexusOperation
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.code import task_timeout
-from perdure.engine.cron_schedules import next_due
+from perdure.engine.cron import next_due
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy

@@ -10,7 +10,7 @@ from perdure.api.reserved import OUTPUTS
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
-from perdure.engine.retired import AttemptOutcome, Retired
+from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, closing_failure
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube

@@ -20,8 +20,8 @@ import msgspec
 
 from perdure.api import operation
 from perdure.api.names import reset_name, successor_name
+from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.api.reset_point import ResetPoint
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
@@ -30,7 +30,7 @@ from perdure.controller.runs.first_event import scope_of
 from perdure.controller.runs.history_segments import past_of
 from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
 from perdure.engine import events as ev
-from perdure.engine import history, inputs, resetting
+from perdure.engine import history, inputs, resets
 from perdure.engine.decider import UndecidableError
 from perdure.engine.history import NondeterminismError
 from perdure.engine.state import PendingChild, RunState
@@ -295,7 +295,7 @@ class Fork:
         first = history.decode_events(self.events[:1])[0]
         assert isinstance(first, ev.WorkflowExecutionStarted)
         point = history.decode_events(self.events[-1:])[0]
-        return resetting.reset_event(
+        return resets.reset_event(
             first,
             self.state.next_event_id,
             now,
@@ -413,7 +413,7 @@ async def since_fork(client: kube.Client, fork: Fork, origin: ResetOrigin) -> li
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
     signals, updates = origin.reapply_signals, origin.reapply_updates
-    reapplied = list(resetting.since(fork.state, fork.later, origin.base.run_id, signals=signals, updates=updates))
+    reapplied = list(resets.since(fork.state, fork.later, origin.base.run_id, signals=signals, updates=updates))
     run, closing = fork.base, fork.later[-1] if fork.later else None
     while (signals or updates) and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         meta = run["metadata"]
@@ -444,9 +444,9 @@ def _received_by(
             case ev.WorkflowExecutionSignaled():
                 carried -= 1
                 if signals and carried < 0:
-                    yield resetting.signal_again(event, run["metadata"]["uid"])
+                    yield resets.signal_again(event, run["metadata"]["uid"])
             case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
-                yield resetting.update_again(event)
+                yield resets.update_again(event)
             case _:
                 pass
 

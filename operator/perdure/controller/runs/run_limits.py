@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from perdure.api.fields import parse_time
 from perdure.api.reasons import ConditionReason
+from perdure.api.times import parse_time
 from perdure.api.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError

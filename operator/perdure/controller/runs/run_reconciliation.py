@@ -39,7 +39,7 @@ from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, step
-from perdure.engine.tasks.task_deadlines import reclaim
+from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 

@@ -12,7 +12,8 @@ from perdure.controller.runs import run_status
 from perdure.controller.runs.history_segments import Sealed, Segments
 from perdure.controller.runs.run_status import RunFacts
 from perdure.engine.decider import Decider
-from perdure.engine.state import RunState, apply
+from perdure.engine.fold import apply
+from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, terminate
 from perdure.kube import client as kube
 from perdure.runtime import status_texts

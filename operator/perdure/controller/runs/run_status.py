@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.fields import format_time
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.times import format_time
 from perdure.controller.reconcile.record import Status
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted

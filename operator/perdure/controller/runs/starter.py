@@ -38,7 +38,7 @@ from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.opaque import referred_to
 from perdure.engine.recording import policy_named, resolved
-from perdure.engine.resetting import begin, kept_results
+from perdure.engine.resets import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.standalone import OneActivity
 from perdure.engine.starts import StartExtras

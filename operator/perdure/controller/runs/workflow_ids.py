@@ -1,7 +1,7 @@
 """Claim the workflow ID of a run: only one run of an ID is open at a time."""
 
+from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.directory import Entry, Taken, Wait
 from perdure.controller.fleet.shards import Shards

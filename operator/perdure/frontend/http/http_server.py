@@ -25,7 +25,7 @@ from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query_parameters import from_query
 from perdure.frontend.http.results import HISTORY, Results
 from perdure.frontend.http.webhooks import WebhookGateway
-from perdure.frontend.rpc import LONG, Rpc
+from perdure.frontend.transport.rpc import LONG, Rpc
 
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}

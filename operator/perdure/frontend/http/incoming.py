@@ -7,9 +7,9 @@ from typing import Any, Final
 from aiohttp import hdrs, web
 
 from perdure import __version__
-from perdure.frontend.connections import Peer, peer_of
-from perdure.frontend.door import MAX_MESSAGE
 from perdure.frontend.errors import RpcError, denied, invalid
+from perdure.frontend.transport.connections import Peer, peer_of
+from perdure.frontend.transport.door import MAX_MESSAGE
 
 _FORWARDED = ("authorization", "client-name", "client-version", "supported-features")
 AFTERWARDS: Final = web.RequestKey("afterwards", ExitStack)

@@ -14,14 +14,15 @@ from multidict import CIMultiDict
 from temporalio.api.nexus.v1 import Link, Request, StartOperationResponse
 from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 
-from perdure.frontend import nexus_content, nexus_failures
-from perdure.frontend.direct_calls import Answer, DispatchNexusTaskRequest
-from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
 from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
-from perdure.frontend.nexus_failures import NOT_SAID, Behavior, Json
-from perdure.frontend.nexus_headers import CALLBACK_PREFIX, passed
-from perdure.frontend.rpc import Rpc
+from perdure.frontend.messages.nexus_headers import CALLBACK_PREFIX, passed
+from perdure.frontend.nexus import content as nexus_content
+from perdure.frontend.nexus import failures
+from perdure.frontend.nexus.direct_calls import Answer, DispatchNexusTaskRequest
+from perdure.frontend.nexus.endpoints import EndpointRegistry
+from perdure.frontend.nexus.failures import NOT_SAID, Behavior, Json
+from perdure.frontend.transport.rpc import Rpc
 
 _PATHS: Final = ("/nexus/", "/namespaces/")
 """The prefixes of Temporal's server for calls of handlers and for completion callbacks."""
@@ -95,7 +96,7 @@ class NexusGateway:
         except RpcError as error:
             kind = _KINDS.get(error.code, "INTERNAL")
             headers = _OF_WORKER if kind == "UPSTREAM_TIMEOUT" else {}
-            return _json(_STATUSES[kind], nexus_failures.handler_error(kind, error.message), CIMultiDict(headers))
+            return _json(_STATUSES[kind], failures.handler_error(kind, error.message), CIMultiDict(headers))
 
     @staticmethod
     def _called(request: web.BaseRequest) -> "_Called":
@@ -254,34 +255,34 @@ def _response(answer: Answer, *, whole: bool) -> web.Response:
             return _json(HTTPStatus.CREATED, body, _linking(started.async_success.links))
         case "failure" | "operation_error":
             return _operation_failed(started, whole=whole)
-    return _failed("INTERNAL", NOT_SAID, nexus_failures.handler_error("INTERNAL", "empty outcome"))
+    return _failed("INTERNAL", NOT_SAID, failures.handler_error("INTERNAL", "empty outcome"))
 
 
 def _operation_failed(started: StartOperationResponse, *, whole: bool) -> web.Response:
     if started.HasField("failure"):
         state = "canceled" if started.failure.HasField("canceled_failure_info") else "failed"
-        failure = nexus_failures.of_temporal(started.failure)
+        failure = failures.of_temporal(started.failure)
     else:
         state = started.operation_error.operation_state
-        failure = nexus_failures.of_nexus(started.operation_error.failure)
-    body = nexus_failures.operation_error(state, failure) if whole else failure
+        failure = failures.of_nexus(started.operation_error.failure)
+    body = failures.operation_error(state, failure) if whole else failure
     return _json(_UNSUCCESSFUL, body, CIMultiDict({"Nexus-Operation-State": state, **_OF_WORKER}))
 
 
 def _handler_failed(answer: RespondNexusTaskFailedRequest, *, whole: bool) -> web.Response:
     if answer.HasField("failure"):
         info = answer.failure.nexus_handler_failure_info
-        failure = nexus_failures.of_temporal(answer.failure)
+        failure = failures.of_temporal(answer.failure)
         return _failed(info.type, info.retry_behavior, failure if whole else failure.get("cause", failure))
     error = answer.error
-    failure = nexus_failures.of_nexus(error.failure)
-    body = nexus_failures.handler_error(error.error_type, "", error.retry_behavior, failure) if whole else failure
+    failure = failures.of_nexus(error.failure)
+    body = failures.handler_error(error.error_type, "", error.retry_behavior, failure) if whole else failure
     return _failed(error.error_type, error.retry_behavior, body)
 
 
 def _failed(kind: str, behavior: Behavior, body: Json) -> web.Response:
     headers = CIMultiDict(_OF_WORKER)
-    retryable = nexus_failures.is_retryable(behavior)
+    retryable = failures.is_retryable(behavior)
     if retryable is not None:
         headers["Nexus-Request-Retryable"] = str(retryable).lower()
     return _json(_STATUSES.get(kind, 500), body, headers)

@@ -13,11 +13,11 @@ from temporalio.api.enums.v1 import HistoryEventFilterType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 
-from perdure.api.durations import parse_duration
+from perdure.api.times import parse_duration
 from perdure.frontend.errors import invalid
 from perdure.frontend.http import shorthand
 from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
-from perdure.frontend.rpc import Rpc
+from perdure.frontend.transport.rpc import Rpc
 
 HISTORY: Final = ("temporal.api.workflowservice.v1.WorkflowService", "GetWorkflowExecutionHistory")
 """The RPC whose permission callers of this request need."""

@@ -15,7 +15,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 
-from perdure.frontend.given import MAX_PARTS
+from perdure.frontend.messages.values import MAX_PARTS
 
 _PAYLOAD, _PAYLOADS = "temporal.api.common.v1.Payload", "temporal.api.common.v1.Payloads"
 _MESSAGE_TYPE = "_protoMessageType"

@@ -17,8 +17,8 @@ from aiohttp import hdrs, web
 
 from perdure.controller.webhooks.signatures import Delivery
 from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, Receipt, Webhooks
-from perdure.frontend.admission import Places
-from perdure.frontend.rates import Throttle
+from perdure.frontend.matching.rates import Throttle
+from perdure.frontend.transport.admission import Places
 from perdure.kube import client as kube
 from perdure.language.webhook_program import UnusableRequestError
 from perdure.observe import metrics

@@ -6,8 +6,8 @@ import msgspec
 
 from perdure.api.stored_struct import MessageStruct
 from perdure.frontend.errors import unavailable
-from perdure.frontend.matching import Poller
-from perdure.frontend.queues import Kind, Offer
+from perdure.frontend.matching.offers import Poller
+from perdure.frontend.matching.queues import Kind, Offer
 
 SERVICE: Final = "perdure.fleet.Peer"
 OFFER, TAKE, RETURN, RELOAD, RECHECK = (

@@ -11,10 +11,10 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import GrpcStatus
 
-from perdure.frontend.door import MAX_ANSWER, MAX_READ
 from perdure.frontend.errors import RpcError
 from perdure.frontend.peers.messages import ANSWER, CALL, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL, SIZES
-from perdure.frontend.tls import Served
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ
+from perdure.frontend.transport.tls import Served
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
 _RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", CALL, MEMBER, PRINCIPAL})

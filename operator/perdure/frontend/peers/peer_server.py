@@ -12,12 +12,9 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
-from perdure.frontend.bearer import claims_of
-from perdure.frontend.connections import peer_of
 from perdure.frontend.core import Core
-from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, denied, invalid
-from perdure.frontend.matching import OfferBatch
+from perdure.frontend.matching.offers import OfferBatch
 from perdure.frontend.peers.messages import (
     ANSWER,
     CALL,
@@ -40,10 +37,13 @@ from perdure.frontend.peers.messages import (
 from perdure.frontend.peers.offering import FleetMembers
 from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerIdentity
 from perdure.frontend.peers.router import Router
-from perdure.frontend.rpc import Handler, status_of
-from perdure.frontend.rpc_types import request_of, service_of
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.tls import Served
+from perdure.frontend.transport.bearer import claims_of
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.connections import peer_of
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
+from perdure.frontend.transport.rpc import Handler, status_of
+from perdure.frontend.transport.services import request_of, service_of
+from perdure.frontend.transport.tls import Served
 from perdure.kube.clock import monotonic, now
 
 _Answer = Callable[[bytes, Any], Awaitable[bytes]]

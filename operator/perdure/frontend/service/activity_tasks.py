@@ -28,19 +28,20 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.frontend import failure_messages, priorities
-from perdure.frontend import payload_messages as data
+from perdure.frontend.activities.heartbeat_details import storing_details
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.given import UnfitError, name
-from perdure.frontend.heartbeat_details import storing_details
-from perdure.frontend.history_messages import retry_policy
-from perdure.frontend.matching import Poller
-from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.run_finder import NO_ACTIVITY
-from perdure.frontend.run_gateway import not_open
-from perdure.frontend.service.call import LONGEST_POLL, CallContext
-from perdure.frontend.task_tokens import ActivityToken, pack, unpack
+from perdure.frontend.matching import priorities
+from perdure.frontend.matching.offers import Poller
+from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.messages import failures
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.histories import retry_policy
+from perdure.frontend.messages.task_tokens import ActivityToken, pack, unpack
+from perdure.frontend.messages.values import UnfitError, name
+from perdure.frontend.runs.finder import NO_ACTIVITY
+from perdure.frontend.runs.gateway import not_open
+from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.kube.clock import monotonic
 
 
@@ -330,6 +331,6 @@ def _too_large(message: str) -> Failure:
 
 def _failure(request: Any) -> dict[str, Any]:
     return {
-        "failure": failure_messages.to_json(request.failure),
+        "failure": failures.to_json(request.failure),
         "heartbeat_details": data.to_json(request.last_heartbeat_details.payloads, apart=True),
     }

@@ -34,15 +34,15 @@ from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
 from perdure.api.stored_struct import StoredStruct
 from perdure.controller.directory import Entry
-from perdure.frontend import given
-from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
-from perdure.frontend.given import MAX_EVENT, MAX_ID
-from perdure.frontend.paging import page_of
-from perdure.frontend.service.call import CallContext
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages import values
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
 from perdure.frontend.service.listing import find
+from perdure.frontend.transport.call import CallContext
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -248,7 +248,7 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
             signal = request.signal_operation
             if not signal.signal:
                 raise invalid("signal_operation.signal: must be set")
-            given.name(signal.signal, "signal_operation.signal")
+            values.name(signal.signal, "signal_operation.signal")
             if signal.header.fields:
                 raise invalid("signal_operation.header: is not supported in a batch")
             kept = data.to_json(signal.input.payloads)

@@ -32,18 +32,18 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
-from perdure.engine import activity_changes, inputs
-from perdure.engine.activity_options import OpenActivityOptions
+from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
-from perdure.engine.state import PODS_QUEUE, PendingActivity
-from perdure.frontend import given, history_messages, priorities
-from perdure.frontend import payload_messages as data
+from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
+from perdure.frontend.activities.standalone_messages import pending_state
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
-from perdure.frontend.given import UnfitError, duration_or_none, retry_policy
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.standalone import pending_state
-from perdure.frontend.visibility import status_named
+from perdure.frontend.matching import priorities
+from perdure.frontend.messages import histories, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.index import status_named
 
 _TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
 _POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
@@ -129,12 +129,12 @@ class Changing:
             options = None
             if not request.restore_original:
                 paths = [_snake(path) for path in request.update_mask.paths]
-                options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
+                options = changed_options(activities.options_of(activity), request.activity_options, paths)
             change = inputs.OptionsChanged(
                 request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
             )
             await self._core.runs.demand(entry, change)
-            current = options or activity.original or activity_changes.options_of(activity)
+            current = options or activity.original or activities.options_of(activity)
             response.activity_options.CopyFrom(_message(current))
         return response
 
@@ -192,7 +192,7 @@ class Changing:
         options = None
         if not request.restore_original and activity is not None:
             paths = [_snake(path) for path in request.update_mask.paths]
-            options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
+            options = changed_options(activities.options_of(activity), request.activity_options, paths)
         change = inputs.OptionsChanged(
             request_id=_request_id(request, "options"), activity_id=request.activity_id, options=options
         )
@@ -200,7 +200,7 @@ class Changing:
         response = UpdateActivityExecutionOptionsResponse()
         found = (await self._find(request)).activity
         if found is not None:
-            response.activity_options.CopyFrom(_message(activity_changes.options_of(found)))
+            response.activity_options.CopyFrom(_message(activities.options_of(found)))
         return response
 
     async def _change(self, request: Any, change: inputs.Request, *states: str, why: str) -> None:
@@ -264,7 +264,7 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
         UnfitError: A value is not valid.
     """
     changes: dict[str, Any] = {}
-    policy = history_messages.retry_policy(now.retry_policy)
+    policy = histories.retry_policy(now.retry_policy)
     for path in paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
@@ -289,7 +289,7 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
     queue = changes.get("task_queue")
     if queue is not None and (not queue or queue.startswith(PODS_QUEUE)):
         raise invalid("activity_options.task_queue: must be one that workers poll")
-    given.name(queue or "", "activity_options.task_queue", required=False)
+    values.name(queue or "", "activity_options.task_queue", required=False)
     changed = msgspec.structs.replace(now, **changes)
     if changed.schedule_to_close_timeout is None and changed.start_to_close_timeout is None:
         raise invalid("activity_options: schedule_to_close_timeout or start_to_close_timeout must be set")
@@ -308,7 +308,7 @@ def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
 
 
 def _message(options: OpenActivityOptions) -> ActivityOptions:
-    made = ActivityOptions(retry_policy=history_messages.retry_policy(options.retry_policy))
+    made = ActivityOptions(retry_policy=histories.retry_policy(options.retry_policy))
     made.task_queue.name = options.task_queue
     made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in _TIMEOUTS:
@@ -320,7 +320,7 @@ def _message(options: OpenActivityOptions) -> ActivityOptions:
 
 def _request_id(request: Any, kind: str) -> str:
     """The stored ID of a request, which includes its kind, because requests of different kinds may have the same ID."""
-    return f"{kind}/{given.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
+    return f"{kind}/{values.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
 
 
 def _snake(path: str) -> str:

@@ -6,17 +6,17 @@ from typing import Any
 from temporalio.api.workflowservice import v1 as api
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import deployment_messages as messages
-from perdure.frontend import deployments as model
-from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.deployments import Deployments, RoutingChange, WorkerDeployment
+from perdure.frontend.deployments import messages
+from perdure.frontend.deployments import rules as model
+from perdure.frontend.deployments.rules import Deployments, RoutingChange, WorkerDeployment
 from perdure.frontend.errors import invalid, not_found, precondition
-from perdure.frontend.given import MAX_MEMO, small
-from perdure.frontend.namespace_registry import fits_key
-from perdure.frontend.paging import page_of
-from perdure.frontend.queues import Kind, QueueName
-from perdure.frontend.service.call import CallContext
+from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import MAX_MEMO, small
+from perdure.frontend.registry import fits_key
+from perdure.frontend.transport.call import CallContext
 from perdure.kube.clock import now
 
 _PAGE = 100

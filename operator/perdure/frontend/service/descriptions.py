@@ -26,17 +26,17 @@ from perdure.engine import events as ev
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
-from perdure.frontend import callback_messages, failure_messages, given
-from perdure.frontend import payload_messages as data
-from perdure.frontend.enums import to_enum
-from perdure.frontend.history_messages import (
+from perdure.frontend.messages import callbacks, failures, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import to_enum
+from perdure.frontend.messages.histories import (
     Historian,
     deployment_version,
     retry_policy,
     started_by_a_workflow,
     versioning_override,
 )
-from perdure.frontend.pending_nexus_operations import pending as pending_operation
+from perdure.frontend.nexus.pending import pending as pending_operation
 from perdure.kube.clock import now
 
 _NO_BUILD = "unversioned"
@@ -141,7 +141,7 @@ def describe_state(response: DescribeWorkflowExecutionResponse, state: RunState)
         extended.last_reset_time.FromDatetime(state.reset_time)
     if state.expiration is not None:
         extended.execution_expiration_time.FromDatetime(state.expiration)
-    extended.run_expiration_time.FromDatetime(state.run_deadline or given.NO_TIME)
+    extended.run_expiration_time.FromDatetime(state.run_deadline or values.NO_TIME)
     if state.paused is not None:
         extended.pause_info.reason, extended.pause_info.identity = state.paused.reason, state.paused.identity
         if state.paused.time is not None:
@@ -199,7 +199,7 @@ def describe_activity(activity: PendingActivity) -> PendingActivityInfo:
         maximum_attempts=activity.retry_policy.maximum_attempts,
         last_worker_identity=activity.identity or activity.last_identity,
         paused=activity.paused,
-        last_failure=failure_messages.to_proto(activity.last_failure) if activity.last_failure is not None else None,
+        last_failure=failures.to_proto(activity.last_failure) if activity.last_failure is not None else None,
     )
     if activity.pause is not None:
         _set_time(made.pause_info, "pause_time", activity.pause.time)
@@ -236,7 +236,7 @@ def describe_operations(response: DescribeWorkflowExecutionResponse, state: RunS
     response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
         callback = response.callbacks.add()
-        callback_messages.describe(callback, pending, due=state.is_due(pending))
+        callbacks.describe(callback, pending, due=state.is_due(pending))
         if pending.update_id:
             callback.trigger.update_workflow_execution_completed.update_id = pending.update_id
         else:

@@ -17,11 +17,11 @@ from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.core import Core
 from perdure.frontend.errors import unavailable
-from perdure.frontend.paging import page_size
-from perdure.frontend.run_reader import View
-from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.messages.paging import page_size
+from perdure.frontend.messages.task_tokens import PageToken, pack, unpack
+from perdure.frontend.runs.reader import View
 from perdure.frontend.service.task_dispatch import virtual_events
-from perdure.frontend.task_tokens import PageToken, pack, unpack
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0

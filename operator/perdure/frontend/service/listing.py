@@ -29,16 +29,16 @@ from temporalio.api.workflowservice.v1 import (
     ScanWorkflowExecutionsResponse,
 )
 
-from perdure.frontend import payload_messages as data
-from perdure.frontend.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import invalid, unavailable
-from perdure.frontend.given import UnfitError, moment
-from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import Convert, Filter, nanoseconds, parse, quoted
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.visibility import BUILT_IN, OF_KIND, VisibilityRecord, is_known, record_of
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import UnfitError, moment
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
+from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, VisibilityRecord, is_known, record_of
+from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted
 from perdure.kube import client as kube
 from perdure.runtime.kinds import RunKind
 

@@ -37,18 +37,19 @@ from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
-from perdure.frontend import failure_messages, given, nexus_links
-from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.endpoints import Endpoint
-from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found, precondition
-from perdure.frontend.given import UnfitError, name
-from perdure.frontend.matching import Poller
-from perdure.frontend.nexus import HandlerCall
-from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.service.call import LONGEST_POLL, CallContext
-from perdure.frontend.task_tokens import NexusToken, pack, unpack
+from perdure.frontend.matching.offers import Poller
+from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.messages import failures, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.task_tokens import NexusToken, pack, unpack
+from perdure.frontend.messages.values import UnfitError, name
+from perdure.frontend.nexus import links
+from perdure.frontend.nexus.calls import HandlerCall
+from perdure.frontend.nexus.endpoints import Endpoint
+from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.kube.clock import monotonic
 
 CALLERS_HEADER = "perdure-allowed-callers"
@@ -145,7 +146,7 @@ class NexusTasks:
         if self._core.direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskFailedResponse()
         whole = request.HasField("failure")
-        failure = failure_messages.to_json(request.failure) if whole else _handler_failure(request.error)
+        failure = failures.to_json(request.failure) if whole else _handler_failure(request.error)
         await self._core.calls.report(self._find(task), failure)
         return RespondNexusTaskFailedResponse()
 
@@ -172,12 +173,12 @@ class NexusTasks:
                 answer = {
                     "outcome": OperationOutcome.STARTED,
                     "operation_token": started.operation_token or started.operation_id,
-                    "links": nexus_links.from_nexus(started.links),
+                    "links": links.from_nexus(started.links),
                 }
             case "failure":
-                answer["failure"] = failure_messages.to_json(response.failure)
+                answer["failure"] = failures.to_json(response.failure)
             case "operation_error":
-                answer["failure"] = failure_messages.to_json(as_temporal(response.operation_error.failure))
+                answer["failure"] = failures.to_json(as_temporal(response.operation_error.failure))
                 if response.operation_error.operation_state == "canceled":
                     answer["failure"] = _as_cancelled(answer["failure"])
             case _:
@@ -202,7 +203,7 @@ def _succeeded(success: StartOperationResponse.Sync) -> dict[str, Any]:
     except UnfitError as error:
         failure = Failure(kind=FailureKind.APPLICATION, type="CallError", message=str(error), non_retryable=True)
         return {"outcome": OperationOutcome.REFUSED, "failure": failure}
-    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": nexus_links.from_nexus(success.links)}
+    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": links.from_nexus(success.links)}
 
 
 # Failures from older SDKs
@@ -211,7 +212,7 @@ def _succeeded(success: StartOperationResponse.Sync) -> dict[str, Any]:
 def _handler_failure(error: HandlerError) -> Failure:
     """The failure for a handler error without one of Temporal's (frontend: convertOutcomeToNexusHandlerError)."""
     behavior = from_enum(NexusHandlerErrorRetryBehavior, error.retry_behavior) if error.retry_behavior else None
-    cause = failure_messages.to_json(as_temporal(error.failure))
+    cause = failures.to_json(as_temporal(error.failure))
     return Failure(kind=FailureKind.NEXUS_HANDLER, type=error.error_type, retry_behavior=behavior, cause=cause)
 
 
@@ -241,7 +242,7 @@ def as_temporal(failure: NexusFailure, depth: int = 0) -> ProtoFailure:
         made.application_failure_info.type = "NexusFailure"
         made.application_failure_info.details.CopyFrom(Payloads(payloads=[payload]))
     made.message, made.stack_trace = failure.message, failure.stack_trace
-    if failure.HasField("cause") and depth < failure_messages.MAX_DEPTH:
+    if failure.HasField("cause") and depth < failures.MAX_DEPTH:
         made.cause.CopyFrom(as_temporal(failure.cause, depth + 1))
     return made
 
@@ -343,7 +344,7 @@ class NexusEndpoints:
                 elif target.namespace not in self._core.runs.manager.served:
                     missing = f"Namespace {target.namespace} is not found."
                     raise precondition(f"could not verify namespace referenced by target exists: {missing}")
-                if not target.task_queue or len(target.task_queue) > given.MAX_ID:
+                if not target.task_queue or len(target.task_queue) > values.MAX_ID:
                     issues.append('invalid target task queue: "taskQueue is not set, or its length exceeds limit"')
             case "external":
                 issues.append("external endpoints are not supported: the target must be a namespace and a task queue")
@@ -376,7 +377,7 @@ def _name_issues(named: str) -> list[str]:
 def _need_id(endpoint_id: str) -> None:
     if not endpoint_id:
         raise invalid("endpoint ID not set")
-    if not given.is_uuid(endpoint_id):
+    if not values.is_uuid(endpoint_id):
         raise invalid(f'malformed endpoint ID: "{endpoint_id[:63]}"')
 
 

@@ -2,10 +2,10 @@
 
 from perdure.controller.fleet.shards import SHARDS
 from perdure.frontend.core import Core
-from perdure.frontend.direct_calls import Answer, DispatchNexusTaskRequest
 from perdure.frontend.errors import invalid, too_late, unavailable
-from perdure.frontend.given import MAX_BLOB, name
-from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.frontend.messages.values import MAX_BLOB, name
+from perdure.frontend.nexus.direct_calls import Answer, DispatchNexusTaskRequest
+from perdure.frontend.transport.call import LONGEST_POLL, CallContext
 from perdure.kube.clock import now
 
 

@@ -12,10 +12,10 @@ from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.versioning import PINNED, VersioningOverride
 from perdure.frontend.core import Core
+from perdure.frontend.deployments.overrides import changes_override, override_of, override_refused
 from perdure.frontend.errors import precondition
-from perdure.frontend.history_messages import versioning_override
-from perdure.frontend.overrides import changes_override, override_of, override_refused
-from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.messages.histories import versioning_override
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
 
 
 class WorkflowOptions:

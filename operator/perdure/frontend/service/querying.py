@@ -8,8 +8,8 @@ from perdure.controller.workflows.definitions import Definition, read_spec
 from perdure.engine.state import RunState
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, precondition, unavailable
-from perdure.frontend.run_reader import View
-from perdure.frontend.step_queries import QUERIES, QueriedRun, answer
+from perdure.frontend.runs.reader import View
+from perdure.frontend.workflows.step_queries import QUERIES, QueriedRun, answer
 from perdure.language.program import InvalidWorkflowError
 
 _COMPILING_SECONDS = 10.0

@@ -13,10 +13,10 @@ from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.runs.resets import reset
 from perdure.engine.versioning import VersioningOverride
 from perdure.frontend.core import Core
+from perdure.frontend.deployments.overrides import changes_override, override_of, override_refused
 from perdure.frontend.errors import invalid, precondition, unavailable
-from perdure.frontend.given import MAX_EVENT
-from perdure.frontend.overrides import changes_override, override_of, override_refused
-from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.messages.values import MAX_EVENT
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
 
 _BEGIN_SECONDS = 20.0
 _NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL

@@ -31,14 +31,10 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api.common import mistakes
 from perdure.api.names import schedule_name
+from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.schedule import OverlapPolicy
 from perdure.controller.reconcile.newer_states import message_for
-from perdure.frontend import payload_messages as data
-from perdure.frontend import schedule_messages
-from perdure.frontend.comparisons import InvalidQueryError
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
     TOO_LARGE,
     RpcError,
@@ -49,13 +45,17 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.given import MAX_ID, UnfitError, moment
-from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import parse
-from perdure.frontend.schedule_messages import ClientOptions
-from perdure.frontend.service.call import CallContext
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import MAX_ID, UnfitError, moment
+from perdure.frontend.schedules import messages
+from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.service.listing import converter, lists_of
-from perdure.frontend.visibility import is_known
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.comparisons import InvalidQueryError
+from perdure.frontend.visibility.index import is_known
+from perdure.frontend.visibility.query_language import parse
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
@@ -93,7 +93,7 @@ class Scheduling:
             or None,
         )
         try:
-            body = schedule_messages.new_schedule(
+            body = messages.new_schedule(
                 request.schedule,
                 types,
                 namespace=request.namespace,
@@ -111,7 +111,7 @@ class Scheduling:
             made = await client.create(kube.path(kube.PERDURE, request.namespace, "schedules"), body)
         except kube.AlreadyExistsError:
             made = await self._read(request.namespace, request.schedule_id)
-            if not request.request_id or schedule_messages.client_options(made).request_id != request.request_id:
+            if not request.request_id or messages.client_options(made).request_id != request.request_id:
                 message = f"schedule already exists. ScheduleId: {request.schedule_id}"
                 raise already_started(message, "", "") from None
         except kube.NotFoundError:
@@ -129,12 +129,12 @@ class Scheduling:
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         try:
-            future = await first_times(schedule_messages.upcoming(obj, now(), Work(MAX_WORK)), schedule_messages.SHOWN)
+            future = await first_times(messages.upcoming(obj, now(), Work(MAX_WORK)), messages.SHOWN)
             return DescribeScheduleResponse(
-                schedule=schedule_messages.described(obj),
-                info=schedule_messages.info(self._with_runs(obj), future),
-                memo=schedule_messages.memo(obj),
-                search_attributes=schedule_messages.search_attributes(obj),
+                schedule=messages.described(obj),
+                info=messages.info(self._with_runs(obj), future),
+                memo=messages.memo(obj),
+                search_attributes=messages.search_attributes(obj),
                 conflict_token=_token(obj),
             )
         except ValueError as error:
@@ -148,9 +148,9 @@ class Scheduling:
         def change(obj: kube.Object) -> kube.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
                 raise precondition("mismatched conflict token: the schedule has changed since it was described")
-            if why := schedule_messages.newer_options(obj):
+            if why := messages.newer_options(obj):
                 raise unavailable(message_for(why))
-            options = msgspec.structs.replace(schedule_messages.client_options(obj), updated=now())
+            options = msgspec.structs.replace(messages.client_options(obj), updated=now())
             if request.HasField("search_attributes"):
                 found = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
                 options = msgspec.structs.replace(options, search_attributes=found or None)
@@ -158,7 +158,7 @@ class Scheduling:
                 changes = data.upserted(request.memo.fields)
                 kept = {name: value for name, value in {**(options.memo or {}), **changes}.items() if value is not None}
                 options = msgspec.structs.replace(options, memo=kept or None)
-            changed = schedule_messages.changed_schedule(obj, request.schedule, types, options)
+            changed = messages.changed_schedule(obj, request.schedule, types, options)
             _check(changed)
             return changed
 
@@ -179,7 +179,7 @@ class Scheduling:
             if notes:
 
                 def change(found: kube.Object, paused: bool = paused, notes: str = notes) -> kube.Object:
-                    return schedule_messages.paused_schedule(found, paused, notes)
+                    return messages.paused_schedule(found, paused, notes)
 
                 obj = await self._change(request.namespace, request.schedule_id, change)
         if patch.unpause:
@@ -205,7 +205,7 @@ class Scheduling:
             raise invalid("start_time and end_time must be set")
         response = ListScheduleMatchingTimesResponse()
         try:
-            times = schedule_messages.between(obj, schedule_messages.spec_of(obj), after, Work(MAX_WORK))
+            times = messages.between(obj, messages.spec_of(obj), after, Work(MAX_WORK))
             for time in await first_times(takewhile(lambda time: time <= end, times), MAX_TIMES):
                 response.start_time.add().FromDatetime(time)
         except (ValueError, InvalidTimesError) as error:
@@ -223,9 +223,9 @@ class Scheduling:
         work = Work(MAX_WORK)
         for obj in page:
             try:
-                times = schedule_messages.upcoming(obj, now(), work)
-                future = await first_times(times, schedule_messages.SHOWN_IN_LISTS)
-                response.schedules.append(schedule_messages.entry(self._with_runs(obj), future))
+                times = messages.upcoming(obj, now(), work)
+                future = await first_times(times, messages.SHOWN_IN_LISTS)
+                response.schedules.append(messages.entry(self._with_runs(obj), future))
             except pydantic.ValidationError:  # its condition Ready says why
                 response.schedules.add(schedule_id=id_of(obj))
         return response
@@ -239,7 +239,7 @@ class Scheduling:
         found = await self._core.runs.manager.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
         types = await self._core.attribute_types(namespace)
         for obj in found:
-            attributes = schedule_messages.client_options(obj).search_attributes or {}
+            attributes = messages.client_options(obj).search_attributes or {}
             types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
         try:
             known = types | _FIELDS
@@ -250,7 +250,7 @@ class Scheduling:
                 _check_name(name, types)
             taken = []
             for obj in found:
-                if query.test(schedule_messages.lookup(obj)):
+                if query.test(messages.lookup(obj)):
                     taken.append(obj)
                 await query.effort.rest()
         except InvalidQueryError as error:
@@ -266,7 +266,7 @@ class Scheduling:
             run = directory.named(namespace, name)
             return None if run is None else run.uid
 
-        return schedule_messages.with_runs(obj, run_id_of)
+        return messages.with_runs(obj, run_id_of)
 
     async def _read(self, namespace: str, schedule_id: str) -> kube.Object:
         _check_id(schedule_id)
@@ -384,7 +384,7 @@ def _check(obj: kube.Object) -> None:
         ValueError: The schedule is not valid.
     """
     try:
-        Times(schedule_messages.spec_of(obj))
+        Times(messages.spec_of(obj))
     except InvalidTimesError as error:
         raise ValueError(error.message) from error
 

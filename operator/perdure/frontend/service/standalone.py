@@ -21,20 +21,22 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.durations import nearest_duration
+from perdure.api.times import nearest_duration
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
-from perdure.frontend import given, links, priorities
-from perdure.frontend import payload_messages as data
-from perdure.frontend.callback_messages import callbacks_of, describe, to_engine
+from perdure.frontend.activities.standalone_messages import described, outcome_of
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
-from perdure.frontend.given import MAX_ID, UnfitError, duration
-from perdure.frontend.long_polls import token_of
-from perdure.frontend.run_reader import View
-from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.frontend.matching import priorities
+from perdure.frontend.messages import links, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.runs.long_polls import token_of
+from perdure.frontend.runs.reader import View
+from perdure.frontend.runs.start_requests import check_extras, input_of
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
 from perdure.frontend.service.standalone_runs import (
     StandaloneRuns,
@@ -43,9 +45,8 @@ from perdure.frontend.service.standalone_runs import (
     not_started,
     request_id_of,
 )
-from perdure.frontend.standalone import described, outcome_of
-from perdure.frontend.start_requests import check_extras, input_of
-from perdure.frontend.visibility import record_of
+from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.visibility.index import record_of
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import retry_policy_json
@@ -251,13 +252,13 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
     queue = request.task_queue.name
     if queue.startswith(PODS_QUEUE):
         raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r}")
-    activity: dict[str, Any] = {"type": request.activity_type.name, "taskQueue": given.name(queue, "TaskQueue")}
+    activity: dict[str, Any] = {"type": request.activity_type.name, "taskQueue": values.name(queue, "TaskQueue")}
     for field, ours in _TIMEOUTS:
         length = duration(request, field)
         if length:
             activity[ours] = nearest_duration(length)
     if request.HasField("retry_policy"):
-        activity["retryPolicy"] = retry_policy_json(given.retry_policy(request.retry_policy))
+        activity["retryPolicy"] = retry_policy_json(values.retry_policy(request.retry_policy))
     spec: dict[str, Any] = {"workflowId": request.activity_id, "activity": activity}
     try:
         kept = input_of(request.input.payloads, by_name=False)

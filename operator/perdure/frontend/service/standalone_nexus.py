@@ -26,22 +26,22 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.durations import nearest_duration
+from perdure.api.times import nearest_duration
 from perdure.engine.starts import StartExtras
-from perdure.frontend import links, nexus_headers
-from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.given import MAX_ID, UnfitError, duration
-from perdure.frontend.long_polls import token_of
-from perdure.frontend.run_reader import View
-from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.frontend.messages import links, nexus_headers
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.nexus.endpoints import Endpoint
+from perdure.frontend.nexus.standalone_messages import described, operation_of, outcome_of
+from perdure.frontend.runs.long_polls import token_of
+from perdure.frontend.runs.reader import View
+from perdure.frontend.runs.start_requests import check_extras, input_of
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
 from perdure.frontend.service.standalone_runs import StandaloneRuns, check_metadata, id_policies, not_started
-from perdure.frontend.standalone_nexus import described, operation_of, outcome_of
-from perdure.frontend.start_requests import check_extras, input_of
-from perdure.frontend.visibility import record_of
+from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.visibility.index import record_of
 from perdure.kube.clock import now
 from perdure.runtime.kinds import RunKind
 

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.state import RunState
-from perdure.frontend import long_polls
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
-from perdure.frontend.given import MAX_BLOB, MAX_ID
-from perdure.frontend.run_gateway import not_open
-from perdure.frontend.run_reader import View
-from perdure.frontend.service.call import LONGEST_POLL, LONGEST_WAIT, CallContext
-from perdure.frontend.visibility import status_named
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.values import MAX_BLOB, MAX_ID
+from perdure.frontend.runs import long_polls
+from perdure.frontend.runs.gateway import not_open
+from perdure.frontend.runs.reader import View
+from perdure.frontend.transport.call import LONGEST_POLL, LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.index import status_named
 from perdure.kube import client as kube
 
 _CANCEL, _TERMINATE = "cancel/", "terminate/"

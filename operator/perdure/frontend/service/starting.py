@@ -15,30 +15,31 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.durations import nearest_duration
+from perdure.api.times import nearest_duration
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend import deployments, given, links
-from perdure.frontend import payload_messages as data
-from perdure.frontend.callback_messages import callbacks_of, own_links
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum
+from perdure.frontend.deployments import rules
+from perdure.frontend.deployments.overrides import override_refused
+from perdure.frontend.deployments.versions import version_of
 from perdure.frontend.errors import (
     CompletedError,
     RpcError,
     invalid,
     precondition,
 )
-from perdure.frontend.given import MAX_ID, UnfitError, duration
-from perdure.frontend.overrides import override_refused
-from perdure.frontend.queues import Kind
-from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.matching.queues import Kind
+from perdure.frontend.messages import links, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.callbacks import callbacks_of, own_links
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.runs.start_requests import check_extras, cron_refused, requested_run
 from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.start_requests import check_extras, cron_refused, requested_run
-from perdure.frontend.versions import version_of
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
 from perdure.kube import client as kube
 from perdure.kube.clock import monotonic
 from perdure.runtime.blobs import with_content
@@ -221,7 +222,7 @@ class Starting:
         if request.cron_schedule or request.HasField("workflow_start_delay"):
             return False  # the first task is not due
         known = await self._core.deployments.load(request.namespace)
-        target = deployments.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
+        target = rules.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
         version = version_of(request.eager_worker_deployment_options)
         return target in (None, version) and not request.HasField("versioning_override")
 
@@ -243,11 +244,11 @@ class Starting:
             delay = duration(request, "workflow_start_delay")
             extras = msgspec.structs.replace(
                 extras,
-                identity=given.name(request.identity, "Identity", required=False),
+                identity=values.name(request.identity, "Identity", required=False),
                 last_completion_result=data.to_json(request.last_completion_result.payloads)
                 if isinstance(request, StartWorkflowExecutionRequest)
                 else None,
-                request_id=given.name(request.request_id, "RequestId", required=False),
+                request_id=values.name(request.request_id, "RequestId", required=False),
                 cron_schedule=request.cron_schedule,
                 eager_execution_accepted=eager,
             )

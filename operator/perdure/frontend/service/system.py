@@ -28,15 +28,15 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.api.searching import unfit
-from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
-from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
-from perdure.frontend.paging import page_of
-from perdure.frontend.rpc_namespaces import DEFAULT
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.visibility import BUILT_IN
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, UnfitError
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.namespaces import DEFAULT
+from perdure.frontend.visibility.index import BUILT_IN
 from perdure.kube import client as kube
 
 SERVER_VERSION = "1.32.0"

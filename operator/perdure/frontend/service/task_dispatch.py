@@ -18,12 +18,12 @@ from perdure.engine import inputs
 from perdure.engine.state import RunState
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
-from perdure.frontend.given import name
-from perdure.frontend.matching import Poller
-from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.service.call import LONGEST_POLL, CallContext
-from perdure.frontend.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack
-from perdure.frontend.tasks_in_transit import TasksInTransit
+from perdure.frontend.matching.offers import Poller
+from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.messages.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack
+from perdure.frontend.messages.values import name
+from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.workflows.tasks_in_transit import TasksInTransit
 from perdure.kube.clock import monotonic
 
 PAGE = 1_000

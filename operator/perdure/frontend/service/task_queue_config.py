@@ -3,15 +3,15 @@
 from msgspec.structs import replace
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest, UpdateTaskQueueConfigResponse
 
-from perdure.frontend import task_queue_settings as model
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
-from perdure.frontend.given import name
-from perdure.frontend.namespace_registry import Entries, fits_key
-from perdure.frontend.queues import Kind
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.task_queue_messages import KINDS, config
-from perdure.frontend.task_queue_settings import NO_SETTINGS, RateLimit, TaskQueueSettings
+from perdure.frontend.matching import settings as model
+from perdure.frontend.matching.queues import Kind
+from perdure.frontend.matching.settings import NO_SETTINGS, RateLimit, TaskQueueSettings
+from perdure.frontend.messages.values import name
+from perdure.frontend.registry import Entries, fits_key
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.workers.task_queue_messages import KINDS, config
 from perdure.kube.clock import now
 
 

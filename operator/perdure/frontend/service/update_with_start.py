@@ -13,13 +13,13 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
-from perdure.frontend import links
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError, aborted, invalid, several
-from perdure.frontend.service.call import CallContext
+from perdure.frontend.messages import links
 from perdure.frontend.service.making import StartedRun
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.updating import Updating
+from perdure.frontend.transport.call import CallContext
 
 _TRIES = 10
 """Number of runs that update-with-start tries, if each run closes before it gets the update."""

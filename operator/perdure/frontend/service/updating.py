@@ -22,17 +22,17 @@ from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
-from perdure.frontend import failure_messages, given, links
-from perdure.frontend import payload_messages as data
-from perdure.frontend.callback_messages import callbacks_of, to_engine
 from perdure.frontend.core import Core
 from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
-from perdure.frontend.given import UnfitError
-from perdure.frontend.history_messages import update_request
-from perdure.frontend.recorded_updates import outcome_of
-from perdure.frontend.run_reader import View
-from perdure.frontend.service.call import LONGEST_WAIT, CallContext
-from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
+from perdure.frontend.messages import failures, links, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.callbacks import callbacks_of, to_engine
+from perdure.frontend.messages.histories import update_request
+from perdure.frontend.messages.values import UnfitError
+from perdure.frontend.runs.reader import View
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.workflows.recorded_updates import outcome_of
+from perdure.frontend.workflows.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 from perdure.runtime.callbacks import UPDATE_LOST
 
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
@@ -161,7 +161,7 @@ class Updating:
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
             update.end(await self._core.payloads.whole(view.entry.namespace, partial(outcome_of, event)))
         elif view.state is not None and view.state.closed:
-            update.end(Outcome(failure=failure_messages.to_proto(UPDATE_LOST)))
+            update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
         if update.ended.is_set():
             self._core.updates.forget(view.entry.uid, update.update_id)
 
@@ -230,8 +230,8 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     if not wanted.input.name:
         raise invalid("Update name is not set on request.")
     try:
-        given.name(wanted.input.name, "Update name")
-        given.name(wanted.meta.update_id, "UpdateId", required=False)
+        values.name(wanted.input.name, "Update name")
+        values.name(wanted.meta.update_id, "UpdateId", required=False)
         data.to_json(wanted.input.args.payloads, apart=True)
         data.header_to_json(wanted.input)
     except UnfitError as error:

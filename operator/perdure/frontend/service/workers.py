@@ -22,18 +22,18 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend.comparisons import InvalidQueryError
 from perdure.frontend.core import Core
-from perdure.frontend.deployments import Deployments, routing
+from perdure.frontend.deployments.rules import Deployments, routing
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.given import NO_TIME
-from perdure.frontend.history_messages import deployment_version
-from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import parse
-from perdure.frontend.queues import Kind, QueueName
-from perdure.frontend.service.call import CallContext
-from perdure.frontend.task_queue_messages import KINDS, config, effective_rate
-from perdure.frontend.worker_registry import field_of, listed
+from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.messages.histories import deployment_version
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import NO_TIME
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.comparisons import InvalidQueryError
+from perdure.frontend.visibility.query_language import parse
+from perdure.frontend.workers.registry import field_of, listed
+from perdure.frontend.workers.task_queue_messages import KINDS, config, effective_rate
 from perdure.kube.clock import now
 
 _PAGE = 200

@@ -30,25 +30,26 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import failure_messages, versions
-from perdure.frontend import payload_messages as data
-from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.command_messages import CommandReader
 from perdure.frontend.core import Core
-from perdure.frontend.endpoints import Endpoints
-from perdure.frontend.enums import from_enum
+from perdure.frontend.deployments import versions
+from perdure.frontend.deployments.versions import version_of
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.given import duration_or_none, name
-from perdure.frontend.queries import Query
-from perdure.frontend.queues import Kind, QueueName
-from perdure.frontend.recorded_updates import outcome_of
-from perdure.frontend.run_gateway import refusal
+from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.messages import failures
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.task_tokens import QueryToken, WorkflowTaskToken, unpack
+from perdure.frontend.messages.values import duration_or_none, name
+from perdure.frontend.nexus.endpoints import Endpoints
+from perdure.frontend.runs.gateway import refusal
 from perdure.frontend.service.activity_tasks import handed_out
-from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
-from perdure.frontend.task_tokens import QueryToken, WorkflowTaskToken, unpack
-from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, recorded_request
-from perdure.frontend.versions import version_of
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.workflows.command_conversion import BadCommandError
+from perdure.frontend.workflows.commands import CommandReader
+from perdure.frontend.workflows.queries import Query
+from perdure.frontend.workflows.recorded_updates import outcome_of
+from perdure.frontend.workflows.update_messages import KnownUpdates, TaskAnswer, recorded_request
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024
 """Maximum size of the response to a query, in bytes. It is not stored, so the limit is that of Temporal's server."""
@@ -196,7 +197,7 @@ class WorkflowTasks:
         for update_id, failure in answered.rejected.items():
             update = updates.get(entry.uid, update_id)
             if update is not None:
-                update.reject(Outcome(failure=failure_messages.to_proto(failure)))
+                update.reject(Outcome(failure=failures.to_proto(failure)))
                 updates.forget(entry.uid, update_id)
         for update_id in answered.accepted:
             update = updates.get(entry.uid, update_id)
@@ -234,7 +235,7 @@ class WorkflowTasks:
             self._entry(token),
             token,
             cause=from_enum(WorkflowTaskFailedCause, request.cause) or "Unspecified",
-            failure=failure_messages.to_json(request.failure) if request.HasField("failure") else None,
+            failure=failures.to_json(request.failure) if request.HasField("failure") else None,
             identity=request.identity,
             principal=call.principal,
         )

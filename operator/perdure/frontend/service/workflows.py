@@ -34,10 +34,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.frontend import given, links
-from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import (
     CompletedError,
     busy,
@@ -48,13 +45,12 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.history_messages import (
-    request_of,
-)
-from perdure.frontend.paging import MAX_BYTES
-from perdure.frontend.queries import MAX_WAITING, QueryFailedError
-from perdure.frontend.run_reader import View
-from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.messages import links, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.histories import request_of
+from perdure.frontend.messages.paging import MAX_BYTES
+from perdure.frontend.runs.reader import View
 from perdure.frontend.service.descriptions import (
     describe_activity,
     describe_builds,
@@ -65,7 +61,9 @@ from perdure.frontend.service.descriptions import (
     describe_versioning,
 )
 from perdure.frontend.service.querying import StepQueries
-from perdure.frontend.visibility import record_of
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.index import record_of
+from perdure.frontend.workflows.queries import MAX_WAITING, QueryFailedError
 from perdure.kube import client as kube
 from perdure.runtime.chains import extras_of
 
@@ -90,7 +88,7 @@ class Workflows:
         """Signal a workflow."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
-        if len(request.signal_name) > given.MAX_ID:
+        if len(request.signal_name) > values.MAX_ID:
             raise invalid("SignalName length exceeds limit.")
         signal = inputs.SignalRequested(
             request_id=request.request_id or uuid.uuid4().hex,

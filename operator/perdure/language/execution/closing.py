@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.api.durations import show_duration
+from perdure.api.times import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, shorten
 from perdure.language.execution.context import replace

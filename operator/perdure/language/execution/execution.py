@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from perdure.api.durations import show_duration
+from perdure.api.times import show_duration
 from perdure.engine import events as ev
 from perdure.language.execution.actions import Actions
 from perdure.language.execution.blocks import Blocks

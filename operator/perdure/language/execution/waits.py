@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
-from perdure.api.durations import show_duration
+from perdure.api.times import show_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.language.coercion import as_length, as_moment, as_text

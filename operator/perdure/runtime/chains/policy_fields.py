@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.api.durations import format_decimal_duration, nearest_duration
+from perdure.api.times import format_decimal_duration, nearest_duration
 from perdure.engine.retry import RetryPolicy
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from perdure.api import labels
-from perdure.api.durations import nearest_duration
 from perdure.api.lenient import mapping
 from perdure.api.names import label_value
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
+from perdure.api.times import nearest_duration
 from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import RunStatus

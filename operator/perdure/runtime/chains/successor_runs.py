@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.durations import nearest_duration
 from perdure.api.lenient import mapping
+from perdure.api.times import nearest_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import RetryState
 from perdure.engine.starts import SHORTEST_RUN, StartExtras

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any, Final
 
-from perdure.api.durations import parse_decimal_duration
+from perdure.api.times import parse_decimal_duration
 from perdure.api.workflow import Activity
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime import payloads

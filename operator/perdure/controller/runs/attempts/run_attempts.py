@@ -19,7 +19,7 @@ from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
-from perdure.engine.retired import AttemptOutcome
+from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.api import labels
 from perdure.api.lenient import mapping
-from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.api.policies import ParentClosePolicy
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.peers import ALREADY_STARTED

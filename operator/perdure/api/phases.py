@@ -1,0 +1,90 @@
+"""The states of runs, pending activities, Operations, and circuit breakers.
+
+These are enumerations of the fields of statuses. The module needs no pydantic.
+"""
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Phase of a run, derived from the conditions."""
+
+    PENDING = "Pending"
+    """Not started: it waits for its start delay, for its workflow ID, for a definition, or for a WorkflowLimit."""
+
+    RUNNING = "Running"
+    """Started and open."""
+
+    PAUSED = "Paused"
+    """Open, but no new steps start."""
+
+    COMPLETED = "Completed"
+    """Closed successfully."""
+
+    FAILED = "Failed"
+    """Closed by a failure."""
+
+    CANCELLED = "Cancelled"
+    """Closed by a cancellation, after its handlers ran."""
+
+    TERMINATED = "Terminated"
+    """Closed immediately, without handlers."""
+
+    TIMED_OUT = "TimedOut"
+    """Closed by a timeout."""
+
+    CONTINUED_AS_NEW = "ContinuedAsNew"
+    """Closed; the next run with the same workflow ID continues its work."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the run is closed."""
+        return self not in (Phase.PENDING, Phase.RUNNING, Phase.PAUSED)
+
+
+class PendingActivityState(StrEnum):
+    """State of a pending activity."""
+
+    SCHEDULED = "Scheduled"
+    """An attempt waits to start."""
+
+    STARTED = "Started"
+    """An attempt is running."""
+
+    BACKING_OFF = "BackingOff"
+    """An attempt failed; the next one waits for its backoff."""
+
+    CIRCUIT_OPEN = "CircuitOpen"
+    """The next attempt waits for the circuit breaker of its retry policy."""
+
+    CANCEL_REQUESTED = "CancelRequested"
+    """An attempt is running, and its cancellation was requested."""
+
+    PAUSED = "Paused"
+    """No attempt starts until the activity is unpaused."""
+
+
+class OperationPhase(StrEnum):
+    """Phase of an Operation; not set until the operator has seen it."""
+
+    RUNNING = "Running"
+    """The Operation is accepted, and its target has not recorded it yet."""
+
+    COMPLETE = "Complete"
+    """The target has recorded the request."""
+
+    FAILED = "Failed"
+    """The request failed, and is not retried."""
+
+
+class CircuitState(StrEnum):
+    """Whether a circuit breaker lets attempts start."""
+
+    CLOSED = "Closed"
+    """Attempts start normally."""
+
+    OPEN = "Open"
+    """No attempt starts until `openUntil`."""
+
+    HALF_OPEN = "HalfOpen"
+    """One attempt at a time starts, to find out whether it succeeds."""

@@ -1,0 +1,4 @@
+"""The cluster as its users reach it: requests with their own permissions; every error becomes one sentence with the fix.
+
+Both the command line and the console use it.
+"""

@@ -1,0 +1,217 @@
+"""The objects of a cluster, as the verbs and the console read and change them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from perdure.client.diagnosis import Diagnosis
+from perdure.client.errors import CliError, GoneError
+from perdure.client.one_time_pods import OneTimePods
+from perdure.client.requests import Object, Requests
+from perdure.client.runs import ClusterRuns
+from perdure.kube import paths
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import AsyncIterator
+
+    from perdure.kube.table_pages import TableRow
+
+
+class Cluster:
+    """The objects of Perdure in the selected namespace, or in all namespaces."""
+
+    def __init__(self, requests: Requests) -> None:
+        self.namespace = requests.namespace
+        self.runs = ClusterRuns(requests)
+        self.config_maps = ConfigMaps(requests)
+        self.diagnosis = Diagnosis(requests)
+        self.one_time_pods = OneTimePods(requests)
+        self._requests = requests
+
+    async def read(self, kind: str, plural: str, name: str) -> Object:
+        """Read an object.
+
+        Raises:
+            CliError: The object does not exist, or cannot be read.
+        """
+        return await self._requests.read(kind, plural, name)
+
+    async def leases(self) -> list[Object]:
+        """Read the Leases of the operators in the namespace.
+
+        Raises:
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
+        """
+        from perdure.api.labels import FLEET_LABEL
+
+        requests = self._requests
+        url = paths.path(paths.COORDINATION, self.namespace, "leases")
+        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))
+        if not found:
+            await requests.check_namespace()
+        return found
+
+    async def list(self, plural: str, *, everywhere: bool = False, **selectors: str) -> list[Object]:
+        """Read all objects of a kind that match the selectors, in the namespace or in all namespaces.
+
+        Raises:
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
+        """
+        items = await self._requests.list_ours(plural, None if everywhere else self.namespace, **selectors)
+        if not items and not everywhere:
+            await self._requests.check_namespace()
+        return items
+
+    async def rows(
+        self, plural: str, *, everywhere: bool = False, metadata: bool, **selectors: str
+    ) -> builtins.list[TableRow]:
+        """Read the printed columns of all objects that `list` would read, and their metadata if `metadata` is true.
+
+        Raises:
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
+        """
+        namespace = None if everywhere else self.namespace
+        found = await self._requests.rows_of_ours(plural, namespace, metadata=metadata, **selectors)
+        if not found and not everywhere:
+            await self._requests.check_namespace()
+        return found
+
+    async def page(self, plural: str, size: int, following: str, **selectors: str) -> tuple[builtins.list[Object], str]:
+        """Read one page of the objects of a kind in the namespace.
+
+        Args:
+            plural: The resource of the objects.
+            size: Maximum number of objects.
+            following: The token from the previous page; empty for the first page.
+            selectors: The selectors of the objects.
+
+        Returns:
+            The objects, and the token of the next page; empty if there is none.
+
+        Raises:
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
+        """
+        requests = self._requests
+        query = {"limit": str(size), **selectors, **({"continue": following} if following else {})}
+        answer = await requests.ask(requests.client.get(paths.path(paths.PERDURE, self.namespace, plural), **query))
+        items = answer.get("items") or []
+        if not items:
+            await requests.check_namespace()
+        return items, str((answer.get("metadata") or {}).get("continue") or "")
+
+    def within(self, namespace: str) -> Cluster:
+        """Return the same cluster in another namespace."""
+        return Cluster(Requests(self._requests.client, namespace, self._requests.program))
+
+    def watch(self, plural: str, *, everywhere: bool = False, **selectors: str) -> AsyncIterator[tuple[str, Object]]:
+        """Watch objects of a kind, as `Requests.watch_ours` does."""
+        return self._requests.watch_ours(plural, None if everywhere else self.namespace, **selectors)
+
+    async def names(self, plural: str) -> builtins.list[str]:
+        """List the names of the objects of a kind in the namespace, or of all namespaces of the cluster.
+
+        Raises:
+            CliError: The objects cannot be read.
+        """
+        url = (
+            paths.path(paths.CORE, None, plural)
+            if plural == "namespaces"
+            else paths.path(paths.PERDURE, self.namespace, plural)
+        )
+        found: builtins.list[str] = await self._requests.ask(self._requests.client.names(url))
+        return found
+
+    async def create(self, plural: str, body: Object, *, dry_run: bool = False) -> Object:
+        """Create an object in the namespace, or only validate it; returns the object from the API server.
+
+        Raises:
+            CliError: The API server rejected the object.
+        """
+        requests = self._requests
+        url = paths.path(paths.PERDURE, self.namespace, plural)
+        query = {"dryRun": "All"} if dry_run else {}
+        made: Object = await requests.ask(requests.client.create(url, body, **query))
+        return made
+
+    async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:
+        """Delete an object, and its dependents unless they must stay.
+
+        Args:
+            kind: The kind of the object.
+            plural: The resource of the object.
+            name: The name of the object.
+            orphan: Whether the dependents are kept.
+            uid: The required UID of the object; None for any.
+
+        Raises:
+            CliError: The object does not exist, or must not be deleted.
+        """
+        if uid is None:
+            uid = (await self.read(kind, plural, name))["metadata"]["uid"]
+        how = "Orphan" if orphan else "Background"
+        path = self._requests.path(kind, plural, name)
+        await self._requests.ask(self._requests.client.delete(path, uid=uid, propagation=how), name, kind)
+
+    def bearer(self) -> str | None:
+        """Return the token of the kubeconfig, or of the pod in which this runs; None if there is no token."""
+        return self._requests.client.access.bearer()
+
+    async def issue_token(self, account: str, audience: str) -> tuple[str, datetime]:
+        """Request a token of a ServiceAccount in the namespace from the API server.
+
+        Returns:
+            The token, and when it expires.
+
+        Raises:
+            CliError: The ServiceAccount does not exist, or the user may not create tokens for it.
+        """
+        requests = self._requests
+        try:
+            path = paths.path(paths.CORE, self.namespace, "serviceaccounts", account, "token")
+        except ValueError as error:
+            raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
+        status = (await requests.ask(requests.client.create(path, body), account, "ServiceAccount"))["status"]
+        return status["token"], datetime.fromisoformat(status["expirationTimestamp"])
+
+
+class ConfigMaps:
+    """The ConfigMaps of the namespace."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def read(self, name: str) -> Object | None:
+        """Read a ConfigMap; None if it does not exist.
+
+        Raises:
+            NoNamespaceError: The namespace does not exist.
+            CliError: The ConfigMap cannot be read.
+        """
+        try:
+            found: Object = await self._requests.ask(self._requests.client.get(self._path(name)), name, "ConfigMap")
+        except GoneError:
+            await self._requests.check_namespace()
+            return None
+        return found
+
+    async def store(self, body: Object) -> None:
+        """Replace a ConfigMap that has not changed since it was read, or create one.
+
+        Raises:
+            CliError: The API server rejected it, or another client has changed or created it.
+        """
+        name = body["metadata"]["name"]
+        if "resourceVersion" in body["metadata"]:
+            await self._requests.ask(self._requests.client.replace(self._path(name), body), name, "ConfigMap")
+        else:
+            await self._requests.ask(self._requests.client.create(self._path(), body))
+
+    def _path(self, name: str | None = None) -> str:
+        return str(paths.path(paths.CORE, self._requests.namespace, "configmaps", name))

@@ -1,0 +1,238 @@
+"""Reads WorkflowRuns and their dependents: pods, Leases, children, logs, and segments of histories."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from perdure.api.labels import SCHEDULE_LABEL
+from perdure.api.reasons import ConditionReason
+from perdure.client.errors import CliError, ForbiddenError, GoneError
+from perdure.kube import errors, paths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perdure.client.requests import Object, Requests
+    from perdure.runtime.segments import Past
+    from perdure.view.openings import Seen
+
+
+class ClusterRuns:
+    """Finds runs, and reads their dependents.
+
+    Dependents are read in the namespace of the run, which can differ from that of the requests.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    @property
+    def program(self) -> str:
+        """The name of the command, for messages."""
+        return self._requests.program
+
+    # Finding runs
+
+    async def named(self, name: str) -> Object:
+        """Read a WorkflowRun.
+
+        Raises:
+            CliError: The run does not exist, or cannot be read.
+        """
+        return await self._requests.read("WorkflowRun", "workflowruns", name)
+
+    async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
+        """Read a WorkflowRun by its name or workflow ID: the open run, otherwise the run that closed last.
+
+        Raises:
+            CliError: The run does not exist, or cannot be read.
+        """
+        if workflow_id is not None:
+            found = await self._of_workflow_id(workflow_id)
+            if not found:
+                raise GoneError(
+                    f"no WorkflowRun with workflow ID `{workflow_id}` in namespace `{self._requests.namespace}`; list all "
+                    f"runs with `{self._requests.program} list -A -o wide`, and choose the namespace with -n"
+                )
+            return max(found, key=_standing)
+        assert name is not None, "it is named in one of the two ways"
+        try:
+            return await self.named(name)
+        except GoneError as error:
+            raise await self._hint(name) or error from None
+
+    async def open_run(self, workflow_id: str) -> str | None:
+        """Return the name of the open run of a workflow ID; None if no run is open, or without permission."""
+        try:
+            found = await self.chosen(None, workflow_id)
+        except CliError:
+            return None
+        return None if (found.get("status") or {}).get("completionTime") else str(found["metadata"]["name"])
+
+    async def _hint(self, name: str) -> GoneError | None:
+        """Return a hint if a name is the workflow ID of a run, not its name."""
+        try:
+            found = await self._of_workflow_id(name)
+        except CliError:
+            return None
+        if not found:
+            return None
+        newest = sorted(found, key=_standing, reverse=True)[:3]
+        runs = ", ".join(f"`{run['metadata']['name']}`" for run in newest)
+        return GoneError(
+            f"there is no WorkflowRun `{name}` in namespace `{self._requests.namespace}`, but that is the workflow ID of "
+            f"{runs}; pass it with `-w {shlex.quote(name)}`"
+        )
+
+    async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
+        """Return the runs with a workflow ID (default: the name of the run). Standalone activities and operations have none."""
+        from perdure.runtime.kinds import kind_of
+
+        found = {}
+        for field in ("spec.workflowId", "metadata.name"):
+            selector = f"{field}={paths.escaped(workflow_id)}"
+            for run in await self._requests.list_ours("workflowruns", self._requests.namespace, fieldSelector=selector):
+                if kind_of(run["spec"]).standalone:
+                    continue
+                if (run["spec"].get("workflowId") or run["metadata"]["name"]) == workflow_id:
+                    found[run["metadata"]["uid"]] = run
+        return list(found.values())
+
+    async def of_schedules(self, schedule: str | None = None, *, everywhere: bool = False) -> list[Object]:
+        """Read the runs of one Schedule, or of all; none if the user has no permission.
+
+        Raises:
+            CliError: The objects cannot be read.
+        """
+        selector = SCHEDULE_LABEL if schedule is None else f"{SCHEDULE_LABEL}={schedule}"
+        namespace = None if everywhere else self._requests.namespace
+        try:
+            return await self._requests.list_ours("workflowruns", namespace, labelSelector=selector)
+        except ForbiddenError:
+            return []
+
+    # Objects of a run
+
+    async def seen(self, run: Object) -> Seen | None:
+        """Read a run's pods with their Leases, the reasons for rejected pods, and its children.
+
+        Returns:
+            The result; None if the user has no permission, or the API is not available.
+        """
+        from perdure.view.live import children_selector, refusals, see, selector
+
+        requests = self._requests
+        found: list[list[Object]] = []
+        for group, plural, selectors in (
+            (paths.CORE, "pods", {"labelSelector": selector(run)}),
+            (paths.COORDINATION, "leases", {"labelSelector": selector(run)}),
+            (paths.CORE, "events", {"fieldSelector": refusals(run)}),
+            (paths.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
+        ):
+            if plural == "workflowruns" and not (run.get("status") or {}).get("pendingChildren"):
+                continue
+            try:
+                url = paths.path(group, run["metadata"]["namespace"], plural)
+                found.append(await requests.client.list_all(url, **selectors))
+            except errors.ApiError:
+                if plural == "pods":
+                    return None
+                found.append([])
+            except errors.NoResponseError:
+                return None
+        return see(run, *found)
+
+    async def events(self, run: Object) -> list[Object]:
+        """Read the Events about a run; none if the user has no permission, or the API server does not respond."""
+        url = paths.path(paths.CORE, run["metadata"]["namespace"], "events")
+        about = f"involvedObject.uid={run['metadata']['uid']}"
+        try:
+            found: list[Object] = await self._requests.client.list_all(url, fieldSelector=about)
+        except errors.RequestError:
+            return []
+        return found
+
+    async def pods(self, run: Object) -> list[Object]:
+        """Read the pods of a run's attempts.
+
+        Raises:
+            CliError: The objects cannot be read.
+        """
+        from perdure.view.live import selector
+
+        requests = self._requests
+        url = paths.path(paths.CORE, run["metadata"]["namespace"], "pods")
+        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=selector(run)))
+        return found
+
+    async def children(self, run: Object) -> list[Object]:
+        """Read the children of a run.
+
+        Raises:
+            CliError: The objects cannot be read.
+        """
+        from perdure.view.live import children_selector
+
+        namespace = run["metadata"]["namespace"]
+        return await self._requests.list_ours("workflowruns", namespace, labelSelector=children_selector(run))
+
+    async def log(self, pod: str, **query: str) -> AsyncIterator[bytes]:
+        """Read the lines of a pod's log.
+
+        Raises:
+            GoneError: The pod no longer exists.
+            UnreachableError: The connection broke, or the node does not respond.
+            CliError: The log cannot be read.
+        """
+        requests = self._requests
+        url = paths.path(paths.CORE, requests.namespace, "pods", pod, "log")
+        try:
+            async for line in requests.client.lines(url, **query):
+                yield line
+        except errors.NotFoundError as error:
+            raise GoneError(error.message) from error
+        except errors.ApiError as error:
+            raise requests.refused(error.status, error.message) from error
+        except errors.NoResponseError as error:
+            raise requests.unreachable(error) from error
+
+    async def past(self, run: Object) -> Past:
+        """Read the whole history of a run, sealed segments included, and report its damage.
+
+        Raises:
+            CliError: The segments cannot be read.
+        """
+        from perdure.runtime.segments import gather
+
+        found: list[Object] = []
+        if ((run.get("status") or {}).get("history") or {}).get("segments"):
+            of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
+            namespace = run["metadata"]["namespace"]
+            found = await self._requests.list_ours("historysegments", namespace, fieldSelector=of_run)
+        return gather(run, found)
+
+    async def with_past(self, run: Object) -> Object:
+        """Return the run with its whole remaining history in its status.
+
+        Raises:
+            CliError: The segments cannot be read.
+        """
+        status = run.get("status") or {}
+        history = status.get("history") or {}
+        if not history.get("segments"):
+            return run
+        past = await self.past(run)
+        return {**run, "status": {**status, "history": {**history, "events": past.events}}}
+
+
+def _standing(run: Object) -> tuple[bool, bool, str, str]:
+    """Return the sort key of the runs of a workflow ID: the open run is last, the run that closed last is before it."""
+    status = run.get("status") or {}
+    refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
+    return (
+        not status.get("completionTime"),
+        not refused and bool(status.get("startTime")),
+        str(status.get("completionTime") or ""),
+        str(run["metadata"].get("creationTimestamp") or ""),
+    )

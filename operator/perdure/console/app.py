@@ -1,0 +1,112 @@
+"""The console as a web application."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from perdure.client.errors import CliError
+from perdure.console.action_forms import ActionForms
+from perdure.console.marks import mark
+from perdure.console.pages import Pages
+from perdure.console.problems import explain
+from perdure.console.site import Site
+from perdure.console.start_form import StartForm
+from perdure.console.submissions import new_request_id
+from perdure.view import text
+from perdure.view.notes import note
+from perdure.view.page import elapsed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from perdure.console.doors import ApiServerDoor
+    from perdure.console.site import ConsoleSettings
+
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # without it, forms have no `Origin`
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_LONGEST: Final = 200_000
+"""Maximum characters of a value on a page."""
+
+
+def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Middleware] = ()) -> Starlette:
+    """Build the application.
+
+    Args:
+        door: The access to the API server.
+        settings: The settings of the console.
+        before: The middleware that handles requests first.
+    """
+    templates = Environment(
+        loader=PackageLoader("perdure.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    templates.globals |= {"mark": mark, "note": note, "elapsed": elapsed, "new_request_id": new_request_id}
+    templates.filters |= {
+        "ago": text.age,
+        "duration": text.duration,
+        "iso": text.iso,
+        "line": text.one_line,
+        "part": lambda value: quote(str(value), safe=""),
+        "short": lambda value, width: text.shorten(text.one_line(value), width, "…"),
+        "value": _value,
+    }
+
+    site = Site(door, settings, templates)
+
+    def failed(request: Request, error: Exception) -> Response:
+        status, title, message = explain(error, "view" if request.method == "GET" else "perdure-on-call")
+        return site.show(request, "error.html", status=status, title=title, message=message)
+
+    return Starlette(
+        routes=[
+            Mount("/static", StaticFiles(packages=[("perdure.console", "static")]), name="static"),
+            *([] if settings.read_only else [*StartForm(site).routes(), *ActionForms(site).routes()]),
+            *Pages(site).routes(),
+        ],
+        middleware=[Middleware(SecurityHeaders), *before],
+        exception_handlers={CliError: failed, HTTPException: failed},
+    )
+
+
+def _value(data: Any) -> str:
+    """Format a JSON value for users; a very long value is truncated."""
+    written = json.dumps(data, ensure_ascii=False, indent=2)
+    return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}\n… ({len(written):,} characters)"
+
+
+class SecurityHeaders:
+    """Adds headers that restrict pages to the features that they need."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add the headers to its response."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self._app(scope, receive, sent)

@@ -1,0 +1,152 @@
+"""The rows of the lists: limits, retry policies, dead letters, Workflows, runs. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.api.lenient import Json, integer, mapping, mappings, text
+from perdure.view.deadletters import redriven
+from perdure.view.failure import summary
+from perdure.view.text import read_time
+
+_REDRIVEN = {"True": "Succeeded", "False": "Failed", "Unknown": "Running"}
+
+_ANSWERED = {"Complete": "Accepted", "Failed": "Refused"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedRun:
+    """A run or an activity in the queue of a limit."""
+
+    run: str
+    step: str
+    key: str
+    priority: int
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """An object: its name, whether it is ready, and its facts by the headings of the list."""
+
+    name: str
+    word: str
+    message: str
+    facts: Mapping[str, Any]
+    created: datetime | None
+    holders: Sequence[QueuedRun] = ()
+    waiters: Sequence[QueuedRun] = ()
+
+
+def limit(obj: Json) -> Row:
+    """Read a WorkflowLimit."""
+    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+    capacity = integer(spec.get("capacity"))
+    facts = {
+        "capacity": 1 if capacity is None else capacity,
+        "held": integer(status.get("held")) or 0,
+        "waiting": integer(status.get("waiting")) or 0,
+    }
+    holders, waiters = (tuple(map(_entry, mappings(status.get(key)))) for key in ("holders", "waiters"))
+    return _row(obj, facts, holders=holders, waiters=waiters)
+
+
+def _entry(entry: Json) -> QueuedRun:
+    return QueuedRun(
+        run=text(entry.get("run")),
+        step=text(entry.get("step")),
+        key=text(entry.get("key")),
+        priority=integer(entry.get("priority")) or 0,
+        since=read_time(entry.get("since")),
+    )
+
+
+def retry_policy(obj: Json) -> Row:
+    """Read a RetryPolicy."""
+    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+    circuit = mapping(status.get("circuit"))
+    breaker = mapping(spec.get("circuitBreaker"))
+    facts = {
+        "waits": text(status.get("waits")),
+        "circuit": text(circuit.get("state")) or ("Closed" if breaker else ""),
+        "failures": integer(circuit.get("consecutiveFailures")) or 0,
+        "threshold": integer(breaker.get("failureThreshold")),
+        "until": read_time(circuit.get("openUntil")),
+    }
+    return _row(obj, facts)
+
+
+def dead_letter(obj: Json) -> Row:
+    """Read a DeadLetter."""
+    spec = mapping(obj.get("spec"))
+    facts = {
+        "run": text(mapping(spec.get("workflowRun")).get("name")),
+        "step": text(spec.get("step")),
+        "activity": text(spec.get("activity")),
+        "attempts": integer(spec.get("attempts")) or 0,
+        "failure": summary(mapping(spec.get("failure"))),
+        "failed": read_time(spec.get("failedTime")),
+    }
+    return _row(obj, facts, word=_REDRIVEN.get(redriven(obj), "Not re-driven"))
+
+
+def workflow(obj: Json) -> Row:
+    """Read a Workflow."""
+    spec = mapping(obj.get("spec"))
+    facts = {
+        "steps": len(mappings(spec.get("steps"))),
+        "blocks": len(mappings(spec.get("blocks"))),
+        "activities": len(mappings(spec.get("activities"))),
+    }
+    return _row(obj, facts)
+
+
+def operation(obj: Json) -> Row:
+    """Read an Operation."""
+    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+    target, result = mapping(spec.get("target")), mapping(status.get("result"))
+    answer = next((each for each in mappings(status.get("conditions")) if each.get("status") == "True"), {})
+    facts = {
+        "kind": text(target.get("kind")),
+        "target": text(target.get("name")),
+        "run": text(result.get("workflowRun")),
+        "answer": text(answer.get("message")),
+    }
+    return _row(obj, facts, word=_ANSWERED.get(text(status.get("phase")), "Pending"))
+
+
+def run(obj: Json) -> Row:
+    """Read a WorkflowRun."""
+    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+    reference = mapping(spec.get("workflow"))
+    facts = {
+        "workflow": text(reference.get("name")) or text(reference.get("type")),
+        "progress": text(status.get("progress")),
+        "started": read_time(status.get("startTime")),
+        "completed": read_time(status.get("completionTime")),
+    }
+    return _row(obj, facts, word=text(status.get("phase")) or "Pending")
+
+
+def _row(
+    obj: Json,
+    facts: Mapping[str, Any],
+    *,
+    word: str | None = None,
+    holders: Sequence[QueuedRun] = (),
+    waiters: Sequence[QueuedRun] = (),
+) -> Row:
+    metadata = mapping(obj.get("metadata"))
+    conditions = mappings(mapping(obj.get("status")).get("conditions"))
+    ready = next((each for each in conditions if each.get("type") == "Ready"), {})
+    words = {"True": "Ready", "False": "Not ready"}
+    return Row(
+        name=text(metadata.get("name")),
+        word=words.get(text(ready.get("status")), "Pending") if word is None else word,
+        message=text(ready.get("message")),
+        facts=facts,
+        created=read_time(metadata.get("creationTimestamp")),
+        holders=holders,
+        waiters=waiters,
+    )

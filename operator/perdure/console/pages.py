@@ -1,0 +1,202 @@
+"""The pages of the console: each reads objects and fills in a template. They change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, StreamingResponse
+from starlette.routing import Route
+
+from perdure.api.lenient import mapping
+from perdure.console import listed
+from perdure.console.logs import text_of
+from perdure.console.placing import place
+from perdure.console.signal_form import awaited_signals
+from perdure.console.site import NAME
+from perdure.kube import clock
+from perdure.view import failure
+from perdure.view.facts import read_run
+from perdure.view.fleet import members_of
+from perdure.view.logs import gone, logs_of
+from perdure.view.page import Page
+from perdure.view.phases import RunPhase
+from perdure.view.tracing import trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from perdure.api.lenient import Json
+    from perdure.client.cluster import Cluster
+    from perdure.console.site import Site
+    from perdure.view.facts import ShownRun
+    from perdure.view.logs import LogOf
+
+PAGE: Final = 50
+"""Maximum number of objects on a page of a list."""
+STEPS: Final = 500
+"""Maximum number of steps in the table of a run."""
+REDRIVABLE: Final = ("Not re-driven", "Failed")
+"""The states of dead letters that can run again."""
+
+LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
+    "runs": ("workflowruns", listed.run),
+    "workflows": ("workflows", listed.workflow),
+    "limits": ("workflowlimits", listed.limit),
+    "retrypolicies": ("retrypolicies", listed.retry_policy),
+    "deadletters": ("deadletters", listed.dead_letter),
+}
+"""The resource and the function that converts an object to a row, by the last part of the path."""
+
+
+class Pages:
+    """Serves the pages."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._settings = site.settings
+
+    def routes(self) -> list[Route]:
+        """The pages by their paths."""
+        space = "/namespaces/{namespace}"
+        return [
+            Route("/", self.first),
+            Route("/go", self.go),
+            Route("/fleet", self.fleet),
+            Route(f"{space}/runs/{{name}}", self.run),
+            Route(f"{space}/runs/{{name}}/logs/{{pod}}", self.log),
+            Route(f"{space}/runs/{{name}}/logs/{{pod}}/text", self.text),
+            Route(f"{space}/deadletters/{{name}}", self.dead_letter),
+            Route(f"{space}/{{kind}}", self.listing),
+        ]
+
+    async def first(self, request: Request) -> Response:
+        """Redirect to the runs of the first namespace."""
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/namespaces/{self._settings.namespace}/runs")
+
+    async def go(self, request: Request) -> Response:
+        """Redirect to the namespace that the form at the top of each page selects."""
+        namespace = request.query_params.get("namespace", "").strip() or self._settings.namespace
+        if not NAME.fullmatch(namespace):
+            raise HTTPException(404, "No namespace can have this name.")
+        return RedirectResponse(str(request.url_for("listing", namespace=namespace, kind="runs").path), status_code=303)
+
+    async def listing(self, request: Request) -> Response:
+        """Show the objects of a kind, a page at a time."""
+        kind = request.path_params["kind"]
+        if kind not in LISTS:
+            raise HTTPException(404, "There is no such page.")
+        plural, row = LISTS[kind]
+        phase = request.query_params.get("phase", "")
+        selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(RunPhase) else {}
+        async with self._site.open(request) as cluster:
+            found, following = await cluster.page(plural, PAGE, request.query_params.get("continue", ""), **selectors)
+        return self._site.show(
+            request,
+            f"{kind}.html",
+            rows=[row(each) for each in found],
+            following=following,
+            phase=phase,
+            phases=list(RunPhase),
+            redrivable=REDRIVABLE,
+        )
+
+    async def run(self, request: Request) -> Response:
+        """Show a run: its steps as a graph and as a table, and the logs of its attempts."""
+        async with self._site.open(request) as cluster:
+            found = await cluster.runs.with_past(await cluster.runs.named(request.path_params["name"]))
+            seen = await cluster.runs.seen(found)
+            pods = [] if seen is None else await cluster.runs.pods(found)
+        now = clock.now()
+        shown = await asyncio.to_thread(lambda: read_run(found, now=now, seen=seen, trace=trace(found)))
+        definition = mapping(mapping(found["spec"]).get("inline")) or mapping(
+            mapping(found.get("status")).get("definition")
+        )
+        steps = list(shown.every_step())
+        logs = [*logs_of(shown, pods), *gone(shown, pods)]
+        return self._site.show(
+            request,
+            "run.html",
+            run=shown,
+            graph=place(shown.steps, definition) if shown.steps else None,
+            steps=steps[:STEPS],
+            more=max(len(steps) - STEPS, 0),
+            logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
+            unseen=seen is None,
+            awaited=awaited_signals(found),
+            web_ui=self._in_web_ui(shown),
+            page=Page(now=now),
+        )
+
+    def _in_web_ui(self, run: ShownRun) -> str:
+        """Return the base URL of Temporal's Web UI for a run; empty if the Web UI does not show the run."""
+        return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
+
+    async def log(self, request: Request) -> Response:
+        """Show the log of an attempt."""
+        async with self._site.open(request) as cluster:
+            log = await self._log_of(cluster, request)
+        return self._site.show(request, "log.html", log=log)
+
+    async def text(self, request: Request) -> Response:
+        """Send the log of an attempt as text, as it is written."""
+        opened = self._site.open(request)
+        cluster = await opened.__aenter__()
+        try:
+            log = await self._log_of(cluster, request)
+        except BaseException:
+            await opened.__aexit__(None, None, None)
+            raise
+
+        async def sent() -> Any:
+            try:
+                async for part in text_of(cluster, log, follow="follow" in request.query_params):
+                    yield part
+            finally:
+                await opened.__aexit__(None, None, None)
+
+        return StreamingResponse(sent(), media_type="text/plain")
+
+    async def _log_of(self, cluster: Cluster, request: Request) -> LogOf:
+        """Find the attempt that has a pod."""
+        found = await cluster.runs.named(request.path_params["name"])
+        pods = await cluster.runs.pods(found)
+        logs = logs_of(read_run(found, now=clock.now()), pods)
+        pod, container = request.path_params["pod"], request.query_params.get("container", "")
+        log = next((each for each in logs if each.pod == pod and container in {"", each.container}), None)
+        if log is None:
+            raise HTTPException(404, "The pod of this attempt no longer exists, and neither does its log.")
+        return log
+
+    async def dead_letter(self, request: Request) -> Response:
+        """Show a dead letter."""
+        async with self._site.open(request) as cluster:
+            found = await cluster.read("DeadLetter", "deadletters", request.path_params["name"])
+        spec, status, page = mapping(found.get("spec")), mapping(found.get("status")), Page(now=clock.now(), width=100)
+        again = page.perdure(request.path_params["namespace"], "deadletters redrive", found["metadata"]["name"])
+        return self._site.show(
+            request,
+            "deadletter.html",
+            row=listed.dead_letter(found),
+            redrivable=REDRIVABLE,
+            input=spec.get("input"),
+            failure=_chain(mapping(spec.get("failure")), page),
+            again=_chain(mapping(status["failure"]), page) if status.get("failure") else "",
+            command=again,
+        )
+
+    async def fleet(self, request: Request) -> Response:
+        """Show the operators that share the work."""
+        async with self._site.open_system(request) as cluster:
+            leases = await cluster.leases()
+        return self._site.show(request, "fleet.html", members=members_of(leases, clock.now()))
+
+
+def _chain(node: Json, page: Page) -> str:
+    """Format a failure and its causes as text."""
+    return dedent("\n".join(line.plain for line in failure.chain(node, page)))

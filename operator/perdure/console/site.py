@@ -1,0 +1,78 @@
+"""What the routes of the console share: access to the cluster as the user, and the templates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
+
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from jinja2 import Environment
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from perdure.client.cluster import Cluster
+    from perdure.console.doors import ApiServerDoor
+
+NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""The names of objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
+    """The settings of the console."""
+
+    namespace: str
+    """The default namespace."""
+    system_namespace: str
+    """The namespace of the operators."""
+    web_ui: str
+    """Address of Temporal's Web UI; empty for no links to it."""
+    read_only: bool = False
+    """Whether users can only look."""
+
+
+class Site:
+    """Connects to the cluster, and fills in templates."""
+
+    def __init__(self, door: ApiServerDoor, settings: ConsoleSettings, templates: Environment) -> None:
+        self.settings = settings
+        self._door = door
+        self._templates = templates
+
+    def open(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
+        """Connect to the namespace in the path as the user who sends the request.
+
+        Raises:
+            HTTPException: The path contains an invalid name.
+        """
+        for part in ("namespace", "name"):
+            if not NAME.fullmatch(request.path_params.get(part, "a")):
+                raise HTTPException(404, "No object can have this name.")
+        return self._door.open(request, request.path_params["namespace"])
+
+    def open_system(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
+        """Connect to the namespace of the operators as the user who sends the request."""
+        return self._door.open(request, self.settings.system_namespace)
+
+    def show(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+        """Fill in a template.
+
+        Args:
+            request: The request.
+            template: Name of the template.
+            status: The HTTP status of the response.
+            values: The values for the template.
+        """
+        namespace = request.path_params.get("namespace", self.settings.namespace)
+        known = {"namespace": namespace, "root": request.scope.get("root_path", ""), "settings": self.settings}
+        now = {"now": clock.now(), "path": request.url.path}
+        page = self._templates.get_template(template).render(**{**known, **now, **values})
+        return HTMLResponse(page, status_code=status)

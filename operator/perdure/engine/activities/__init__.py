@@ -1,1 +1,0 @@
-"""Open activities during a step: process the reports of workers, pods and clients about their attempts."""

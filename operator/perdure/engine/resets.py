@@ -1,0 +1,339 @@
+"""Resets: a new run begins with a part of another run's history, and decides again from there. Pure.
+
+Temporal's model (service/history/ndc/workflow_resetter.go): the events up to the point are copied, one event
+records the reset, and external inputs after the point are applied again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine.decider import Decider
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.fold import apply
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.step import RunTransition, step
+
+_CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
+    ev.ChildWorkflowExecutionCanceled: inp.ChildOutcome.CANCELLED,
+    ev.ChildWorkflowExecutionCompleted: inp.ChildOutcome.COMPLETED,
+    ev.ChildWorkflowExecutionFailed: inp.ChildOutcome.FAILED,
+    ev.ChildWorkflowExecutionTerminated: inp.ChildOutcome.TERMINATED,
+    ev.ChildWorkflowExecutionTimedOut: inp.ChildOutcome.TIMED_OUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """The result of an activity that does not run again."""
+
+    key: tuple[str, str, bytes]
+    """The ID, the type, and the encoded input of the activity."""
+    result: Any
+    artifacts: dict[str, Any]
+
+
+def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]) -> Iterator[KeptResult]:
+    """The results of activities that completed after the point.
+
+    Args:
+        forked: The state at the point.
+        later: The events after it.
+        kept: IDs of the ActivityTaskCompleted events whose results to keep.
+    """
+    wanted = set(kept)
+    scheduled = {each.scheduled_event_id: _key(each) for each in forked.activities.values()}
+    for event in later:
+        if isinstance(event, ev.ActivityTaskScheduled):
+            scheduled[event.event_id] = _key(event)
+        elif isinstance(event, ev.ActivityTaskCompleted) and event.event_id in wanted:
+            yield KeptResult(scheduled[event.scheduled_event_id], event.result, event.artifacts)
+
+
+def _key(activity: PendingActivity | ev.ActivityTaskScheduled) -> tuple[str, str, bytes]:
+    return activity.activity_id, activity.activity_type, msgspec.json.encode(activity.input, order="deterministic")
+
+
+def reset_event(
+    first: ev.WorkflowExecutionStarted,
+    event_id: int,
+    now: datetime,
+    *,
+    base_run_id: str,
+    new_run_id: str,
+    successor: str,
+    task: ev.WorkflowTaskStarted | None = None,
+    reason: str = "",
+    identity: str = "",
+    principal: str = "",
+) -> ev.WorkflowTaskFailed:
+    """The event that records a reset.
+
+    Args:
+        first: The first event of the history; both timeouts of the run start again (Temporal: RefreshExpirationTimeoutTask).
+        event_id: The ID of this event, which follows the point.
+        now: The time of the reset.
+        base_run_id: The run with the original history.
+        new_run_id: The run that the reset creates.
+        successor: The name for a WorkflowRun that continues or retries the new run.
+        task: The event at the point, if workers decide the run.
+        reason: Why the run was reset.
+        identity: The client's own name for itself.
+        principal: The user that the API server authenticated.
+    """
+    expiration = _after(now, first.workflow_execution_timeout)
+    deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
+    return ev.WorkflowTaskFailed(
+        cause="ResetWorkflow",
+        scheduled_event_id=task.scheduled_event_id if task else 0,
+        started_event_id=task.event_id if task else 0,
+        event_id=event_id,
+        event_time=now,
+        reason=reason,
+        identity=identity,
+        principal=principal,
+        base_run_id=base_run_id,
+        new_run_id=new_run_id,
+        workflow_execution_expiration_time=expiration,
+        workflow_run_expiration_time=min(deadlines, default=None),
+        successor=successor,
+    )
+
+
+def begin(
+    forked: RunState,
+    event: ev.WorkflowTaskFailed,
+    inputs: Sequence[inp.RunInput],
+    decider: Decider,
+    requests: Sequence[str],
+    *,
+    policies: Mapping[str, RetryPolicy] | None = None,
+    kept: Iterable[KeptResult] = (),
+) -> RunTransition:
+    """The first step of a run that a reset created.
+
+    Args:
+        forked: The state at the point: see `history.fork`.
+        event: The event that records the reset.
+        inputs: The inputs to apply again, from `since`.
+        decider: The decider of the run.
+        requests: IDs of requests that the other run has applied. They change nothing if they are sent again.
+        policies: The RetryPolicies that deciders can name.
+        kept: Results of activities that do not run again if they are scheduled with the same input.
+    """
+    state = apply(forked, event)
+    # As on Temporal's server, the first workflow task follows the inputs that are applied again.
+    together = state.code is not None
+    transition = step(state, inputs, event.event_time, decider, policies, together=together)
+    left = {each.key: each for each in kept}
+    while left:
+        found = [each for each in transition.state.activities.values() if _key(each) in left]
+        if not found and not transition.more:
+            break
+        done = [_completed(each, left.pop(_key(each))) for each in found]
+        following = step(transition.state, done, event.event_time, decider, policies)
+        transition = replace(
+            following,
+            events=(*transition.events, *following.events),
+            retired=(*transition.retired, *following.retired),
+            answers={**transition.answers, **following.answers},
+        )
+    state = msgspec.structs.replace(transition.state, requests=tuple(requests))
+    return replace(transition, state=state, events=(event, *transition.events), durable=True)
+
+
+def _completed(activity: PendingActivity, kept: KeptResult) -> inp.AttemptCompleted:
+    return inp.AttemptCompleted(
+        scheduled_event_id=activity.scheduled_event_id,
+        attempt=activity.attempt,
+        result=kept.result,
+        artifacts=kept.artifacts,
+    )
+
+
+def since(
+    forked: RunState, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
+) -> Iterator[inp.RunInput]:
+    """Yield the external inputs of a run after the point.
+
+    They are signals and updates, callbacks, and the results of children, requests and Nexus operations.
+
+    Args:
+        forked: The state at the point.
+        later: The events after it.
+        run_id: ID of the run with these events.
+        signals: Whether to include signals.
+        updates: Whether to include accepted updates.
+    """
+    started = {
+        each.scheduled_event_id: each.handler_namespace
+        for each in forked.operations.values()
+        if each.started_time is not None
+    }
+    for event in later:
+        match event:
+            case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
+                yield update_again(event)
+            case ev.WorkflowExecutionSignaled() if signals:
+                yield signal_again(event, run_id)
+            case ev.ChildWorkflowExecutionStarted() if str(event.initiated_event_id) in forked.children:
+                yield inp.ChildStarted(initiated_event_id=event.initiated_event_id, run_id=event.run_id)
+            case ev.StartChildWorkflowExecutionFailed() if str(event.initiated_event_id) in forked.children:
+                yield inp.ChildStartFailed(initiated_event_id=event.initiated_event_id, failure=event.failure)
+            case (
+                ev.ChildWorkflowExecutionCanceled()
+                | ev.ChildWorkflowExecutionCompleted()
+                | ev.ChildWorkflowExecutionFailed()
+                | ev.ChildWorkflowExecutionTerminated()
+                | ev.ChildWorkflowExecutionTimedOut()
+            ) if str(event.initiated_event_id) in forked.children:
+                yield inp.ChildClosed(
+                    initiated_event_id=event.initiated_event_id,
+                    run_id=event.run_id,
+                    outcome=_CHILD_CLOSED[type(event)],
+                    result=getattr(event, "result", getattr(event, "details", None)),
+                    failure=_child_failure(event),
+                    retry_state=getattr(event, "retry_state", None),
+                )
+            case (
+                ev.ExternalWorkflowExecutionSignaled()
+                | ev.ExternalWorkflowExecutionCancelRequested()
+                | ev.SignalExternalWorkflowExecutionFailed()
+                | ev.RequestCancelExternalWorkflowExecutionFailed()
+            ) if str(event.initiated_event_id) in forked.externals:
+                yield inp.ExternalDone(
+                    initiated_event_id=event.initiated_event_id, failure=getattr(event, "failure", None)
+                )
+            case ev.WorkflowExecutionOptionsUpdated() if updates or not event.update_id:
+                yield options_again(event)
+            case _:
+                yield from _operation_again(event, forked, started)
+
+
+_OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
+    ev.NexusOperationCompleted: inp.OperationOutcome.COMPLETED,
+    ev.NexusOperationFailed: inp.OperationOutcome.FAILED,
+    ev.NexusOperationCanceled: inp.OperationOutcome.CANCELED,
+}
+
+
+def _operation_again(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
+    """Yield the inputs of a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
+    if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
+        return
+    match event:
+        case ev.NexusOperationStarted():
+            started[event.scheduled_event_id] = event.handler_namespace
+            yield _operation_reported(event, inp.OperationOutcome.STARTED, event.handler_namespace)
+        case ev.NexusOperationCompleted() | ev.NexusOperationFailed() | ev.NexusOperationCanceled():
+            yield _operation_ended(event, started.get(event.scheduled_event_id))
+        case _:
+            pass
+
+
+def _operation_ended(
+    event: ev.NexusOperationCompleted | ev.NexusOperationFailed | ev.NexusOperationCanceled, handler: str | None
+) -> inp.OperationReported | inp.OperationEnded:
+    """The end of a Nexus operation. `handler` is the namespace that started it; None: it ended with the first response."""
+    outcome = _OPERATION_CLOSED[type(event)]
+    if handler is None:
+        return _operation_reported(event, outcome, "")
+    return inp.OperationEnded(
+        request_id=f"{event.request_id}/again",
+        scheduled_event_id=event.scheduled_event_id,
+        operation_request_id=event.request_id,
+        handler_namespace=handler,
+        outcome=outcome,
+        result=getattr(event, "result", None),
+        failure=_cause(event),
+    )
+
+
+def _operation_reported(
+    event: ev.NexusOperationStarted | ev.NexusOperationCompleted | ev.NexusOperationFailed | ev.NexusOperationCanceled,
+    outcome: inp.OperationOutcome,
+    handler: str,
+) -> inp.OperationReported:
+    return inp.OperationReported(
+        request_id=f"{event.request_id}/again",
+        scheduled_event_id=event.scheduled_event_id,
+        attempt=1,  # the new run counts its calls from 1
+        outcome=outcome,
+        handler_namespace=handler,
+        operation_token=getattr(event, "operation_token", ""),
+        result=getattr(event, "result", None),
+        failure=_cause(event),
+        links=getattr(event, "links", None),
+    )
+
+
+def _cause(event: ev.AnyEvent) -> Failure | None:
+    failure: Failure | None = getattr(event, "failure", None)
+    return failure.cause if failure is not None else None
+
+
+def options_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAttached | inp.OverrideChanged:
+    """The input that attaches callbacks, or sets the versioning override, again."""
+    if not event.attached_request_id:
+        return inp.OverrideChanged(
+            request_id=f"{event.event_id}/override",
+            override=event.versioning_override,
+            identity=event.identity,
+            principal=event.principal,
+        )
+    return inp.CallbacksAttached(
+        request_id=event.attached_request_id,
+        callbacks=event.attached_completion_callbacks,
+        update_id=event.update_id,
+        identity=event.identity,
+        principal=event.principal,
+        links=event.links,
+    )
+
+
+def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.SignalRequested:
+    """The input that sends a signal again."""
+    return inp.SignalRequested(
+        request_id=f"{run_id}/{event.event_id}",
+        signal_name=event.signal_name,
+        input=event.input,
+        identity=event.identity,
+        principal=event.principal,
+        header=event.header,
+        external=event.external,
+        links=event.links,
+    )
+
+
+def update_again(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted) -> inp.UpdateAdmitted:
+    """The input that admits an update again."""
+    return inp.UpdateAdmitted(
+        update_id=event.update_id,
+        name=event.name,
+        input=event.input,
+        header=event.header,
+        identity=event.identity,
+        principal=event.principal,
+        request_id=event.request_id,
+        completion_callbacks=event.completion_callbacks,
+    )
+
+
+def _child_failure(event: ev.AnyEvent) -> Failure | None:
+    match event:
+        case ev.ChildWorkflowExecutionFailed():
+            return event.failure
+        case ev.ChildWorkflowExecutionTerminated():
+            return Failure(kind=FailureKind.TERMINATED, message=event.reason)
+        case _:
+            return None
+
+
+def _after(start: datetime, length: timedelta | None) -> datetime | None:
+    return start + length if length is not None else None

@@ -1,0 +1,1 @@
+"""RPCs about activities: of workflows, and standalone ones."""

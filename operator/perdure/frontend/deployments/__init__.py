@@ -1,0 +1,1 @@
+"""Worker deployments: their versions, and which version gets a task."""

@@ -1,0 +1,462 @@
+"""Worker deployments: their versions, and the routing of new and upgrading workflows to versions. Pure.
+
+The rules and messages are those of Temporal's server (service/worker/workerdeployment, common/worker_versioning).
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.api.stored_struct import StoredStruct
+from perdure.engine.versioning import DeploymentVersion
+from perdure.frontend.errors import exhausted, invalid, not_found, precondition
+from perdure.frontend.matching.queues import Kind
+from perdure.frontend.messages.values import Time
+
+MAX_DEPLOYMENTS = 100
+"""Maximum number of deployments per namespace (matching.maxDeployments)."""
+MAX_VERSIONS = 100
+"""Maximum number of versions per deployment (matching.maxVersionsInDeployment)."""
+MAX_QUEUES = 100
+"""Maximum number of task queues per version (matching.maxTaskQueuesInDeploymentVersion)."""
+UNVERSIONED = "__unversioned__"
+"""The name of unversioned workers in the deprecated fields of messages."""
+GRACE = timedelta(minutes=3)
+"""Minimum draining time of a version, because a workflow on it may not have reported yet that it is pinned."""
+_MAX_NAME = 480
+
+
+class Version(StoredStruct, frozen=True, kw_only=True):
+    """A version of a deployment."""
+
+    create_time: Time
+    task_queues: dict[Kind, tuple[str, ...]] = {}
+    """The task queues that its workers have polled, by kind."""
+    routing_changed_time: Time | None = None
+    current_since_time: Time | None = None
+    ramping_since_time: Time | None = None
+    first_activation_time: Time | None = None
+    last_current_time: Time | None = None
+    last_deactivation_time: Time | None = None
+    metadata: dict[str, Any] = {}
+    last_modifier_identity: str = ""
+
+    def polls(self, kind: Kind, queue: str) -> bool:
+        """Whether its workers have polled a task queue."""
+        return queue in self.task_queues.get(kind, ())
+
+
+class WorkerDeployment(StoredStruct, frozen=True, kw_only=True):
+    """A worker deployment, stored as JSON under its key in the ConfigMap."""
+
+    create_time: Time
+    versions: dict[str, Version] = {}
+    """The versions by build ID."""
+    current: str = ""
+    """Build ID of the current version; empty: unversioned workers."""
+    ramping: str | None = None
+    """Build ID of the ramping version; empty: unversioned workers; None: no version is ramping."""
+    percentage: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.0
+    current_changed_time: Time | None = None
+    ramping_changed_time: Time | None = None
+    percentage_changed_time: Time | None = None
+    revision: int = 0
+    """Number of changes of the routing."""
+    changes: int = 0
+    """Number of all changes by clients: the conflict token."""
+    last_modifier_identity: str = ""
+    manager_identity: str = ""
+
+    @property
+    def conflict_token(self) -> bytes:
+        """The token that a client sends to ensure that the deployment has not changed since it was read."""
+        return str(self.changes).encode()
+
+
+Deployments = Mapping[str, WorkerDeployment]
+"""The deployments by name."""
+
+
+def check_name(value: str, field: str = "WorkerDeploymentName") -> None:
+    """Check the name of a deployment, or a build ID (field `BuildID`).
+
+    Raises:
+        RpcError: The name is empty, too long, or has invalid characters.
+    """
+    if not value:
+        raise invalid(f"{field} cannot be empty")
+    if len(value.encode()) > _MAX_NAME:
+        raise invalid(f"size of {field} larger than the maximum allowed")
+    for character in ".:" if field == "WorkerDeploymentName" else "":
+        if character in value:
+            raise invalid(f"worker deployment name cannot contain '{character}'")
+    if value.startswith("__"):
+        raise invalid(f"{field} cannot start with '__'")
+
+
+def no_deployment(name: str) -> Exception:
+    """Build the error for a deployment that does not exist."""
+    return not_found(f"no Worker Deployment found with name '{name}'; does your Worker Deployment have pollers?")
+
+
+def need_room(known: Deployments) -> None:
+    """Check that a namespace may have one more deployment.
+
+    Raises:
+        RpcError: The namespace has the maximum number of deployments.
+    """
+    if len(known) >= MAX_DEPLOYMENTS:
+        raise exhausted(f"reached maximum deployments in namespace ({MAX_DEPLOYMENTS})")
+
+
+# Changes by workers
+
+
+def is_registered(known: Deployments, version: DeploymentVersion, kind: Kind, queue: str) -> bool:
+    """Whether a version is recorded with a task queue that its workers poll."""
+    found = known.get(version.deployment_name)
+    build = found.versions.get(version.build_id) if found is not None else None
+    return build is not None and build.polls(kind, queue)
+
+
+def registered(
+    known: Deployments,
+    version: DeploymentVersion,
+    kind: Kind,
+    queue: str,
+    time: datetime,
+    *,
+    removable: Callable[[DeploymentVersion], bool],
+) -> Deployments:
+    """The deployments after a worker of a version has polled a task queue.
+
+    Args:
+        known: The deployments.
+        version: The version of the worker.
+        kind: The kind of the task queue.
+        queue: The task queue.
+        time: The time.
+        removable: Whether a version can be replaced by a new one, because no worker polls and no workflow is pinned to it.
+
+    Raises:
+        RpcError: There would be too many deployments, versions, or task queues.
+    """
+    if is_registered(known, version, kind, queue):
+        return known
+    name = version.deployment_name
+    found = known.get(name)
+    if found is None:
+        need_room(known)
+        found = WorkerDeployment(create_time=time)
+    found = _with_version(found, version, time, removable)
+    build = found.versions[version.build_id]
+    queues = build.task_queues.get(kind, ())
+    if sum(map(len, build.task_queues.values())) >= MAX_QUEUES:
+        raise exhausted(f"maximum number of task queues ({MAX_QUEUES}) have been registered in deployment")
+    build = replace(build, task_queues={**build.task_queues, kind: (*queues, queue)})
+    return {**known, name: replace(found, versions={**found.versions, version.build_id: build})}
+
+
+def _with_version(
+    found: WorkerDeployment, version: DeploymentVersion, time: datetime, removable: Callable[[DeploymentVersion], bool]
+) -> WorkerDeployment:
+    if version.build_id in found.versions:
+        return found
+    versions = dict(found.versions)
+    if len(versions) >= MAX_VERSIONS:
+        free = (
+            build
+            for build in sorted(versions, key=lambda each: versions[each].create_time)
+            if build not in {found.current, found.ramping}
+            and removable(DeploymentVersion(deployment_name=version.deployment_name, build_id=build))
+        )
+        oldest = next(free, None)
+        if oldest is None:
+            raise exhausted(f"cannot add version, maximum number of versions ({MAX_VERSIONS}) has been reached")
+        del versions[oldest]
+    return replace(found, versions={**versions, version.build_id: Version(create_time=time)})
+
+
+# Changes by clients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingChange:
+    """The fields of all requests that change the routing of a deployment."""
+
+    name: str
+    build_id: str
+    identity: str = ""
+    conflict_token: bytes = b""
+    ignore_missing_task_queues: bool = False
+    allow_no_pollers: bool = False
+
+
+def check_change(found: WorkerDeployment, identity: str, conflict_token: bytes) -> None:
+    """Check that a client may change a deployment.
+
+    Raises:
+        RpcError: The deployment has changed since the client read it, or another client manages it.
+    """
+    if conflict_token and conflict_token != found.conflict_token:
+        raise precondition("conflict token mismatch")
+    if found.manager_identity and found.manager_identity != identity:
+        raise precondition(
+            f"ManagerIdentity '{found.manager_identity}' is set and does not match user identity '{identity}'; to proceed, "
+            "set your own identity as the ManagerIdentity, remove the ManagerIdentity, or wait for the other client to do so"
+        )
+
+
+def with_current(
+    found: WorkerDeployment, change: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
+) -> WorkerDeployment:
+    """Return a deployment with another current version.
+
+    Args:
+        found: The deployment.
+        change: The request; an empty build ID selects unversioned workers.
+        time: The time.
+        active: Whether a task queue of a version gets tasks, by build ID, kind, and name of the queue.
+
+    Raises:
+        RpcError: It cannot be changed so.
+    """
+    build = change.build_id
+    if build == found.current and change.identity == found.last_modifier_identity:
+        return found
+    found = _changeable(found, change, time)
+    if build != found.current:
+        _need_queues(found, change, "current", active)
+        versions = dict(found.versions)
+        if found.current:
+            versions[found.current] = _deactivated(versions[found.current], time, still=found.ramping == found.current)
+        if build:
+            versions[build] = replace(
+                _activated(versions[build], time),
+                current_since_time=time,
+                ramping_since_time=None,
+                last_current_time=time,
+            )
+        found = replace(found, versions=versions, current=build, current_changed_time=time, revision=found.revision + 1)
+        if found.ramping == build:
+            found = replace(
+                found, ramping=None, percentage=0.0, ramping_changed_time=time, percentage_changed_time=time
+            )
+    return replace(found, changes=found.changes + 1, last_modifier_identity=change.identity)
+
+
+def with_ramping(
+    found: WorkerDeployment,
+    change: RoutingChange,
+    percentage: float,
+    time: datetime,
+    active: Callable[[str, str, str], bool],
+) -> WorkerDeployment:
+    """Return a deployment with another ramping version or percentage.
+
+    Args:
+        found: The deployment.
+        change: The request; an empty build ID selects unversioned workers or, with zero percent, no version.
+        percentage: The percentage of workflows, from 0 to 100.
+        time: The time.
+        active: As in `with_current`.
+
+    Raises:
+        RpcError: It cannot be changed so.
+    """
+    ramping = change.build_id if change.build_id or percentage else None
+    same = ramping == found.ramping and percentage == found.percentage
+    if same and change.identity == found.last_modifier_identity:
+        return found
+    if ramping is not None and ramping == found.current:
+        shown = f"{change.name}.{ramping}" if ramping else UNVERSIONED
+        raise precondition(f"requested ramping version {shown} is already current")
+    found = _changeable(found, change, time)
+    if not same:
+        versions = dict(found.versions)
+        if ramping != found.ramping:
+            _need_queues(found, change, "ramping", active)
+            if found.ramping:
+                versions[found.ramping] = _deactivated(versions[found.ramping], time, still=False)
+            if ramping:
+                versions[ramping] = replace(_activated(versions[ramping], time), ramping_since_time=time)
+        elif ramping:
+            versions[ramping] = replace(versions[ramping], routing_changed_time=time)
+        changed = time if ramping != found.ramping else found.ramping_changed_time
+        found = replace(
+            found,
+            versions=versions,
+            ramping=ramping,
+            percentage=percentage,
+            ramping_changed_time=changed,
+            percentage_changed_time=time,
+            revision=found.revision + 1,
+        )
+    return replace(found, changes=found.changes + 1, last_modifier_identity=change.identity)
+
+
+def _changeable(found: WorkerDeployment, change: RoutingChange, time: datetime) -> WorkerDeployment:
+    """The deployment and the requested version."""
+    build = change.build_id
+    if change.conflict_token and change.conflict_token != found.conflict_token:
+        raise precondition("conflict token mismatch")
+    if build and build not in found.versions and not change.allow_no_pollers:
+        raise not_found(f"build ID '{build}' not found in Worker Deployment '{change.name}'")
+    check_change(found, change.identity, change.conflict_token)
+    if not build:
+        return found
+    return _with_version(found, DeploymentVersion(deployment_name=change.name, build_id=build), time, lambda _: False)
+
+
+def _need_queues(
+    found: WorkerDeployment, change: RoutingChange, what: str, active: Callable[[str, str, str], bool]
+) -> None:
+    """Reject a version whose workers do not poll a task queue in which the current version has tasks."""
+    if change.ignore_missing_task_queues or not change.build_id or not found.current:
+        return
+    current, proposed = found.versions[found.current], found.versions[change.build_id]
+    for kind, queues in current.task_queues.items():
+        for queue in queues:
+            if not proposed.polls(kind, queue) and active(found.current, kind, queue):
+                raise precondition(
+                    f"proposed {what} version '{change.name}:{change.build_id}' is missing active task queues from the current "
+                    f"version; these would become unversioned if it is set as the {what} version"
+                )
+
+
+def _activated(version: Version, time: datetime) -> Version:
+    first = version.first_activation_time or time
+    return replace(version, routing_changed_time=time, first_activation_time=first, last_deactivation_time=None)
+
+
+def _deactivated(version: Version, time: datetime, *, still: bool) -> Version:
+    return replace(
+        version,
+        routing_changed_time=time,
+        current_since_time=None,
+        ramping_since_time=version.ramping_since_time if still else None,
+        last_deactivation_time=None if still else time,
+    )
+
+
+# Routing
+
+
+def target(
+    known: Deployments, kind: Kind, queue: str, workflow_id: str, *, ramped: bool = False
+) -> DeploymentVersion | None:
+    """The version for an unpinned workflow of a task queue; None: unversioned workers.
+
+    The deployment is the one whose current or ramping version polls the queue; of several, the last changed one.
+
+    Args:
+        known: The deployments.
+        kind: The kind of the task queue.
+        queue: The task queue.
+        workflow_id: The workflow ID, which determines together with the percentage whether to use the ramping version.
+        ramped: Whether to use the ramping version, if there is one, regardless of the percentage.
+    """
+    current, ramping, percentage = routing(known, kind, queue)
+    if ramped and ramping is not None and ramping[0] is not None:
+        return ramping[0]
+    if ramping is not None and percentage > 0 and _threshold(workflow_id) < percentage:
+        return ramping[0]
+    return current
+
+
+def routing(
+    known: Deployments, kind: Kind, queue: str
+) -> tuple[DeploymentVersion | None, tuple[DeploymentVersion | None] | None, float]:
+    """The current version of a task queue, its ramping version, and the percentage of workflows for the latter.
+
+    A version of None stands for unversioned workers. The ramping version is in a tuple; it is None if no version is ramping.
+    """
+    of = [(name, each) for name, each in known.items() if any(v.polls(kind, queue) for v in each.versions.values())]
+    current = _latest(
+        (each.current_changed_time or each.create_time, DeploymentVersion(deployment_name=name, build_id=each.current))
+        for name, each in of
+        if each.current and each.versions[each.current].polls(kind, queue)
+    )
+    ramps = [
+        (
+            each.percentage_changed_time or each.create_time,
+            DeploymentVersion(deployment_name=name, build_id=each.ramping) if each.ramping else None,
+            each.percentage,
+        )
+        for name, each in of
+        if each.ramping is not None and (not each.ramping or each.versions[each.ramping].polls(kind, queue))
+    ]
+    versioned = [ramp for ramp in ramps if ramp[1] is not None] or ramps
+    if not versioned:
+        return current, None, 0.0
+    _, ramping, percentage = max(versioned, key=lambda ramp: ramp[0])
+    return current, (ramping,), percentage
+
+
+def _latest(found: Any) -> DeploymentVersion | None:
+    return max(found, key=lambda each: each[0], default=(None, None))[1]
+
+
+def _threshold(workflow_id: str) -> float:
+    """A number from 0 to 100 that depends only on the workflow ID."""
+    digest = hashlib.blake2b(workflow_id.encode(), digest_size=4).digest()
+    return 100 * int.from_bytes(digest) / 2**32
+
+
+def drainage(version: Version, *, pinned: bool, time: datetime) -> str:
+    """Return Draining or Drained for a version that was current or ramping before; empty if it never was."""
+    if version.last_deactivation_time is None:
+        return ""
+    if pinned or time < version.last_deactivation_time + GRACE:
+        return "Draining"
+    return "Drained"
+
+
+def status_of(found: WorkerDeployment, build: str, drained: str) -> str:
+    """The status of a version, as a name of WorkerDeploymentVersionStatus."""
+    if build == found.current:
+        return "Current"
+    if build == found.ramping:
+        return "Ramping"
+    return drained or "Inactive"
+
+
+def without_version(found: WorkerDeployment, name: str, build: str, identity: str) -> WorkerDeployment:
+    """Return a deployment without one of its versions.
+
+    Raises:
+        RpcError: The version is current or ramping, or another client manages the deployment.
+    """
+    if build in {found.current, found.ramping}:
+        raise precondition(f"version '{name}:{build}' cannot be deleted since it is current or ramping")
+    check_change(found, identity, b"")
+    kept = {each: version for each, version in found.versions.items() if each != build}
+    return replace(found, versions=kept, last_modifier_identity=identity)
+
+
+def with_manager(found: WorkerDeployment, manager: str, identity: str, conflict_token: bytes) -> WorkerDeployment:
+    """Return a deployment that only one client may change; if `manager` is empty, any client may change it.
+
+    Raises:
+        RpcError: The deployment has changed since the client read it.
+    """
+    if (manager, identity) == (found.manager_identity, found.last_modifier_identity):
+        return found
+    if conflict_token and conflict_token != found.conflict_token:
+        raise precondition("conflict token mismatch")
+    return replace(found, manager_identity=manager, last_modifier_identity=identity, changes=found.changes + 1)
+
+
+def with_metadata(
+    found: WorkerDeployment, build: str, upserted: Mapping[str, Any], removed: Collection[str], identity: str
+) -> WorkerDeployment:
+    """Return a deployment with other metadata for a version."""
+    version = found.versions[build]
+    metadata = {key: value for key, value in {**version.metadata, **upserted}.items() if key not in removed}
+    version = replace(version, metadata=metadata, last_modifier_identity=identity)
+    return replace(found, versions={**found.versions, build: version})

@@ -1,0 +1,186 @@
+"""Determine the version of a worker deployment that gets a task, and the version of a poller."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from temporalio.api.enums.v1 import VersioningBehavior, WorkerVersioningMode
+
+from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.versioning import PINNED, UNVERSIONED, USE_RAMPING_VERSION, DeploymentVersion
+from perdure.frontend.deployments import rules
+from perdure.frontend.deployments.registrations import Registration, Registrations
+from perdure.frontend.errors import RpcError, invalid
+from perdure.frontend.matching.offers import Matching
+from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.messages import values as given
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.registry import NamespaceRegistry, fits_key
+from perdure.kube.clock import now
+
+_VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+_WORKERS_COME_WITHIN = timedelta(seconds=30)
+"""How long workers may take to reconnect after a restart of the operator."""
+NOT_READ = DeploymentVersion(deployment_name="?", build_id="?")
+"""The version of tasks whose routing is not read yet; no worker polls for it."""
+
+
+def version_of(options: Any) -> DeploymentVersion | None:
+    """The version of a worker, from its deployment options; None for an unversioned worker.
+
+    Raises:
+        RpcError: The options are not valid.
+    """
+    given.name(options.deployment_name, "WorkerDeploymentName", required=False)
+    given.name(options.build_id, "BuildID", required=False)
+    if options.worker_versioning_mode != _VERSIONED:
+        return None
+    if not options.deployment_name:
+        raise invalid("versioned worker must have deployment name")
+    if not options.build_id:
+        raise invalid("versioned worker must have build id")
+    if ":" in options.deployment_name or "." in options.deployment_name:
+        raise invalid("deployment name cannot contain ':' or '.'")
+    rules.check_name(options.deployment_name)
+    rules.check_name(options.build_id, "BuildID")
+    if not fits_key(options.deployment_name):
+        raise invalid("size of WorkerDeploymentName larger than the maximum allowed")
+    return DeploymentVersion(deployment_name=options.deployment_name, build_id=options.build_id)
+
+
+def queue_of(name: QueueName, version: DeploymentVersion | None) -> QueueName:
+    """The part of a task queue that the workers of a version poll; None: unversioned workers."""
+    return QueueName(name.namespace, name.kind, name.name, str(version) if version is not None else "")
+
+
+class Versions:
+    """Registers the versions that poll, and routes tasks to them."""
+
+    def __init__(
+        self,
+        registry: NamespaceRegistry[rules.WorkerDeployment],
+        matching: Matching,
+        pinned: Callable[[str], Collection[DeploymentVersion]],
+    ) -> None:
+        """Create a router.
+
+        Args:
+            registry: The worker deployments.
+            matching: The matching, to see which task queues are polled.
+            pinned: The versions that open workflows of a namespace are pinned to.
+        """
+        self.registry = registry
+        self._matching = matching
+        self._pinned = pinned
+        self._registrations = Registrations(registry, self._removable)
+        self._begun = now()
+
+    async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
+        """Register the version of a worker, and return the queue that it polls. Only the first poll of each queue writes.
+
+        Unversioned workers need no worker deployments: they get unversioned tasks even if the deployments cannot be read.
+
+        Args:
+            name: The task queue that the poll names.
+            options: The deployment options of the worker.
+            sticky: Whether the queue is the sticky queue of this worker.
+
+        Raises:
+            RpcError: The options are invalid, there are too many versions, or the API server does not answer.
+        """
+        version = version_of(options)
+        if version is None or sticky:
+            with suppress(RpcError):
+                await self.registry.load(name.namespace)
+            return name
+        known = await self.registry.load(name.namespace)
+        if not rules.is_registered(known, version, name.kind, name.name):
+            await self._registrations.add(name.namespace, Registration(version, name.kind, name.name))
+        return queue_of(name, version)
+
+    def _removable(self, namespace: str) -> Callable[[DeploymentVersion], bool]:
+        pinned = cache(lambda: self._pinned(namespace))
+        return lambda version: not self.has_pollers(namespace, version) and version not in pinned()
+
+    def has_pollers(self, namespace: str, version: DeploymentVersion) -> bool:
+        """Whether workers of a version poll, have just polled, or have not had time to poll yet."""
+        if now() < self._begun + _WORKERS_COME_WITHIN:
+            return True
+        found = self.registry.known(namespace).get(version.deployment_name)
+        build = found.versions.get(version.build_id) if found is not None else None
+        return build is not None and any(
+            self._matching.alive(QueueName(namespace, Kind(kind), queue, str(version)))
+            for kind, queues in build.task_queues.items()
+            for queue in queues
+        )
+
+    def of_task(self, namespace: str, state: RunState) -> DeploymentVersion | None:
+        """The version that decides a run next; None: unversioned workers, `NOT_READ`: not known yet."""
+        code = state.code
+        if code is None:
+            return None
+        pinned, known = code.versioning.pinned_to, self.registry.known(namespace)
+        if pinned is not None and (
+            code.previous_started_event_id
+            or code.versioning.override is not None
+            or rules.is_registered(known, pinned, Kind.WORKFLOW, code.task_queue)
+        ):
+            return pinned
+        if not self.registry.is_known(namespace):
+            return None if code.previous_started_event_id and not code.versioning.behavior else NOT_READ
+        ramped = code.versioning.initial_behavior == USE_RAMPING_VERSION and not code.previous_started_event_id
+        return rules.target(known, Kind.WORKFLOW, code.task_queue, state.workflow_id, ramped=ramped)
+
+    def of_activity(self, namespace: str, state: RunState, activity: PendingActivity) -> DeploymentVersion | None:
+        """The version that gets an activity; None: unversioned workers, `NOT_READ`: not known yet.
+
+        Activities of a pinned workflow stay on its version if that version polls their task queue.
+        """
+        pinned, known = (
+            state.code.versioning.pinned_to if state.code is not None else None,
+            self.registry.known(namespace),
+        )
+        if pinned is not None and rules.is_registered(known, pinned, Kind.ACTIVITY, activity.task_queue):
+            return pinned
+        if not self.registry.is_known(namespace) and (state.code is None or state.code.versioning != UNVERSIONED):
+            return NOT_READ
+        return rules.target(known, Kind.ACTIVITY, activity.task_queue, state.workflow_id)
+
+    def of_closed(
+        self, namespace: str, task_queue: str, workflow_id: str, attributes: Mapping[str, Any]
+    ) -> DeploymentVersion | None:
+        """The version that answers queries about a closed run, by its search attributes; None: unversioned workers."""
+        values = {name: value["value"] for name, value in attributes.items() if isinstance(value, dict)}
+        if values.get("TemporalWorkflowVersioningBehavior") == PINNED:
+            name, _, build = str(values.get("TemporalWorkerDeploymentVersion", "")).partition(":")
+            return DeploymentVersion(deployment_name=name, build_id=build)
+        return rules.target(self.registry.known(namespace), Kind.WORKFLOW, task_queue, workflow_id)
+
+    def target_changed(self, namespace: str, state: RunState) -> bool:
+        """Whether a run is pinned by its worker (not by an override) while new runs of its task queue use another version."""
+        code = state.code
+        if code is None or code.versioning.pinned_to is None or code.versioning.override is not None:
+            return False
+        target = rules.target(self.registry.known(namespace), Kind.WORKFLOW, code.task_queue, state.workflow_id)
+        return target is not None and target != code.versioning.pinned_to
+
+
+def reported(request: Any) -> dict[str, Any]:
+    """The fields of `TaskCompleted` for the version and the versioning behavior that a worker reports.
+
+    Raises:
+        RpcError: An unversioned worker reports a behavior.
+    """
+    version = version_of(request.deployment_options)
+    behavior = from_enum(VersioningBehavior, request.versioning_behavior)
+    if version is None and request.versioning_behavior:
+        raise invalid(
+            "versioning behavior cannot be specified without deployment options being set with versioned mode"
+        )
+    return {
+        "worker_deployment_name": request.deployment_options.deployment_name,
+        "deployment_version": version,
+        "versioning_behavior": behavior if request.versioning_behavior else "",
+    }

@@ -1,0 +1,1 @@
+"""Task queues: offers of work wait in them, and workers poll them."""

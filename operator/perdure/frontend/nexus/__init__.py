@@ -1,0 +1,1 @@
+"""Nexus: endpoints, operations, calls of handlers, and the workers that handle them."""

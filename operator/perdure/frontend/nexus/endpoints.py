@@ -1,0 +1,219 @@
+"""Nexus endpoints, stored in one ConfigMap: names for a task queue of a namespace, with the namespaces that may call it.
+
+The ConfigMap is in the operator's own namespace: anyone who can write there decides which namespace can call which other one.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from perdure.api import lenient
+from perdure.api.stored_struct import StoredStruct
+from perdure.frontend.errors import exists, not_found, precondition, unavailable
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+
+CONFIG_MAP = "perdure-nexus-endpoints"
+"""Name of the ConfigMap."""
+ANYONE = "*"
+"""Stands for every namespace in the list of callers."""
+_FRESH = timedelta(seconds=10)
+"""How long a cached ConfigMap is used: an edit with `kubectl` takes effect within this time."""
+_TRIES = 20
+_log = structlog.get_logger("perdure.frontend.nexus.endpoints")
+
+
+class Endpoint(StoredStruct, frozen=True, kw_only=True):
+    """A Nexus endpoint, stored as JSON under its name in the ConfigMap."""
+
+    id: str
+    version: int = 1
+    namespace: str
+    """The namespace whose workers handle the operations."""
+    task_queue: str
+    allowed_callers: tuple[str, ...] = ()
+    """Other namespaces whose workflows may call it."""
+    description: Any = None
+    created_time: datetime
+    last_modified_time: datetime | None = None
+
+    def admits(self, namespace: str) -> bool:
+        """Whether workflows of a namespace may call it."""
+        return namespace == self.namespace or namespace in self.allowed_callers or ANYONE in self.allowed_callers
+
+
+Endpoints = Mapping[str, Endpoint]
+"""The endpoints by name."""
+
+
+class EndpointRegistry:
+    """Reads and writes the endpoints."""
+
+    def __init__(self, client: Callable[[], kube.Client], namespace: str) -> None:
+        """Create a registry.
+
+        Args:
+            client: Returns the client of the API server.
+            namespace: The namespace of the operator.
+        """
+        self._client = client
+        self._namespace = namespace
+        self._read: tuple[datetime, dict[str, Endpoint]] | None = None
+
+    async def all(self) -> Endpoints:
+        """Return all endpoints.
+
+        Raises:
+            RpcError: The API server did not answer, and no earlier answer is known.
+        """
+        if self._read is not None and now() - self._read[0] < _FRESH:
+            return self._read[1]
+        try:
+            found = await self._get()
+        except kube.RequestError as error:
+            if self._read is not None:
+                return self._read[1]
+            raise unavailable(str(error)) from error
+        return self._known(_decoded(found))
+
+    async def find(self, endpoint_id: str, name: str = "") -> tuple[str, Endpoint] | None:
+        """Return an endpoint by its ID or, if it was re-created, by its name. None if there is none."""
+        return _find(await self.all(), endpoint_id, name)
+
+    def expire(self) -> None:
+        """Read the endpoints again at the next use."""
+        if self._read is not None:
+            self._read = self._read[0] - _FRESH, self._read[1]
+
+    def known(self, endpoint_id: str, name: str) -> Endpoint | None:
+        """Return a cached endpoint, found like by `find`. None if there is none, or nothing was read yet."""
+        found = _find(self._read[1], endpoint_id, name) if self._read is not None else None
+        return found[1] if found is not None else None
+
+    async def create(self, name: str, namespace: str, task_queue: str, **fields: Any) -> Endpoint:
+        """Create an endpoint.
+
+        Raises:
+            RpcError: The name is in use, or the API server does not respond.
+        """
+        made = Endpoint(id=str(uuid.uuid4()), namespace=namespace, task_queue=task_queue, created_time=now(), **fields)
+
+        def add(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
+            if name in known:
+                raise exists(f"error creating Nexus endpoint. Endpoint with name {name} already registered")
+            return {**known, name: made}
+
+        await self._change(add)
+        return made
+
+    async def update(self, endpoint_id: str, version: int, name: str, **fields: Any) -> Endpoint:
+        """Change an endpoint.
+
+        Raises:
+            RpcError: The endpoint does not exist or has another version, or the API server does not respond.
+        """
+
+        def change(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
+            before = _by_id(known, endpoint_id, "error updating Nexus endpoint. endpoint ID {} not found")
+            if known[before].version != version:
+                raise precondition(
+                    f"nexus endpoint version mismatch. received: {version} expected {known[before].version}"
+                )
+            if name != before and name in known:
+                raise exists(f"error updating Nexus endpoint. Endpoint with name {name} already registered")
+            changed = msgspec.structs.replace(known[before], version=version + 1, last_modified_time=now(), **fields)
+            return {**{each: known[each] for each in known if each != before}, name: changed}
+
+        return (await self._change(change))[name]
+
+    async def delete(self, endpoint_id: str) -> None:
+        """Delete an endpoint. Started operations continue, but no further ones start.
+
+        Raises:
+            RpcError: The endpoint does not exist, or the API server does not respond.
+        """
+
+        def remove(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
+            gone = _by_id(known, endpoint_id, "error deleting nexus endpoint with ID: {}")
+            return {each: known[each] for each in known if each != gone}
+
+        await self._change(remove)
+
+    async def _change(self, change: Callable[[dict[str, Endpoint]], dict[str, Endpoint]]) -> Endpoints:
+        try:
+            for _ in range(_TRIES):
+                with suppress(kube.AlreadyExistsError, kube.ConflictError):
+                    return await self._changed(change)
+        except (kube.InvalidError, kube.TooLargeError) as error:
+            raise precondition(f"the endpoints cannot be stored: {error.message}") from error
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
+        raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
+
+    async def _changed(self, change: Callable[[dict[str, Endpoint]], dict[str, Endpoint]]) -> Endpoints:
+        found = await self._get()
+        stored = found.get("data") or {}
+        before = _decoded(found)
+        after = change(before)
+        newer = {each.id for name, each in before.items() if not lenient.is_known(stored[name], Endpoint)}
+        changed = {name: each for name, each in after.items() if before.get(name) != each}
+        for name in (name for name, each in changed.items() if each.id in newer):
+            raise unavailable(
+                f"a newer version of Perdure has written endpoint '{name}': this operator leaves it as it is"
+            )
+        # Keep an invalid entry, so that its author can fix it.
+        kept = {name: value for name, value in stored.items() if name not in before or name in after}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": found.get("metadata") or {"name": CONFIG_MAP, "namespace": self._namespace},
+            "data": {**kept, **{name: msgspec.json.encode(each).decode() for name, each in changed.items()}},
+        }
+        if found:
+            await self._client().replace(self._url(CONFIG_MAP), body)
+        else:
+            await self._client().create(self._url(), body)
+        return self._known(after)
+
+    async def _get(self) -> kube.Object:
+        try:
+            return await self._client().get(self._url(CONFIG_MAP))
+        except kube.NotFoundError:
+            return {}
+
+    def _url(self, name: str | None = None) -> str:
+        return kube.path(kube.CORE, self._namespace, "configmaps", name)
+
+    def _known(self, endpoints: dict[str, Endpoint]) -> Endpoints:
+        self._read = now(), endpoints
+        return endpoints
+
+
+def _find(known: Endpoints, endpoint_id: str, name: str) -> tuple[str, Endpoint] | None:
+    for each, endpoint in known.items():
+        if endpoint.id == endpoint_id:
+            return each, endpoint
+    return (name, known[name]) if name in known else None
+
+
+def _by_id(known: Endpoints, endpoint_id: str, message: str) -> str:
+    for name, endpoint in known.items():
+        if endpoint.id == endpoint_id:
+            return name
+    raise not_found(message.format(endpoint_id))
+
+
+def _decoded(found: kube.Object) -> dict[str, Endpoint]:
+    """Decode the endpoints of a ConfigMap. An invalid endpoint is logged, and admits nobody."""
+    endpoints = {}
+    for name, value in (found.get("data") or {}).items():
+        try:
+            endpoints[name] = lenient.decode(value, Endpoint)
+        except msgspec.MsgspecError as error:
+            _log.warning("A Nexus endpoint cannot be read", endpoint=name, error=str(error))
+    return endpoints

@@ -1,0 +1,1 @@
+"""RPCs about schedules."""

@@ -1,0 +1,348 @@
+"""Temporal's list filter: a small SQL. Pure.
+
+``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. The syntax has
+``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``(NOT) IN``, ``(NOT) BETWEEN … AND …``, ``(NOT) STARTS_WITH``, ``IS (NOT) NULL``,
+``NOT``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
+
+As in SQL, a comparison with a missing field is neither true nor false, and neither is its negation. A missing KeywordList or Text
+counts as an empty list: ``!=`` and ``NOT IN`` match it (sqlplugin/sqlite/query_converter.go).
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.frontend.visibility.comparisons import (
+    ORDERS,
+    AnyOf,
+    Effort,
+    InvalidQueryError,
+    Lookup,
+    RunFields,
+    ordered,
+    starts,
+)
+
+Test = Callable[[Lookup], bool]
+_Condition = Callable[[RunFields], bool | None]
+"""Evaluates a condition on a run; None: neither true nor false."""
+Convert = Callable[[str, Any], Any]
+"""Converts a value to the type of its field. Raises InvalidQueryError if no run can have the value."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")
+    | (?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    | (?P<quoted>`[^`]+`)
+    | (?P<word>[A-Za-z_][A-Za-z0-9_.-]*)
+    | (?P<sign>!=|<>|<=|>=|=|<|>|\(|\)|,)
+    )""",
+    re.VERBOSE,
+)
+MAX_LENGTH = 16_384
+MAX_DIGITS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed filter."""
+
+    test: Test
+    group_by: str = ""
+    names: frozenset[str] = frozenset()
+    """The fields in the filter."""
+    effort: Effort = field(default_factory=Effort)
+    """The number of values that the filter has compared."""
+
+
+class _Among:
+    """Whether a field is, or is not, equal to one of several values."""
+
+    def __init__(self, name: str, wanted: Sequence[Any], absent: list[Any] | None, *, negated: bool) -> None:
+        """`absent`: the value where a run has none."""
+        self.name = name
+        self.wanted = wanted
+        self.absent = absent
+        self.negated = negated
+        self._values = AnyOf(wanted)
+
+    def __call__(self, run: RunFields) -> bool | None:
+        value = run[self.name]
+        value = self.absent if value is None else value
+        return None if value is None else self._values.takes(value) is not self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+
+    @property
+    def keyword(self) -> str:
+        return self.text.upper() if self.kind == "word" else self.text
+
+
+def _as_written(_: str, value: Any) -> Any:
+    return value
+
+
+def parse(text: str, convert: Convert = _as_written, lists: Collection[str] = ()) -> Filter:
+    """Parse a filter. An empty filter matches every run.
+
+    Args:
+        text: The filter.
+        convert: Checks its values.
+        lists: The fields that are lists or texts.
+
+    Raises:
+        InvalidQueryError: The filter is not valid, or uses an unsupported feature.
+    """
+    if len(text) > MAX_LENGTH:
+        raise InvalidQueryError(f"the query is longer than {MAX_LENGTH} characters")
+    return _Parser(_tokens(text), convert, lists).query()
+
+
+def quoted(text: str) -> str:
+    """Quote a text for a filter."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    at = 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise InvalidQueryError(f"syntax error near {text[at : at + 20].strip()!r}")
+        found.append(_Token(match.lastgroup, match.group(match.lastgroup)))
+        at = match.end()
+    return found
+
+
+class _Parser:
+    def __init__(self, tokens: Sequence[_Token], convert: Convert, lists: Collection[str]) -> None:
+        self._tokens = tokens
+        self._convert = convert
+        self._lists = lists
+        self._at = 0
+        self._depth = 0
+        self._names: set[str] = set()
+
+    def query(self) -> Filter:
+        test: _Condition = _every
+        if self._peek() not in {"", "ORDER", "GROUP"}:
+            test = self._or()
+        group = ""
+        if self._take("GROUP"):
+            self._need("BY")
+            group = self._name()
+            if group != "ExecutionStatus":
+                raise InvalidQueryError(f"'group by' clause is only supported for ExecutionStatus, not for {group}")
+        if self._peek() == "ORDER":
+            raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
+        if self._at < len(self._tokens):
+            raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
+        effort = Effort()
+        return Filter(lambda run: bool(test(RunFields(run, effort))), group, frozenset(self._names), effort)
+
+    def _peek(self) -> str:
+        return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
+
+    def _take(self, keyword: str) -> bool:
+        if self._peek() != keyword:
+            return False
+        self._at += 1
+        return True
+
+    def _need(self, keyword: str) -> None:
+        if not self._take(keyword):
+            raise InvalidQueryError(f"expected {keyword!r} near {self._peek() or 'the end'!r}")
+
+    def _next(self) -> _Token:
+        if self._at >= len(self._tokens):
+            raise InvalidQueryError("the query ends too early")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _name(self) -> str:
+        token = self._next()
+        if token.kind not in {"word", "quoted"}:
+            raise InvalidQueryError(f"expected the name of a field, not {token.text!r}")
+        return token.text.strip("`")
+
+    def _or(self) -> _Condition:
+        tests = [self._and()]
+        while self._take("OR"):
+            tests.append(self._and())
+        tests = _combined(tests, negated=False)
+        return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=True)
+
+    def _and(self) -> _Condition:
+        tests = [self._not()]
+        while self._take("AND"):
+            tests.append(self._not())
+        tests = _combined(tests, negated=True)
+        return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=False)
+
+    def _not(self) -> _Condition:
+        negated = False
+        while self._take("NOT"):
+            negated = not negated
+        test = self._operand()
+        return (lambda run: _negated(test(run))) if negated else test
+
+    def _operand(self) -> _Condition:
+        if self._take("("):
+            self._depth += 1
+            if self._depth > 50:  # noqa: PLR2004
+                raise InvalidQueryError("parentheses are nested too deeply")
+            test = self._or()
+            self._need(")")
+            self._depth -= 1
+            return test
+        return self._comparison()
+
+    def _comparison(self) -> _Condition:
+        name = self._name()
+        self._names.add(name)
+        if self._take("IS"):
+            wanted = self._take("NOT")
+            self._need("NULL")
+            return lambda run: (run[name] is not None) is wanted
+        negated = self._take("NOT")
+        absent: list[Any] | None = [] if name in self._lists else None
+        sign = self._next().keyword
+        if sign in {"=", "!=", "<>", "IN"}:
+            values = self._values(name) if sign == "IN" else [self._value(name)]
+            return _Among(name, values, absent, negated=negated is not (sign in {"!=", "<>"}))
+        predicate = self._predicate(name, sign)
+
+        def test(run: RunFields) -> bool | None:
+            value = run[name]
+            value = absent if value is None else value
+            return None if value is None else predicate(value) is not negated
+
+        return test
+
+    def _values(self, name: str) -> list[Any]:
+        self._need("(")
+        values = [self._value(name)]
+        while self._take(","):
+            values.append(self._value(name))
+        self._need(")")
+        return values
+
+    def _predicate(self, name: str, sign: str) -> Callable[[Any], bool]:
+        match sign:
+            case "BETWEEN":
+                low = self._value(name)
+                self._need("AND")
+                high = self._value(name)
+                return lambda found: ordered(">=", found, low) and ordered("<=", found, high)
+            case "STARTS_WITH":
+                prefix = self._value(name)
+                if not isinstance(prefix, str):
+                    raise InvalidQueryError("STARTS_WITH takes a text")
+                return lambda found: starts(found, prefix)
+            case _ if sign in ORDERS:
+                value = self._value(name)
+                return lambda found: ordered(sign, found, value)
+            case _:
+                raise InvalidQueryError(f"operator {sign!r} is not supported for {name}")
+
+    def _value(self, name: str) -> Any:
+        return self._convert(name, self._literal())
+
+    def _literal(self) -> Any:
+        token = self._next()
+        match token.kind:
+            case "text":
+                return _unquoted(token.text)
+            case "number":
+                return _number(token.text)
+            case "word" if token.keyword in {"TRUE", "FALSE"}:
+                return token.keyword == "TRUE"
+            case _:
+                raise InvalidQueryError(f"expected a value, not {token.text!r}; write strings in quotes")
+
+
+def _every(_: RunFields) -> bool:
+    return True
+
+
+def _combined(tests: Sequence[_Condition], *, negated: bool) -> list[_Condition]:
+    """Combine the conditions for the values of one field: `=` joined by OR are IN, `!=` joined by AND are NOT IN."""
+    among: dict[str, list[_Among]] = {}
+    others: list[_Condition] = []
+    for test in tests:
+        if isinstance(test, _Among) and test.negated is negated:
+            among.setdefault(test.name, []).append(test)
+        else:
+            others.append(test)
+    return [
+        *(
+            _Among(name, [value for each in same for value in each.wanted], same[0].absent, negated=negated)
+            for name, same in among.items()
+        ),
+        *others,
+    ]
+
+
+def _negated(found: bool | None) -> bool | None:
+    return None if found is None else not found
+
+
+def _joined(found: Iterator[bool | None], *, decisive: bool) -> bool | None:
+    """Combine the results of several conditions: with OR if True is decisive, with AND if False is."""
+    result: bool | None = not decisive
+    for each in found:
+        if each is decisive:
+            return decisive
+        result = result if each is not None else None
+    return result
+
+
+def _number(text: str) -> float | int:
+    if any(c in text for c in ".eE"):
+        return float(text)
+    if len(text) > MAX_DIGITS:
+        raise InvalidQueryError(f"the number {text[:20]}… has more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+def _unquoted(text: str) -> str:
+    inner = text[1:-1]
+    if text[0] == "'":
+        inner = inner.replace("''", "'")
+    return re.sub(r"\\(.)", r"\1", inner)
+
+
+_DURATION_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3_600 * 10**9,
+    "d": 86_400 * 10**9,
+}
+_PART = re.compile(rf"(\d+(?:\.\d*)?)({'|'.join(_DURATION_UNITS)})")
+_DURATION = re.compile(rf"[+-]?(?:{_PART.pattern})+")
+_CLOCK = re.compile(r"(\d+):(\d{2}):(\d{2})")
+
+
+def nanoseconds(text: str) -> int | None:
+    """Parse a duration like Temporal's server in filters: nanoseconds, `1h30m`, `2d` or `hh:mm:ss`; None if it is invalid."""
+    if len(text) > MAX_DIGITS:
+        return None
+    if re.fullmatch(r"[+-]?\d+", text):
+        return int(text)
+    if clock := _CLOCK.fullmatch(text):
+        hours, minutes, seconds = map(int, clock.groups())
+        return (hours * 3_600 + minutes * 60 + seconds) * 10**9
+    if not _DURATION.fullmatch(text):
+        return None
+    total = sum(float(number) * _DURATION_UNITS[unit] for number, unit in _PART.findall(text))
+    return round(-total if text.startswith("-") else total)

@@ -1,0 +1,114 @@
+"""The registered search attributes of each namespace: names and types, in a ConfigMap."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from perdure.api import labels
+from perdure.api.searching import REGISTRY
+from perdure.frontend.errors import invalid, namespace_not_found, unavailable
+from perdure.frontend.messages import payloads as data
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+
+_FRESH = timedelta(seconds=10)
+"""How long a cached ConfigMap is used: changes by `kubectl` or another operator take effect within this time."""
+_TRIES = 20
+
+
+class SearchAttributeRegistry:
+    """Reads and writes the registered search attributes of namespaces."""
+
+    def __init__(self, client: Callable[[], kube.Client], in_use: Callable[[str], Mapping[str, str]]) -> None:
+        """Create a registry.
+
+        Args:
+            client: Returns the client of the API server.
+            in_use: Returns the search attributes that runs of Temporal SDK workers have in a namespace, with their types. An
+                earlier version did not require them to be registered.
+        """
+        self._client = client
+        self._in_use = in_use
+        self._read: dict[str, tuple[datetime, dict[str, str]]] = {}
+
+    async def types(self, namespace: str) -> dict[str, str]:
+        """Return the type of each registered search attribute of a namespace.
+
+        Raises:
+            RpcError: The API server did not answer, and no earlier answer is known.
+        """
+        read, types = self._read.get(namespace, (None, {}))
+        if read is not None and now() - read < _FRESH:
+            return types
+        try:
+            return await self._change(namespace, lambda known: known)
+        except kube.RequestError as error:
+            if read is not None:
+                return types
+            raise unavailable(str(error)) from error
+
+    def expire(self, namespace: str) -> None:
+        """Read the search attributes of a namespace again at the next use."""
+        read, types = self._read.get(namespace, (None, {}))
+        if read is not None:
+            self._read[namespace] = read - _FRESH, types
+
+    async def add(self, namespace: str, added: Mapping[str, str]) -> None:
+        """Register search attributes. As in Temporal, the type of a registered attribute does not change.
+
+        Raises:
+            RpcError: The namespace does not exist, or the API server refuses the names or does not answer.
+        """
+        await self._write(namespace, lambda known: {**added, **known})
+
+    async def remove(self, namespace: str, removed: Collection[str]) -> None:
+        """Remove search attributes. Runs keep their values.
+
+        Raises:
+            RpcError: The namespace does not exist, or the API server does not answer.
+        """
+        await self._write(namespace, lambda known: {name: known[name] for name in known if name not in set(removed)})
+
+    async def _write(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        try:
+            await self._change(namespace, change)
+        except kube.NotFoundError:
+            raise namespace_not_found(namespace) from None
+        except (kube.InvalidError, kube.TooLargeError) as error:
+            raise invalid(f"search_attributes: {error.message}") from error
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
+
+    async def _change(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
+        for _ in range(_TRIES):
+            with suppress(kube.AlreadyExistsError, kube.ConflictError):
+                self._read[namespace] = now(), await self._changed(namespace, change)
+                return self._read[namespace][1]
+        raise unavailable(f"ConfigMap {REGISTRY} changes too often")
+
+    async def _changed(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
+        """Read the ConfigMap, and write it if anything changes."""
+        client, url = self._client(), kube.path(kube.CORE, namespace, "configmaps", REGISTRY)
+        try:
+            found = await client.get(url)
+        except kube.NotFoundError:
+            found = {}
+        stored = found.get("data") or {}
+        meta = found.get("metadata") or {"name": REGISTRY, "namespace": namespace}
+        annotations = meta.get("annotations") or {}
+        adopted = labels.ADOPTED_ANNOTATION in annotations
+        types = change(stored if adopted else {**self._in_use(namespace), **stored})
+        usable = {name: kind for name, kind in types.items() if kind in data.ATTRIBUTE_TYPES}
+        if types == stored and (adopted or not found):
+            return usable
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**meta, "annotations": {**annotations, labels.ADOPTED_ANNOTATION: "true"}},
+            "data": types,
+        }
+        if found:
+            await client.replace(url, body)
+        else:
+            await client.create(kube.path(kube.CORE, namespace, "configmaps"), body)
+        return usable

@@ -1,0 +1,1 @@
+"""Which workers poll, and what their task queues hold."""

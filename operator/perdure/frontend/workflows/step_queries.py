@@ -1,0 +1,215 @@
+"""The queries to a run of a Workflow: its steps, its current actions, and its details in Temporal's Web UI. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.sdk.v1 import WorkflowMetadata
+
+from perdure.api.names import pod_name
+from perdure.engine.failures import Failure
+from perdure.engine.state import PendingActivity, RunState
+from perdure.frontend.messages import payloads as data
+from perdure.language.awaiting import awaited, known_signals
+from perdure.language.interpreter import load_memory, progress
+from perdure.language.memory import Memory
+from perdure.language.program import Program
+from perdure.language.step_views import StepView, open_steps, step_views
+
+STEPS, STACK, METADATA = "steps", "__stack_trace", "__temporal_workflow_metadata"
+QUERIES = {
+    STEPS: "The steps of the run as JSON: status, times, and the content of open steps",
+    STACK: "The current steps of the run",
+    METADATA: "Signals, queries, and current details of the run",
+}
+
+_ICONS = {
+    "Succeeded": "✓",
+    "Failed": "✗",
+    "Cancelled": "-",
+    "Skipped": "-",
+    "Running": "▶",
+    "Waiting": "○",
+    "Stopped": "■",
+}
+_MAX_PARTS = 20
+"""Maximum number of shown open items or branches of a step, and of shown pods."""
+_MAX_TEXT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedRun:
+    """A run that answers queries."""
+
+    name: str
+    namespace: str
+    phase: str
+    program: Program
+    state: RunState
+    console_url: str = ""
+    """Address of the console; empty for no link to it."""
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of the interpreter."""
+        return load_memory(self.state.memory)
+
+    def steps(self) -> tuple[StepView, ...]:
+        """The steps of the run."""
+        return step_views(self.program, self.memory, closed=self.state.closed)
+
+    def pods(self, activity: PendingActivity) -> list[str]:
+        """The created pods of an activity, the newest last."""
+        if activity.by_worker or activity.takes_limits:
+            return []
+        created = activity.attempt if activity.started_time else activity.attempt - 1
+        first = max(1, created - _MAX_PARTS + 1)
+        return [pod_name(self.name, activity.scheduled_event_id, number) for number in range(first, created + 1)]
+
+
+def answer(run: QueriedRun, query: str, workflow_type: str) -> Payloads | None:
+    """Answer a query; None if the query does not exist.
+
+    Args:
+        run: The run.
+        query: Name of the query.
+        workflow_type: Name of its Workflow, for clients.
+    """
+    answers: dict[str, Callable[[], Any]] = {
+        STEPS: lambda: [_as_json(step) for step in run.steps()],
+        STACK: lambda: "\n".join(_stack(run)),
+        METADATA: lambda: MessageToDict(_metadata(run, workflow_type)),
+    }
+    return Payloads(payloads=[data.one_payload(answers[query]())]) if query in answers else None
+
+
+def _as_json(step: StepView) -> dict[str, Any]:
+    shown: dict[str, Any] = {"path": step.path, "name": step.name, "kind": step.kind, "target": step.target}
+    shown |= {"status": step.status, "startTime": _time(step.start), "endTime": _time(step.end)}
+    if step.items is not None:
+        shown |= {"items": step.items, "closedItems": step.closed_items}
+    shown["steps"] = [_as_json(each) for each in step.steps]
+    return {name: value for name, value in shown.items() if value not in ("", None, [])}
+
+
+def _stack(run: QueriedRun) -> Iterator[str]:
+    """Yield a line for each open step, with its details."""
+    if run.state.closed:
+        yield f"The run has closed: {run.phase}."
+        return
+    waits, activities = _waits(run), {each.activity_id: each for each in run.state.activities.values()}
+    shown = list(open_steps(run.steps()))
+    for step in shown[: 5 * _MAX_PARTS]:
+        yield f"at {step.path} ({f'{step.kind} {step.target}'.strip()})"
+        yield from (f"    {line}" for line in _now(run, step.path, activities, waits))
+    for path in activities.keys() - {step.path for step in shown}:  # compensations, and limits of steps
+        yield f"at {path} (activity {activities[path].activity_type})"
+        yield from (f"    {line}" for line in _now(run, path, activities, waits))
+
+
+def _now(
+    run: QueriedRun, path: str, activities: dict[str, PendingActivity], waits: dict[str, list[str]]
+) -> Iterator[str]:
+    """Describe the current action of an open step."""
+    activity = activities.get(path)
+    if activity is not None:
+        yield _attempt(activity)
+        if activity.last_failure is not None:
+            yield f"last failure: {_failure(activity.last_failure)}"
+        if pods := run.pods(activity):
+            yield f"pod: {pods[-1]}"
+    yield from waits.get(path, ())
+    timer = run.state.timers.get(path)
+    if timer is not None and path not in waits:
+        yield f"until {_time(timer.fire_time)}"
+    yield from (
+        f"child workflow {child.workflow_id}" for child in run.state.children.values() if child.child_id == path
+    )
+
+
+def _waits(run: QueriedRun) -> dict[str, list[str]]:
+    """The awaited signals of each step."""
+    waits: dict[str, list[str]] = {}
+    for each in awaited(run.program, run.memory, run.state.timers):
+        until = f" until {_time(each.until)}" if each.until else ""
+        waits.setdefault(each.step, []).append(f"signal {each.signal}{until}")
+    return waits
+
+
+def _attempt(activity: PendingActivity) -> str:
+    most = activity.retry_policy.maximum_attempts
+    number = f"attempt {activity.tries}" + (f" of {most}" if most else "")
+    if activity.paused and not activity.started_time:
+        return f"{number}, paused"
+    if activity.started_time:
+        return f"{number}, running since {_time(activity.started_time)}"
+    return f"{number}, starts at {_time(activity.scheduled_time)}" + (
+        f" ({activity.waiting_reason})" if activity.waiting_reason else ""
+    )
+
+
+def _failure(failure: Failure) -> str:
+    return " ".join(failure.full_message.split())[:_MAX_TEXT]
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# Details in the Web UI
+
+
+def _metadata(run: QueriedRun, workflow_type: str) -> WorkflowMetadata:
+    made = WorkflowMetadata(current_details=current_details(run))
+    made.definition.type = workflow_type
+    for name, description in QUERIES.items():
+        if name != METADATA:
+            made.definition.query_definitions.add(name=name, description=description)
+    for name in sorted(known_signals(run.program) or ()):
+        made.definition.signal_definitions.add(name=name)
+    return made
+
+
+def current_details(run: QueriedRun) -> str:
+    """Describe the steps of a run, the reasons for waiting, and the commands for its logs, as Markdown."""
+    done, count = progress(run.program, run.memory)
+    activities = {each.activity_id: each for each in run.state.activities.values()}
+    waits = _waits(run)
+    lines = [f"**{run.phase}**, {done} of {count} steps done", "", *_tree(run, run.steps(), activities, waits, 0)]
+    if not run.state.closed and any(waits.values()):
+        signals = dict.fromkeys(each.signal for each in awaited(run.program, run.memory, run.state.timers))
+        lines += ["", f"Waits for {', '.join(f'signal {_code(name)}' for name in signals)}"]
+    lines += ["", "Logs", "", f"    perdure logs {run.name} -n {run.namespace}"]
+    pods = [pod for activity in activities.values() for pod in run.pods(activity)[-1:]]
+    lines += [f"    kubectl logs {pod} -n {run.namespace}" for pod in pods[:_MAX_PARTS]]
+    if run.console_url:
+        lines += ["", f"[Graph and logs]({run.console_url}/namespaces/{run.namespace}/runs/{run.name})"]
+    return "\n".join(lines)
+
+
+def _tree(
+    run: QueriedRun,
+    steps: Sequence[StepView],
+    activities: dict[str, PendingActivity],
+    waits: dict[str, list[str]],
+    depth: int,
+) -> Iterator[str]:
+    indent = "    " + "  " * depth  # four spaces make it a code block: nothing in it is Markdown or HTML
+    for step in steps[:_MAX_PARTS] if depth else steps:
+        what = f"{step.kind} {step.target}".strip()
+        items = f", {step.closed_items} of {step.items} items done" if step.items is not None else ""
+        yield f"{indent}{_ICONS.get(step.status, '·')} {step.name} ({what}) {step.status}{items}"
+        if step.status in {"Running", "Waiting"}:
+            yield from (f"{indent}    {line}" for line in _now(run, step.path, activities, waits))
+        yield from _tree(run, step.steps, activities, waits, depth + 1)
+    if depth and len(steps) > _MAX_PARTS:
+        yield f"{indent}… {len(steps) - _MAX_PARTS} more"
+
+
+def _code(text: str) -> str:
+    """The name of a signal as a code span: nothing in it is Markdown or HTML."""
+    shown = " ".join(text.replace("`", "'").split())
+    return f"`{shown[:_MAX_TEXT]}`" if shown else ""

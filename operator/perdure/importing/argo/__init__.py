@@ -1,0 +1,1 @@
+"""Converts manifests of Argo Workflows."""

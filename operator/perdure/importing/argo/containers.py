@@ -1,0 +1,251 @@
+"""Converts the containers of Argo's templates to containers of activities.
+
+A `containerSet` has several containers in one pod, some of which wait for others.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import yaml
+
+from perdure.api.container_needs import NEEDS
+from perdure.importing.argo.patches import Computed, computed, parsed
+from perdure.importing.argo.scope import ROOTS, PodScope
+from perdure.importing.expressions import TAG, UntranslatableError, template
+from perdure.importing.programs import Returns, not_expanded, option_of, returning
+from perdure.importing.reader import ConversionReport, Fields, Object
+
+_NOT_EVALUATED: Final = "tags are not evaluated in labels and annotations; write the value here"
+
+
+def is_tag(content: str) -> bool:
+    """Whether a text in braces is a tag of Argo."""
+    return content.startswith("=") or re.split(r"[.\[]", content, maxsplit=1)[0].strip() in ROOTS
+
+
+class Containers:
+    """Converts the containers of one template."""
+
+    def __init__(self, scope: PodScope, report: ConversionReport) -> None:
+        self._scope = scope
+        self._report = report
+
+    def main(self, container: Fields, returns: Returns) -> Object:
+        """Return the container of an activity.
+
+        Args:
+            container: The `container` of a template.
+            returns: What steps read of it.
+        """
+        made = self.plain(container)
+        if not returns:
+            return _with_fixed_command(made, container)
+        if not made.get("command"):  # the entry point of the image is not known
+            container.gap("command", "must be set: to return outputs, a shell starts the command")
+            return made
+        return {**made, **returning([*made.pop("command"), *made.pop("args", [])], returns)}
+
+    def script(self, script: Fields, returns: Returns) -> Object:
+        """Return the container of an activity that runs a script."""
+        source = self.text(not_expanded(script.text("source") or ""), script.at("source"))
+        made = self.plain(script)
+        command = [*made.pop("command", ["sh"]), *made.pop("args", [])]
+        option = option_of(command[0])
+        if option is None:
+            script.gap("command", f"`{command[0]}` has no known option for a program; put the script into the image")
+            return {**made, "command": command}
+        if returns:
+            return {**made, **returning([*command, option, source], returns)}
+        return {**made, "command": command, "args": [option, source]}
+
+    def as_script(self, script: Fields, *, prints: bool) -> Object:
+        """Return the `script` of an activity."""
+        source = self.text(script.text("source") or "", script.at("source"))
+        made = self.plain(script)
+        command = made.pop("command", None)
+        if command and any("${" in word.replace("$${", "") for word in command):
+            script.gap("command", "the interpreter must not be computed; name it")
+        if command and command[1:] == ["-c"]:  # such as `sh -c`, which runs the executable file of Argo
+            command = command[:1]
+        given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
+        return {**made, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
+
+    def plain(self, container: Fields) -> Object:
+        """Return a container with converted expressions, otherwise unchanged."""
+        if container.data.get("name") in {"", "main"}:
+            container.drop("name")
+        container.drop("mirrorVolumeMounts")
+        made: Object = {}
+        for key in list(container.data):
+            value = container.take(key)
+            if value not in (None, {}, []):
+                made[key] = self._field(key, value, container.at(key))
+        return made
+
+    def _field(self, key: str, value: Any, path: str) -> Any:
+        if key in {"args", "command"} and isinstance(value, list):
+            return [self.text(str(each), f"{path}[{i}]") for i, each in enumerate(value)]
+        if key == "env" and isinstance(value, list):
+            return [self._variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
+        return self.text(str(value), path) if key == "image" else self.computed(value, path)
+
+    def _variable(self, variable: Any, path: str) -> Any:
+        if not isinstance(variable, dict) or variable.get("value") is None:
+            return self.computed(variable, path)
+        return {**variable, "value": self.text(str(variable["value"]), f"{path}.value")}
+
+    def text(self, text: str, path: str) -> str:
+        """Return a text with converted tags; those without a counterpart are reported and removed."""
+        try:
+            return template(text, self._scope.resolve, is_tag)
+        except UntranslatableError as error:
+            self._report.gap(path, str(error))
+            return TAG.sub("", text).replace("${", "$${")
+
+    def patch(self, text: str, path: str) -> Any:
+        """Return a `podSpecPatch`, with `Computed` for texts with tags.
+
+        Raises:
+            ValueError: The text is not a valid patch.
+        """
+        try:
+            return parsed(text, self._scope.resolve, is_tag, computed)
+        except yaml.YAMLError as error:
+            raise ValueError(" ".join(str(error).split())) from error
+        except UntranslatableError as error:
+            self._report.gap(path, str(error))
+            return {}
+
+    def computed(self, value: Any, path: str) -> Any:
+        """Return the value of a field of a pod, with `Computed` for texts with tags."""
+        return _changed(value, path, lambda text, where: computed(self.text(text, where)))
+
+    def fixed(self, value: Any, path: str) -> Any:
+        """Return the value of a field that is not evaluated. Tags are reported, unless their values are known."""
+
+        def change(text: str, where: str) -> str:
+            made = computed(self.text(text, where))
+            if isinstance(made, Computed):
+                self._report.gap(where, _NOT_EVALUATED)
+            return str(made)
+
+        return _changed(value, path, change)
+
+
+def _changed(value: Any, path: str, change: Callable[[str, str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value, path)
+    if isinstance(value, list):
+        return [_changed(each, f"{path}[{i}]", change) for i, each in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _changed(each, f"{path}.{key}", change) for key, each in value.items()}
+    return value
+
+
+def _with_fixed_command(container: Object, source: Fields) -> Object:
+    """Return a container without expressions in `command`: words from the first expression on become arguments."""
+    command = container.get("command", [])
+    first = next((i for i, word in enumerate(command) if "${" in word), len(command))
+    if first == 0 and command:
+        source.gap("command", "the program must not be computed; start it with a shell, with the tag as an argument")
+    if 0 < first < len(command):
+        container["args"] = [*command[first:], *container.get("args", [])]
+    kept = [word.replace("$${", "${") for word in command[:first]]
+    return {**container, **({"command": kept} if kept else {})}
+
+
+_MAIN = "main"
+"""The container that returns the outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSet:
+    """The containers of an activity."""
+
+    main: Object
+    before: Sequence[Object] = ()
+    """Init containers, which run in order."""
+    others: Sequence[Object] = ()
+    """Containers that run next to the main one, in an order that `needs` define."""
+
+
+def container_set(group: Fields, containers: Containers, returns: Returns) -> ContainerSet:
+    """Convert a `containerSet`.
+
+    Containers that need each other in a row become init containers, which needs nothing of their images. Others have `needs`.
+
+    Args:
+        group: The `containerSet`.
+        containers: Converts a container.
+        returns: What steps read of the main container.
+    """
+    shared = group.take("volumeMounts", [])
+    sources = {str(each.data.get("name")): each for each in group.parts("containers")}
+    needs = {name: each.take("dependencies", []) for name, each in sources.items()}
+    if "retryStrategy" in group:
+        group.gap("retryStrategy", "containers are not retried by themselves; set it on the template")
+        group.drop("retryStrategy")
+    group.done({})
+    if returns and _MAIN in needs:
+        after = _dependents(_MAIN, needs)
+        if after:
+            group.note(
+                "containers", "outputs are read when `main` has ended, not after the containers that depend on it"
+            )
+        # Argo reads outputs when all containers have ended, so they may be those of any of them.
+        needs[_MAIN] = [name for name in needs if name != _MAIN and name not in after]
+    ordered = _ordered(needs)
+    unknown = [name for name in ordered if not sources[name].data.get("command") and _waits(name, needs)]
+    in_row = _is_row(ordered, needs)
+    if unknown and not in_row:
+        names = ", ".join(f"`{name}`" for name in unknown)
+        group.note("containers", f"they run one after the other; for parallel ones, set the `command` of {names}")
+    main = _MAIN if _MAIN in needs and not (unknown or in_row) else ordered[-1]
+    if returns and _MAIN in needs and main != _MAIN:
+        group.gap("containers", "outputs are those of the last container; let `main` depend on the others")
+    made = {name: _made(sources[name], containers, returns if name == main else Returns(), shared) for name in ordered}
+    if unknown or in_row:
+        return ContainerSet(made[main], [{"name": name, **made[name]} for name in ordered[:-1]])
+    own = {name: {"name": name, NEEDS: needs[name], **made[name]} for name in ordered}
+    return ContainerSet(own.pop(main), others=list(own.values()))
+
+
+def _made(source: Fields, containers: Containers, returns: Returns, shared: Sequence[Object]) -> Object:
+    source.drop("name")
+    made = containers.main(source, returns)
+    mounts = [*shared, *made.pop("volumeMounts", [])]
+    return {**made, "volumeMounts": [dict(each) for each in mounts]} if mounts else made
+
+
+def _waits(name: str, needs: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a container waits for others, or others for it."""
+    return bool(needs[name]) or any(name in others for others in needs.values())
+
+
+def _dependents(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the containers that wait for another one, directly or indirectly."""
+    found: set[str] = set()
+    while new := {other for other, before in needs.items() if {name, *found} & set(before)} - found:
+        found |= new
+    return found
+
+
+def _is_row(ordered: Sequence[str], needs: Mapping[str, Sequence[str]]) -> bool:
+    """Whether each container waits for the one before it."""
+    return all(before in needs[name] for before, name in pairwise(ordered))
+
+
+def _ordered(needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names in topological order, the main container as late as possible."""
+    made: list[str] = []
+    pending = dict(needs)
+    while pending:
+        ready = [name for name, of in pending.items() if not set(of) & pending.keys()] or list(pending)[:1]
+        first = [name for name in ready if name != _MAIN] or ready
+        for name in first:
+            made.append(name)
+            del pending[name]
+    return made

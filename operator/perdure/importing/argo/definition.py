@@ -1,0 +1,408 @@
+"""Converts a workflow of Argo to a definition: activities, blocks, and main steps.
+
+A list of steps with retries, and a daemon with locks, become separate Workflows: a child workflow can be retried, and holds its
+locks until it has ended. Hooks of the workflow become steps that run when a run starts, and the handler of its end.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.api.workflowlimit import MAX_STEP_LIMITS
+from perdure.importing.argo.activities import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
+from perdure.importing.argo.artifacts import global_outputs, of_block, optional_outputs, passed, without_source
+from perdure.importing.argo.limits import limits
+from perdure.importing.argo.retries import retries_of_child, timeout
+from perdure.importing.argo.scope import PodScope, Scope, Shape, WorkflowFacts
+from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
+from perdure.importing.argo.templates import Library, Templates, default_of, escaped, reads_json, structured
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
+from perdure.importing.writer import Names, valid_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_UNSERVED: Final = {
+    "data": "list the files in an activity that returns them, and use `forEach`",
+    "plugin": "write the step as an activity",
+}
+_ADVICE: Final = {
+    "memoize": "only activities are cached; set it on the templates with containers",
+    "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
+    "metadata": "only pods have labels; set it on the templates with containers",
+}
+_STEP_FIELDS: Final = ("timeout", "activeDeadlineSeconds", "retryStrategy", "synchronization")
+"""The fields of a list of steps that become fields of the step that calls it."""
+_RESULT: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.result""")
+_PARSED: Final = re.compile(
+    r"""(?:from[jJ](?:SON|son)|jsonpath)\(\s*[\w.'"\[\]-]*?parameters(?:\.|\[\\?['"])([-\w]+)"""
+)
+_LOOPED: Final = re.compile(r"parameters(?:\.|\[\\?['\"])([-\w]+)")
+
+
+class DefinitionBuilder:
+    """Converts the spec of a workflow."""
+
+    def __init__(
+        self,
+        spec: Object,
+        path: str,
+        *,
+        workflow: WorkflowFacts,
+        pods: PodDefaults,
+        library: Library,
+        report: ConversionReport,
+    ) -> None:
+        self._spec = spec
+        self._path = path
+        self._workflow = workflow
+        self._pods = pods
+        self.children: list[tuple[str, str, Object]] = []
+        """The kinds, names, and specs of the objects that the definition needs."""
+        self._library = library
+        self._report = report
+        self._templates = Templates(spec, path, library, report)
+        self._targets: dict[tuple[str, str], CallTarget] = {}
+        self._pending: list[Callable[[], None]] = []
+        self._activities: list[Object] = []
+        self.blocks = Blocks()
+        self._activity_names = Names()
+        text = json.dumps([spec, list(library.texts())])
+        self._printed = {found[1] or found[2] for found in _RESULT.finditer(text)}
+        looped = [value for where, value in walk([spec, *library.texts()], "") if where.endswith(".withParam")]
+        self._structured = frozenset(
+            {found[1] for found in _PARSED.finditer(text)}
+            | {each for value in looped for each in _LOOPED.findall(value)}
+        )
+        self._parses = reads_json(spec, library)
+        self._limit: int | None = None
+
+    def build(self, spec: Fields) -> Object:
+        """Make the definition.
+
+        Args:
+            spec: The spec; takes `entrypoint`, `onExit`, `hooks`, and the limits of the run.
+        """
+        limit = spec.take("parallelism")
+        self._limit = limit if isinstance(limit, int) else None
+        entry = self._reference(spec, spec.text("entrypoint") or "", "entrypoint")
+        made: Object = {}
+        main = self._main(entry)
+        hooks = spec.part("hooks")
+        main["steps"] += starting_steps(self, hooks, self._workflow)
+        handler = exit_handler(self, spec, hooks, self._workflow)
+        while self._pending:
+            self._pending.pop(0)()
+        if self._activities:
+            made["activities"] = self._activities
+        made |= main
+        if self.blocks.made:
+            made["blocks"] = self.blocks.made
+        return made | handler
+
+    def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
+        return self._templates.key("", Fields({"template": name, "name": name}, spec.at(field), spec.report))
+
+    def _main(self, key: tuple[str, str] | None) -> Object:
+        if key is None:
+            return {"steps": []}
+        data = self._templates.fields(*key).data
+        inputs = (data.get("inputs") or {}).get("parameters") or []
+        values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
+        simple = all(name in self._workflow.parameters for name in values)
+        simple = simple and not any(data.get(name) for name in _STEP_FIELDS)
+        if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
+            return self._flow(key, self._templates.fields(*key), "input")
+        source = Fields(
+            {"name": key[1], "template": key[1], **_given(values, passed(data), self._workflow)},
+            "entrypoint",
+            self._report,
+        )
+        flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
+        flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
+        return {"steps": flow.made}
+
+    def target(self, home: str, step: Fields) -> CallTarget:
+        """Return the target of a step."""
+        key = self._templates.key(home, step)
+        if key is None:
+            return self.blocks.missing("missing")
+        if key not in self._targets:
+            self._targets[key] = self._make(key)
+        return self._targets[key]
+
+    def constant(self, value: Any) -> Any:
+        """Return the value of a constant parameter; JSON lists and objects are parsed if the workflow reads them as such."""
+        return escaped(structured(as_text(value), self._parses))
+
+    # Templates
+
+    def _make(self, key: tuple[str, str]) -> CallTarget:
+        data = self._templates.data(*key)
+        inputs = (data.get("inputs") or {}).get("parameters") or []
+        defaults = {str(each.get("name")): default_of(each, self._library) for each in inputs}
+        for each in inputs:
+            reference = each.get("valueFrom") or {}
+            if defaults[str(each.get("name"))] is None and "configMapKeyRef" in reference:
+                path = f"{self._templates.fields(*key).path}.inputs.parameters"
+                self._report.gap(
+                    path, "the ConfigMap is in none of the files; import it together, or pass the value as an input"
+                )
+                defaults[str(each.get("name"))] = ""
+        if key[0] == "" and needs_child(self._templates.fields(*key).data):
+            return self._child(key, defaults)
+        if data.get("daemon") and data.keys() & {"container", "script"}:
+            return self._service(key, defaults)
+        if data.keys() & ACTIVITY_KINDS:
+            return self._activity(key, defaults)
+        if "steps" in data or "dag" in data:
+            return self._block(key, defaults)
+        if "suspend" in data:
+            source = self._templates.fields(*key)
+            locks = self._locks(key, source)
+            wait = waiting(source, self.blocks.names.of("wait", *key))
+            return self.blocks.holding(locks, replace(wait, inputs=defaults if locks else {}))
+        return self._unserved(key)
+
+    def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
+        source, data = self._templates.fields(*key), self._templates.data(*key)
+        name = self._activity_names.of(*key)
+        builder = ActivityBuilder(name, source, self._report, self._workflow, self._pods)
+        source.drop("name", "parallelism")
+        prints = bool(self._templates.callers(key[1]) & self._printed)
+        made = builder.build(prints=prints, structured=self._structured, library=self._library)
+        self.children += [("WorkflowLimit", limit, spec) for limit, spec in made.limits]
+        self._activities.append({"#": f"template {key[1]}", **made.definition})
+        return CallTarget(
+            name,
+            "activity",
+            replace(made.shape, optional=optional_outputs(data)),
+            defaults,
+            passed(data),
+            made.captured,
+            made.global_names,
+            global_outputs(data),
+            deadline=made.deadline,
+        )
+
+    def _service(self, key: tuple[str, str], defaults: Object) -> CallTarget:
+        """Return the target for a daemon: an activity that creates a Pod."""
+        source = self._templates.fields(*key)
+        made = service(self._activity_names.of(*key), source, self._report, self._workflow, self._pods)
+        name = made.definition["name"]
+        delete = deletion(self._activity_names.fresh(f"delete-{name}"), made.definition)
+        self._activities += [{"#": f"template {key[1]}", **made.definition}, delete]
+        return CallTarget(name, "activity", made.shape, defaults, captured=made.captured, deletion=delete["name"])
+
+    def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
+        """Return the target for a template with retries, or a daemon with locks: a separate Workflow."""
+        spec = child_spec(self._spec, key[1])
+        child = DefinitionBuilder(
+            spec,
+            self._path,
+            workflow=child_workflow(self._workflow, defaults),
+            pods=self._pods,
+            library=self._library,
+            report=self._report,
+        )
+        fields = Fields({"entrypoint": key[1]}, self._path, self._report)
+        definition = child.build(fields)
+        target = child_target(
+            self._workflow, key[1], defaults, child.target("", Fields({"template": key[1]}, "", self._report))
+        )
+        source = self._templates.fields(*key)
+        made = child_manifests(target.name, source, definition, self._library, child_workflow(self._workflow, defaults))
+        self.children += [*made, *child.children]
+        if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
+            return replace(target, child=retries_of_child(source, PodScope(self._workflow, {}, {})))
+        return target
+
+    def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:
+        name = self.blocks.names.of(*key)
+        source = self._templates.fields(*key)
+        outputs = (source.data.get("outputs") or {}).get("parameters") or []
+        shape = Shape(tuple(str(each.get("name")) for each in outputs), is_block=True)
+        limit = timeout(source, "activeDeadlineSeconds", "timeout")
+        global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
+        entry: Object = {"#": f"template {key[1]}", "name": name}
+        self.blocks.made.append(entry)
+        self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
+        artifacts = passed(self._templates.data(*key))
+        target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
+        return self.blocks.holding(self._locks(key, source), target)
+
+    def _locks(self, key: tuple[str, str], source: Fields) -> list[Object]:
+        """Return the `limits` of the step that runs a template, and add the WorkflowLimits."""
+        taken, made = limits(source, self._library, Scope("params", self._workflow, template=key[1]).resolve)
+        self.children += [("WorkflowLimit", limit, spec) for limit, spec in made]
+        if len(taken) > MAX_STEP_LIMITS:
+            source.gap("synchronization", f"a step can take {MAX_STEP_LIMITS} limits; nest templates for more")
+        return taken[:MAX_STEP_LIMITS]
+
+    def _flow(self, key: tuple[str, str], source: Fields, params: str) -> Object:
+        """Return the steps and the output of a block or of the main steps."""
+        source.drop("name")
+        without_source(source.part("inputs"))
+        limit = source.take("parallelism")
+        flow = FlowBuilder(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
+        if "steps" in source:
+            flow.steps(source)
+        else:
+            flow.dag(source)
+        if source.take("failFast") is False:
+            source.note("failFast", "if a step fails, steps that are running are cancelled")
+        source.drop("annotations")
+        most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
+        made: Object = {**most, "steps": flow.made}
+        outputs = source.part("outputs")
+        values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
+        values |= of_block(outputs, flow.scope.resolve)
+        outputs.done({})
+        for name in (
+            "nodeSelector",
+            "tolerations",
+            "affinity",
+            "activeDeadlineSeconds",
+            "timeout",
+            "serviceAccountName",
+        ):
+            if name in POD_FIELDS:
+                source.drop(name)
+        source.done(_ADVICE)
+        return {**made, "output": values} if values else made
+
+    def _unserved(self, key: tuple[str, str]) -> CallTarget:
+        source = self._templates.fields(*key)
+        kind = next((each for each in _UNSERVED if each in source), None)
+        if kind is None:
+            source.gap("", "has no container, script, steps, dag, or suspend; define what it runs")
+            return self.blocks.missing(key[1])
+        source.gap(kind, f"is not imported; {_UNSERVED[kind]}")
+        outputs = (source.data.get("outputs") or {}).get("parameters") or []
+        return self.blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
+
+
+def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
+    """Return the arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
+    given = [
+        {"name": name, "value": "{{workflow.parameters." + name + "}}"}
+        for name in values
+        if name in workflow.parameters
+    ]
+    files = [
+        {"name": name, "from": "{{workflow.artifacts." + name + "}}"}
+        for name in artifacts
+        if name in workflow.artifacts
+    ]
+    made = {key: value for key, value in (("parameters", given), ("artifacts", files)) if value}
+    return {"arguments": made} if made else {}
+
+
+def waiting(source: Fields, name: str) -> CallTarget:
+    """Convert a template that suspends: steps that call it wait for a signal or a time."""
+    source.drop("name", "inputs")
+    suspend = source.part("suspend")
+    length = timeout(suspend, "duration")
+    outputs = source.part("outputs").parts("parameters")
+    shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
+    signal = {"name": name, **({"timeout": length} if length else {})}
+    wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
+    if "waitForSignal" in wait:
+        source.note("suspend", f"`argo resume` is `perdure signal RUN --name {name}`, with the outputs as input")
+    suspend.done({})
+    source.drop("outputs")
+    source.done({})
+    return CallTarget(name, "wait", shape, wait=wait)
+
+
+_CALLER_FIELDS: Final = {False: ("synchronization",), True: ("synchronization", "retryStrategy")}
+"""The fields of a template that the call of a child has, by whether the template is a list of steps."""
+
+ACTIVITY_KINDS: Final = frozenset({"container", "script", "containerSet", "http", "resource"})
+"""The fields of templates that become activities."""
+
+
+def is_list_of_steps(template: Object) -> bool:
+    """Whether a template runs steps, not a container."""
+    return "steps" in template or "dag" in template
+
+
+def _repeats(template: Object) -> bool:
+    """Whether a template runs a list of steps again if one of them fails."""
+    return bool(is_list_of_steps(template) and template.get("retryStrategy"))
+
+
+def needs_child(template: Object) -> bool:
+    """Whether a template becomes a Workflow of its own."""
+    return bool((template.get("synchronization") and template.get("daemon")) or _repeats(template))
+
+
+def child_spec(spec: Object, name: str) -> Object:
+    """Return the spec of a workflow that runs only one of its templates, without what its caller does."""
+    templates = [
+        {**each, **dict.fromkeys(_CALLER_FIELDS[is_list_of_steps(each)])} if each.get("name") == name else each
+        for each in spec.get("templates") or []
+    ]
+    rest = {key: value for key, value in spec.items() if key not in {"onExit", "hooks", "arguments"}}
+    return {**rest, "templates": templates, "entrypoint": name}
+
+
+def child_workflow(workflow: WorkflowFacts, inputs: Object) -> WorkflowFacts:
+    """Return the facts about a child. Its input has the inputs of its template and the parameters of the workflow."""
+    return replace(workflow, parameters=workflow.parameters | frozenset(inputs))
+
+
+def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: CallTarget) -> CallTarget:
+    """Return the call target for a child."""
+    passed = {name: ("workflow", "parameters", name) for name in sorted(workflow.parameters - frozenset(inputs))}
+    name = f"{workflow.name}-{valid_name(template)}".lower().replace("_", "-").strip("-")
+    return CallTarget(name, "child", inner.shape, inputs, captured=passed)
+
+
+def child_manifests(
+    name: str, source: Fields, definition: Object, library: Library, workflow: WorkflowFacts
+) -> list[tuple[str, str, Object]]:
+    """Yield the kind, name, and spec of the objects of a child: its limits and its Workflow.
+
+    Args:
+        name: The name of the child.
+        source: The template; takes `synchronization`.
+        definition: The definition of the child.
+        library: The files.
+        workflow: The facts about the child.
+    """
+    taken, made = limits(source, library, Scope("input", workflow).resolve)
+    found = [("WorkflowLimit", limit, spec) for limit, spec in made]
+    return [*found, ("Workflow", name, {**({"limits": taken} if taken else {}), **definition})]
+
+
+_LONGEST_HANDLER: Final = "1d"
+_RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
+"""The condition of a hook that runs when the workflow starts."""
+
+
+def starting_steps(definition: Definition, hooks: Fields, workflow: WorkflowFacts) -> list[Object]:
+    """Return the steps for the hooks that run when the workflow starts. Their failures have no effect."""
+    flow = FlowBuilder(definition, "", Scope("input", workflow))
+    for name in [each for each in hooks.data if each != "exit"]:
+        hook = hooks.part(name)
+        if not _RUNNING.fullmatch(hook.text("expression") or ""):
+            hook.gap("expression", "only hooks of the status `Running`, and `exit`, have a counterpart; add steps")
+            continue
+        step = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
+        flow.steps(Fields({"steps": [[step]]}, hook.path, hook.report))
+    return [{**step, "needs": []} for step in flow.made]
+
+
+def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: WorkflowFacts) -> Object:
+    """Return the `finally` for `hooks.exit` or `onExit`, if the workflow has one."""
+    hook = hooks.take("exit")
+    old = spec.text("onExit")
+    data = hook if isinstance(hook, dict) else {"template": old} if old else None
+    if data is None:
+        return {}
+    flow = FlowBuilder(definition, "", Scope("input", workflow))
+    flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
+    return {"finally": {"block": definition.blocks.add("on-exit", flow.made), "timeout": _LONGEST_HANDLER}}

@@ -1,0 +1,73 @@
+"""Converts the `synchronization` of Argo's workflows and templates to WorkflowLimits."""
+
+from typing import Any
+
+from perdure.importing.argo.containers import is_tag
+from perdure.importing.argo.templates import Library
+from perdure.importing.expressions import TAG, Resolve, UntranslatableError, template
+from perdure.importing.reader import Fields, Object
+from perdure.importing.writer import valid_name
+
+
+def limits(spec: Fields, library: Library, resolve: Resolve) -> tuple[list[Object], list[tuple[str, Object]]]:
+    """Take the locks of a workflow or a template.
+
+    Args:
+        spec: The spec; takes `synchronization`.
+        library: The ConfigMaps of the files, with the sizes of semaphores.
+        resolve: Translates references in names, which become keys.
+
+    Returns:
+        The `limits` of the definition or the activity, and the names and specs of the WorkflowLimits.
+    """
+    given = spec.part("synchronization")
+    mutexes = [*given.parts("mutexes"), *([given.part("mutex")] if "mutex" in given else [])]
+    semaphores = [*given.parts("semaphores"), *([given.part("semaphore")] if "semaphore" in given else [])]
+    taken: dict[str, Object] = {}
+    made: list[tuple[str, Object]] = []
+    for each in mutexes:
+        use = _use(each, each.text("name") or "mutex", resolve)
+        _take(taken, use, each)
+        made.append((use["name"], {"capacity": 1}))
+        _scope(each)
+    for each in semaphores:
+        reference = each.take("configMapKeyRef") or each.take("database") or {}
+        use = _use(each, str(reference.get("key") or reference.get("name")), resolve)
+        _take(taken, use, each)
+        made.append((use["name"], {"capacity": _capacity(each, reference, library)}))
+        _scope(each)
+    return list(taken.values()), made
+
+
+def _take(taken: dict[str, Object], use: Object, lock: Fields) -> None:
+    """Add the use of a limit, unless another lock has become the same limit, which can be taken once."""
+    if taken.setdefault(use["name"], use) is not use:
+        lock.gap("", f"the WorkflowLimit `{use['name']}` is already taken for another lock; rename one of them")
+
+
+def _use(lock: Fields, name: str, resolve: Resolve) -> Object:
+    """Return the use of the limit for a lock. The tags of its name become the key: Argo has one lock for each resulting name."""
+    limit = valid_name(TAG.sub("", name)).lower().replace("_", "-").strip("-") or "mutex"
+    if not TAG.search(name):
+        return {"name": limit}
+    try:
+        return {"name": limit, "key": template(name, resolve, is_tag)}
+    except UntranslatableError as error:
+        lock.gap("name", str(error))
+        return {"name": limit}
+
+
+def _scope(lock: Fields) -> None:
+    if lock.take("database"):
+        lock.note("database", "a WorkflowLimit counts the runs of one namespace of one cluster")
+    if lock.take("namespace"):
+        lock.note("namespace", "a WorkflowLimit counts the runs of its own namespace")
+    lock.done({})
+
+
+def _capacity(semaphore: Fields, reference: Any, library: Library) -> int:
+    found = str(library.entry(reference) or "")
+    if found.isdecimal():
+        return int(found)
+    semaphore.note("", "the size of the semaphore is in none of the files: set `capacity` of the WorkflowLimit")
+    return 1

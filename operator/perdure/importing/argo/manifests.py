@@ -1,0 +1,430 @@
+"""Converts Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow of Argo to manifests of Perdure."""
+
+from typing import Any, Final
+
+from perdure.api.common import API_VERSION
+from perdure.importing import schedules
+from perdure.importing.argo.activities import POD_FIELDS, PodDefaults
+from perdure.importing.argo.artifacts import argument
+from perdure.importing.argo.definition import DefinitionBuilder
+from perdure.importing.argo.limits import limits
+from perdure.importing.argo.retries import duration
+from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
+from perdure.importing.argo.templates import Library, default_of, reads_json, structured
+from perdure.importing.expressions import UntranslatableError, expression
+from perdure.importing.reader import Fields, Imported, Object, Shapes, as_text, name_of
+from perdure.importing.schedules import UnsupportedScheduleError
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import compile_template
+
+KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
+_SHAPES: Final = Shapes(
+    maps=frozenset(
+        {
+            "metadata",
+            "spec",
+            "workflowSpec",
+            "arguments",
+            "inputs",
+            "outputs",
+            "valueFrom",
+            "container",
+            "script",
+            "dag",
+        }
+    )
+    | {
+        "retryStrategy",
+        "backoff",
+        "templateRef",
+        "workflowTemplateRef",
+        "configMapKeyRef",
+        "continueOn",
+        "hooks",
+        "exit",
+    }
+    | {
+        "withSequence",
+        "podGC",
+        "labels",
+        "annotations",
+        "templateDefaults",
+        "inline",
+        "synchronization",
+        "mutex",
+        "semaphore",
+    }
+    | {"podMetadata", "ttlStrategy", "http", "resource", "containerSet", "volumeClaimGC"},
+    lists=frozenset(
+        {"templates", "parameters", "artifacts", "tasks", "volumes", "volumeMounts", "env", "mutexes", "semaphores"}
+    )
+    | {"initContainers", "sidecars", "containers", "volumeClaimTemplates", "headers"},
+    opaque=frozenset(
+        {"withItems", "data", "podSpecPatch", "value", "metrics", "artifacts", "archiveLocation", "plugin"}
+    ),
+)
+_RESERVED: Final = "workflows.argoproj.io/"
+_OF_DEFINITION: Final = frozenset(
+    {
+        "templates",
+        "entrypoint",
+        "onExit",
+        "hooks",
+        "volumes",
+        "volumeClaimTemplates",
+        "templateDefaults",
+        "podSpecPatch",
+    }
+)
+_ADVICE: Final = {
+    "podDisruptionBudget": "create a PodDisruptionBudget that selects the pods by a label from `podMetadata`",
+    "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
+    "workflowMetadata": "set the labels on the WorkflowRun",
+    "plugin": "write the step as an activity",
+}
+
+_STORED: Final = {
+    "artifactRepositoryRef": "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md",
+    "artifactGC": "artifacts are deleted with their run; to keep them, set `artifacts.retention: Keep` in the activity",
+}
+"""Fields about the storage and the retention of artifacts."""
+
+
+def convert(documents: list[Object]) -> list[Imported]:
+    """Convert all objects of Argo in some documents. Objects that refer to each other must be converted together.
+
+    Args:
+        documents: Manifests; objects of other kinds are only used for lookups.
+    """
+    made = [Imported(name_of(each)) for each in documents]
+    found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
+    library = Library(found)
+    return [
+        _Conversion(each, library, of).done for each, of in zip(found, made, strict=True) if each.get("kind") in KINDS
+    ]
+
+
+class _Conversion:
+    """Converts one object."""
+
+    def __init__(self, document: Object, library: Library, done: Imported) -> None:
+        self._kind = str(document["kind"])
+        self._library = library
+        self._metadata: Object = document.get("metadata") or {}
+        self.done = done
+        self._report = self.done.report
+        spec: Object = document.get("spec") or {}
+        if self._kind == "CronWorkflow":
+            self._cron(document, spec)
+        elif self._kind == "Workflow":
+            self._workflow(spec, "spec")
+        else:
+            self._template(spec)
+
+    def _workflow(self, spec: Object, path: str) -> None:
+        reference = spec.get("workflowTemplateRef")
+        inline = self._resolved(spec, path) if reference else spec
+        if inline is None:
+            inline = {key: value for key, value in spec.items() if key != "workflowTemplateRef"}
+        fields = Fields(inline, path, self._report)
+        given = self._parameters(fields, needs_values=True)
+        options = self._options(fields)
+        metadata = run_metadata(fields.part("workflowMetadata"), given)
+        if reference and not spec.keys() & _OF_DEFINITION and not (reference or {}).get("clusterScope"):
+            run: Object = {"workflow": {"name": str(reference["name"])}}
+        else:
+            run = {"inline": self._definition(fields, inline, path)}
+        made = {**({"input": given} if given else {}), **options, **run}
+        self._add("WorkflowRun", _labeled(self._meta(), metadata), made)
+
+    def _resolved(self, spec: Object, path: str) -> Object | None:
+        """Merge a spec over the spec of its referenced template."""
+        reference = spec["workflowTemplateRef"]
+        base = self._library.spec(str(reference.get("name")), cluster=bool(reference.get("clusterScope")))
+        if base is None:
+            if spec.keys() & _OF_DEFINITION or reference.get("clusterScope"):
+                message = f"the template `{reference.get('name')}` is in none of the files; import the files together"
+                self._report.gap(f"{path}.workflowTemplateRef", message)
+            return None
+        merged = {**base, **{key: value for key, value in spec.items() if key != "workflowTemplateRef"}}
+        parameters: Object = {}
+        for each in (base, spec):
+            for one in (each.get("arguments") or {}).get("parameters") or []:
+                parameters[str(one.get("name"))] = {**parameters.get(str(one.get("name")), {}), **one}
+        merged["templates"] = [*(base.get("templates") or []), *(spec.get("templates") or [])]
+        merged["arguments"] = {**(spec.get("arguments") or {}), "parameters": list(parameters.values())}
+        return merged
+
+    def _template(self, spec: Object) -> None:
+        if not spec.get("entrypoint"):
+            message = "has no entrypoint: its templates are copied into the workflows that use them; import the files together"
+            self._report.note("spec", message)
+            return
+        if self._kind == "ClusterWorkflowTemplate":
+            self._report.note("spec", "a Workflow belongs to a namespace: apply it in each namespace that uses it")
+        self._definition_of(self._meta(), spec, "spec")
+
+    def _definition_of(self, metadata: Object, spec: Object, path: str) -> None:
+        """Add a Workflow."""
+        spec = _with_parameters(spec)
+        fields = Fields(spec, path, self._report)
+        declared = [dict(each) for each in (spec.get("arguments") or {}).get("parameters") or []]
+        given = self._parameters(fields, needs_values=False)
+        for name in self._options(fields):
+            fields.note("", f"set `{name}` in each WorkflowRun: a Workflow has no such field")
+        definition = self._definition(fields, spec, path)
+        made = _input(declared, given)
+        self._add("Workflow", metadata, {**({"input": made} if made else {}), **definition})
+
+    def _cron(self, document: Object, spec: Object) -> None:
+        workflow = spec.get("workflowSpec") or {}
+        reference = workflow.get("workflowTemplateRef")
+        arguments = workflow.get("arguments")
+        if reference and not workflow.keys() & _OF_DEFINITION:
+            name = str(reference.get("name"))
+        else:
+            name = str(self._metadata.get("name"))
+            resolved = self._resolved(workflow, "spec.workflowSpec") if reference else workflow
+            self._definition_of(self._meta(), resolved or {}, "spec.workflowSpec")
+            arguments = None
+        made = {
+            **spec,
+            "workflowSpec": {"workflowTemplateRef": {"name": name}, **({"arguments": arguments} if arguments else {})},
+        }
+        if made.pop("when", None):
+            self._report.gap(
+                "spec.when", "has no counterpart; put the condition into the workflow, as `when` of its first step"
+            )
+        metadata = made.pop("workflowMetadata", None)
+        if metadata:
+            self._report.gap(
+                "spec.workflowMetadata", "set the labels in `workflowRunTemplate.metadata` of the Schedule"
+            )
+        try:
+            self.done.manifests += schedules.convert({**document, "metadata": self._meta(), "spec": made}, "spec")
+        except UnsupportedScheduleError as error:
+            self._report.gap("spec", str(error).removeprefix("spec: "))
+
+    def _parameters(self, spec: Fields, *, needs_values: bool) -> Object:
+        """Take the arguments of a workflow."""
+        arguments = spec.part("arguments")
+        parses = reads_json(spec.data, self._library)
+        given: Object = {}
+        for each in arguments.parts("parameters"):
+            value = default_of(each.data, self._library)
+            name = each.text("name") or ""
+            if "valueFrom" in each and value is None:
+                each.gap(
+                    "valueFrom", "the ConfigMap is in none of the files; import it together, or pass the value as input"
+                )
+            elif value is None and needs_values:
+                each.gap("value", "must be set; write it into `input`")
+            if value is not None:
+                given[name] = structured(as_text(value), parses)
+        for each in arguments.parts("artifacts"):
+            name = str(each.data.get("name"))
+            value = argument(each, _nothing)
+            each.done({})
+            if value is not None:
+                given[artifact_field(name)] = value
+        return given
+
+    def _options(self, spec: Fields) -> Object:
+        """Take the options of a run."""
+        made: Object = {}
+        deadline = duration(spec.text("activeDeadlineSeconds"))
+        if deadline:
+            made["runTimeout"] = deadline
+            if spec.data.keys() & {"onExit", "hooks"}:
+                spec.note("activeDeadlineSeconds", "handlers do not run after the timeout of a run")
+        ttl = spec.part("ttlStrategy")
+        either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))
+        finished = success if isinstance(success, int) else either
+        if isinstance(finished, int):
+            made["ttlSecondsAfterFinished"] = finished
+        failed = failure if isinstance(failure, int) else either
+        if isinstance(failed, int) and failed != finished:
+            made["ttlSecondsAfterFailure"] = failed
+        priority = spec.take("priority")
+        if isinstance(priority, int):
+            made["priority"] = max(-1000, min(1000, priority))
+        if spec.take("suspend", False):
+            made["startPaused"] = True
+        return made
+
+    def _definition(self, fields: Fields, spec: Object, path: str) -> Object:
+        pods = self._pods(fields)
+        workflow = WorkflowFacts(
+            labels=self._metadata.get("labels") or {},
+            annotations=self._metadata.get("annotations") or {},
+            constants={
+                "serviceAccountName": str(spec.get("serviceAccountName") or "default"),
+                "mainEntrypoint": str(spec.get("entrypoint") or ""),
+                "priority": str(spec.get("priority") or 0),
+            },
+            name=str(self._metadata.get("name") or self._metadata.get("generateName") or "imported").rstrip("-"),
+            parameters=frozenset(
+                str(each.get("name")) for each in (spec.get("arguments") or {}).get("parameters") or []
+            ),
+            artifacts=frozenset(str(each.get("name")) for each in (spec.get("arguments") or {}).get("artifacts") or []),
+        )
+        taken, made_limits = limits(fields, self._library, Scope("input", workflow).resolve)
+        for name, limit in made_limits:
+            self._add("WorkflowLimit", {"name": name, **self._namespace()}, limit)
+        made = DefinitionBuilder(spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report)
+        definition = made.build(fields)
+        for kind, name, child in made.children:
+            self._add(kind, {"name": name, **self._namespace()}, child)
+        workspaces = _workspaces(fields)
+        fields.drop("templates", "templateDefaults", "volumeClaimGC", "executor", "workflowTemplateRef", "podGC")
+        for name, advice in _STORED.items():
+            if fields.take(name) is not None:
+                fields.note(name, advice)
+        fields.done(_ADVICE)
+        first: Object = {"limits": taken} if taken else {}
+        return {**first, **({"workspaces": workspaces} if workspaces else {}), **definition}
+
+    def _pods(self, spec: Fields) -> PodDefaults:
+        fields = {name: spec.take(name) for name in POD_FIELDS if name in spec}
+        priority_class = spec.text("podPriorityClassName")
+        if priority_class:
+            fields["priorityClassName"] = priority_class
+        resources = spec.take("podResources")
+        if resources is not None:
+            fields["resources"] = resources
+        metadata = spec.part("podMetadata")
+        strategy = str((spec.data.get("podGC") or {}).get("strategy") or "")
+        retention = {
+            "OnPodCompletion": {"onSuccess": "Delete", "onFailure": "Delete"},
+            "OnPodSuccess": {"onSuccess": "Delete"},
+            "OnWorkflowSuccess": {"onSuccess": "Keep", "onFailure": "Keep"},
+            "OnWorkflowCompletion": {"onSuccess": "Keep", "onFailure": "Keep"},
+        }.get(strategy)
+        if strategy.startswith("OnWorkflow"):
+            spec.note("podGC", "pods are deleted with their run: see `ttlSecondsAfterFinished`")
+        if (spec.data.get("podGC") or {}).get("labelSelector"):
+            spec.note("podGC", "applies to all pods of the run; set `podRetention` on single activities")
+        volumes = {str(each.get("name")): each for each in spec.take("volumes", [])}
+        claims = [str((each.get("metadata") or {}).get("name")) for each in spec.data.get("volumeClaimTemplates") or []]
+        return PodDefaults(
+            fields=fields,
+            volumes=volumes,
+            labels=metadata.take("labels", {}),
+            annotations=metadata.take("annotations", {}),
+            patch=spec.text("podSpecPatch"),
+            retention=retention,
+            claims=frozenset(claims),
+            archive_logs=spec.take("archiveLogs", False) is True,
+        )
+
+    def _meta(self) -> Object:
+        """Return the name and the labels of the original, without labels that Argo uses."""
+        made = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
+        for key in ("labels", "annotations"):
+            kept = {
+                name: as_text(value)
+                for name, value in (self._metadata.get(key) or {}).items()
+                if not name.startswith(_RESERVED)
+            }
+            if kept:
+                made[key] = kept
+        return made if made.keys() & {"name", "generateName"} else {"generateName": "imported-", **made}
+
+    def _namespace(self) -> Object:
+        return {"namespace": self._metadata["namespace"]} if self._metadata.get("namespace") else {}
+
+    def _add(self, kind: str, metadata: Object, spec: Object) -> None:
+        made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+        if made in self.done.manifests:  # several templates can share a lock
+            return
+        if any(each["kind"] == kind and each["metadata"] == metadata for each in self.done.manifests):
+            self._report.gap("spec", f"several objects become the {kind} `{metadata['name']}`; rename one of them")
+        self.done.manifests.append(made)
+
+
+def _nothing(path: tuple[str, ...]) -> str:
+    """Arguments of a workflow refer to nothing."""
+    raise UntranslatableError(f"`{'.'.join(path)}` is not known before the run")
+
+
+def _with_parameters(spec: Object) -> Object:
+    """Return a spec with parameters for the inputs of its entrypoint that have no value, which the starter of a run passes."""
+    arguments = spec.get("arguments") or {}
+    declared = list(arguments.get("parameters") or [])
+    entry: Object = next(
+        (each for each in spec.get("templates") or [] if each.get("name") == spec.get("entrypoint")), {}
+    )
+    inputs = (entry.get("inputs") or {}).get("parameters") or []
+    missing = [
+        {key: each[key] for key in ("name", "description", "enum") if key in each}
+        for each in inputs
+        if not each.keys() & {"value", "default", "valueFrom"}
+        and each.get("name") not in {one.get("name") for one in declared}
+    ]
+    return {**spec, "arguments": {**arguments, "parameters": [*declared, *missing]}} if missing else spec
+
+
+def _labeled(metadata: Object, more: Object) -> Object:
+    """Merge labels and annotations into the metadata of an object."""
+    return {**metadata, **{key: {**metadata.get(key, {}), **values} for key, values in more.items()}}
+
+
+def _workspaces(spec: Fields) -> list[Object]:
+    """Take the `volumeClaimTemplates` of a workflow, as workspaces."""
+    strategy = str((spec.data.get("volumeClaimGC") or {}).get("strategy") or "OnWorkflowSuccess")
+    retention = {"retention": {"onFailure": "Delete"}} if strategy == "OnWorkflowCompletion" else {}
+    made = []
+    for each in spec.parts("volumeClaimTemplates"):
+        metadata = each.part("metadata")
+        name = metadata.text("name") or "work"
+        rest = {key: metadata.take(key) for key in ("labels", "annotations") if key in metadata}
+        metadata.drop("creationTimestamp")
+        metadata.done({})
+        template = {**({"metadata": rest} if rest else {}), "spec": each.take("spec", {})}
+        each.drop("status", "apiVersion", "kind")
+        each.done({})
+        made.append({"name": name, "volumeClaimTemplate": template, **retention})
+    return made
+
+
+def _input(declared: list[Object], given: Object) -> Object:
+    """The schema and the defaults of an input."""
+    properties: Object = {}
+    for each in declared:
+        shape: Any = {key: each[key] for key in ("description", "enum") if each.get(key)}
+        if shape:
+            properties[str(each.get("name"))] = shape
+    required = [str(each.get("name")) for each in declared if str(each.get("name")) not in given]
+    schema: Object = {"type": "object"}
+    if properties:
+        schema["properties"] = properties
+    if required:
+        schema["required"] = required
+    made: Object = {"schema": schema} if len(schema) > 1 else {}
+    return {**made, "default": given} if given else made
+
+
+def run_metadata(given: Fields, input_: Object) -> Object:
+    """Take the labels and annotations of a run.
+
+    Args:
+        given: The `workflowMetadata`.
+        input_: The input of the run, from which expressions are evaluated.
+    """
+    labels = {name: as_text(value) for name, value in given.take("labels", {}).items()}
+    annotations = {name: as_text(value) for name, value in given.take("annotations", {}).items()}
+    computed = given.part("labelsFrom")
+    for name in list(computed.data):
+        source = computed.part(name)
+        try:
+            labels[name] = as_text(_value(source.text("expression") or "", input_))
+        except (UntranslatableError, ExpressionError) as error:
+            source.gap("expression", f"{error}; set the label on the WorkflowRun")
+    given.done({})
+    return {key: value for key, value in (("labels", labels), ("annotations", annotations)) if value}
+
+
+def _value(text: str, input_: Object) -> object:
+    facts = WorkflowFacts(labels={}, annotations={}, constants={}, parameters=frozenset(input_))
+    made = expression(text, Scope("input", facts).resolve)
+    return compile_template("${" + made + "}", names=frozenset({"input"})).evaluate({"input": input_})

@@ -1,0 +1,129 @@
+"""Converts the retries and timeouts of Argo's templates."""
+
+import re
+from typing import Final
+
+from perdure.api.times import parse_duration
+from perdure.importing.argo.scope import PodScope
+from perdure.importing.expressions import UntranslatableError, condition, constants
+from perdure.importing.reader import Fields, Object
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import compile_condition
+
+_SECONDS: Final = re.compile("[0-9]+")
+_FRACTION: Final = re.compile(r"([0-9]+)\.([0-9]{1,3})s")
+_EXIT_CODES: Final = 256
+_SHARES: Final = 20
+"""Exit codes above this one are rarely named, so a message lists only ranges."""
+NO_RETRY: Final[Object] = {"exponential": {"maximumAttempts": 1}}
+"""The retry policy for a template without `retryStrategy`."""
+
+
+def duration(text: str | None) -> str | None:
+    """Read a duration of Argo; a number is in seconds. None if it is not a constant, or is zero."""
+    if text is None:
+        return None
+    fraction = _FRACTION.fullmatch(text)
+    made = f"{text}s" if _SECONDS.fullmatch(text) else text
+    if fraction:
+        made = f"{int(fraction[1]) * 1000 + int(fraction[2].ljust(3, '0'))}ms"
+    try:
+        return made if parse_duration(made) else None
+    except ValueError:
+        return None
+
+
+def timeout(template: Fields, *names: str) -> str | None:
+    """Take the first of several fields with a duration."""
+    for name in names:
+        given = template.text(name)
+        made = duration(given)
+        if made is not None:
+            return made
+        if given is not None:
+            template.gap(name, f"`{given}` is not a duration that is known before the run; set it on the activity")
+    return None
+
+
+def retries(template: Fields, scope: PodScope) -> Object:
+    """Return the fields of an activity for a `retryStrategy`: `retryPolicy`, and `failureTypes` for its condition."""
+    if "retryStrategy" not in template:
+        template.drop("retryStrategy")
+        if "retryStrategy" not in template.data:
+            return {"retryPolicy": NO_RETRY}
+    strategy = template.part("retryStrategy")
+    policy = strategy.text("retryPolicy") or ("Always" if "expression" in strategy else "OnFailure")
+    made: Object = {"maximumAttempts": _attempts(strategy, policy)}
+    made = {**_backoff(strategy.part("backoff"), scope), **made}
+    fields: Object = {"retryPolicy": {"exponential": {key: value for key, value in made.items() if key != "total"}}}
+    if made.get("total"):
+        fields["scheduleToCloseTimeout"] = made["total"]
+    if "affinity" in strategy:
+        strategy.drop("affinity")
+        fields["retryOnAnotherNode"] = True
+        strategy.note("affinity", "a preference, so that an attempt also runs if there is no other node")
+    given = strategy.text("expression")
+    if given is not None:
+        fields |= _conditional(strategy, given, fields)
+    strategy.done({})
+    return fields
+
+
+def retries_of_child(template: Fields, scope: PodScope) -> Object:
+    """Return the fields of a `childWorkflow` for the `retryStrategy` of its template."""
+    made = retries(template, scope)
+    if "failureTypes" in made:
+        template.gap("retryStrategy.expression", "steps have no exit code; set it on the templates with containers")
+    total = made.get("scheduleToCloseTimeout")
+    return {"retryPolicy": made["retryPolicy"], **({"executionTimeout": total} if total else {})}
+
+
+def _attempts(strategy: Fields, policy: str) -> int:
+    limit = strategy.text("limit")
+    if policy in {"OnError", "OnTransientError"}:
+        strategy.note(
+            "retryPolicy", "attempts that the infrastructure loses are always retried, and do not count as attempts"
+        )
+        return 1
+    if limit is None:
+        return 0
+    if _SECONDS.fullmatch(limit):
+        return int(limit) + 1
+    strategy.gap(
+        "limit", f"`{limit}` is not a number that is known before the run; set `maximumAttempts` of the activity"
+    )
+    return 1
+
+
+def _backoff(backoff: Fields, scope: PodScope) -> Object:
+    if not backoff.data:
+        return {"initialInterval": "1s", "backoffCoefficient": "1.0"}
+    del scope
+    made: Object = {"initialInterval": timeout(backoff, "duration") or "1s"}
+    factor = backoff.text("factor") or "1"
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", factor):
+        made["backoffCoefficient"] = factor if float(factor) >= 1 else "1.0"
+    else:
+        backoff.gap("factor", f"`{factor}` is not a number that is known before the run; set `backoffCoefficient`")
+    cap, total = timeout(backoff, "cap"), timeout(backoff, "maxDuration")
+    backoff.done({})
+    if cap is not None:
+        made["maximumInterval"] = cap
+    return {**made, "total": total} if total else made
+
+
+def _conditional(strategy: Fields, given: str, fields: Object) -> Object:
+    """Return the failure types for the exit codes that an `expression` of a retryStrategy does not retry."""
+    final = []
+    try:
+        for code in range(1, _EXIT_CODES):
+            facts = constants({"lastRetry.exitCode": f"'{code}'", "lastRetry.status": "'Failed'"})
+            source = condition("{{=" + given + "}}", facts)
+            if not compile_condition("${" + source + "}", names=()).evaluate({}):
+                final.append(code)
+    except (UntranslatableError, ExpressionError) as error:
+        strategy.gap("expression", f"{error}; only conditions on lastRetry.exitCode and lastRetry.status are imported")
+        return {}
+    if len(final) == _EXIT_CODES - 1:
+        return {"retryPolicy": {"exponential": {**fields["retryPolicy"]["exponential"], "maximumAttempts": 1}}}
+    return {"failureTypes": [{"exitCodes": final, "type": "NotRetried", "nonRetryable": True}]} if final else {}

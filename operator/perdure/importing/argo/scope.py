@@ -1,0 +1,294 @@
+"""Resolves the tags of Argo in each part of a workflow."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from perdure.importing.expressions import UntranslatableError, literal, member
+
+STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
+"""Converts the values of `workflow.status` to those of Perdure."""
+
+ROOTS: Final = (
+    "inputs",
+    "outputs",
+    "steps",
+    "tasks",
+    "workflow",
+    "item",
+    "lastRetry",
+    "retries",
+    "node",
+    "pod",
+    "loop",
+)
+"""Names that tags begin with; other texts in braces are not tags."""
+
+_RUN: Final = {
+    "name": "run.name",
+    "namespace": "run.namespace",
+    "uid": "run.runId",
+    "creationTimestamp": "run.startTime",
+    "creationTimestamp.RFC3339": "run.startTime",
+    "status": STATUS,
+    "failures": "run.failure",
+    "duration": "(now - run.startTime).getSeconds()",
+    "creationTimestamp.s": "int(run.startTime)",
+    "scheduledTime": "schedule.scheduledTime",
+}
+_NOT_NAME: Final = re.compile("[^a-z0-9]+")
+_LONGEST_NAME: Final = 63
+_IN_PODS: Final = frozenset({"name", "namespace", "uid"})
+"""The values of the run that expressions in a container can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The output of an activity or a block."""
+
+    parameters: tuple[str, ...] = ()
+    result: bool = False
+    """Whether the output is its stdout."""
+    is_block: bool = False
+    is_service: bool = False
+    """Whether it is the address and the name of a Pod."""
+    optional: frozenset[str] = frozenset()
+    """The output artifacts that may not exist."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the output is a single value, not an object of values."""
+        return not self.is_block and len(self.parameters) + self.result == 1
+
+    def value(self, output: str, name: str) -> str:
+        """Return the expression for one value of an output."""
+        return output if self.is_plain else member(output, name)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFacts:
+    """The facts about a workflow before it runs."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    constants: Mapping[str, str]
+    """The values of other tags of the workflow, such as `serviceAccountName`."""
+    parameters: frozenset[str]
+    artifacts: frozenset[str] = frozenset()
+    name: str = ""
+    """The name of the object, without a trailing dash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A step that later steps can reference."""
+
+    name: str
+    """Its name on Perdure."""
+    shape: Shape
+    is_loop: bool = False
+    is_caught: bool = False
+    """Whether its failure becomes its output: an object with the field `failed`."""
+    base: str = ""
+    """The expression for it, in its own hooks."""
+
+    @property
+    def step(self) -> str:
+        """The expression for it."""
+        return self.base or member("steps", self.name)
+
+    @property
+    def failed(self) -> str:
+        """Return the condition that the step has failed."""
+        output = f"{self.step}.output"
+        if self.is_loop:
+            return f"(type({output}) == list && {output}.exists(o, type(o) == map && has(o.failed)))"
+        return f"(type({output}) == map && has({output}.failed))"
+
+    @property
+    def skipped(self) -> str:
+        """Return the condition that the step was skipped."""
+        return f"{self.step}.status == 'Skipped'"
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference to the step."""
+        step = self.step
+        match path:
+            case ("status",):
+                return f"({self.failed} ? 'Failed' : {step}.status)" if self.is_caught else f"{step}.status"
+            case ("exitCode",):
+                code = f"{step}.output.failed.replace('ExitCode', '')"
+                return f"({self.failed} ? {code} : '0')" if self.is_caught else "'0'"
+            case ("startedAt",):
+                return f"{step}.startTime"
+            case ("finishedAt",):
+                return f"{step}.endTime"
+            case ("ip",) if self.shape.is_service:
+                return f"{step}.output.ip"
+            case ("outputs", "result"):
+                return self._value(f"{step}.output", "result")
+            case ("outputs", "parameters"):
+                return self._all(f"{step}.output")
+            case ("outputs", "parameters", name):
+                return self._value(f"{step}.output", name)
+            case ("outputs", "artifacts", name):
+                return self._artifact(step, name)
+        raise UntranslatableError(f"`{'.'.join(path)}` of a step has no counterpart; remove the reference")
+
+    def _value(self, output: str, name: str) -> str:
+        if not self.is_loop or self.shape.is_plain:
+            return self.shape.value(output, name)
+        return f"{output}.map(o, {self.shape.value('o', name)})"
+
+    def _artifact(self, step: str, name: str) -> str:
+        """Return the reference to an artifact; for a loop, to a list of artifacts."""
+        of, key = ("output", artifact_field(name)) if self.shape.is_block else ("artifacts", artifact_name(name))
+        found = f"{step}.{of}"
+        item = "o" if self.is_loop else found
+        value = f"{item}[?{literal(key)}].orValue(null)" if name in self.shape.optional else member(item, key)
+        return f"{found}.map(o, {value})" if self.is_loop else value
+
+    def _all(self, output: str) -> str:
+        if not self.shape.is_plain:
+            return output
+        only = literal(self.shape.parameters[0] if self.shape.parameters else "result")
+        return f"{output}.map(o, {{{only}: o}})" if self.is_loop else f"{{{only}: {output}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The scope of references in a steps or dag template."""
+
+    params: str
+    """The name with the inputs: `params` in a block, `input` in the main steps."""
+    workflow: WorkflowFacts
+    steps: Mapping[str, Called] = field(default_factory=dict)
+    template: str = ""
+    step: str = ""
+    """The name of the step that is converted."""
+
+    def at(self, **changes: Any) -> "Scope":
+        """Return a copy with other values in scope."""
+        return replace(self, **changes)
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: The reference has no counterpart.
+        """
+        match path:
+            case ("inputs", "parameters"):
+                return listed(self.params)
+            case ("inputs", "parameters", name):
+                return member(self.params, name)
+            case ("inputs", "artifacts", name):
+                return member(self.params, artifact_field(name))
+            case ("workflow", *rest):
+                return of_workflow(tuple(rest), self.workflow)
+            case ("steps" | "tasks", name, *rest) if name in self.steps:
+                return self.steps[name].resolve(tuple(rest))
+            case ("steps" | "tasks", "name") if self.step:
+                return literal(self.step)
+            case ("item", *rest):
+                made = "item"
+                for each in rest:
+                    made = member(made, each)
+                return made
+            case ("node", "name"):
+                return literal(self.step or self.template)
+        raise UntranslatableError(f"`{'.'.join(path)}` has no counterpart here; remove the reference")
+
+
+def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
+    """Translate a reference to the workflow.
+
+    Raises:
+        UntranslatableError: The reference has no counterpart.
+    """
+    match path:
+        case ("parameters",) | ("parameters", "json"):
+            return listed("input")
+        case ("parameters", name):
+            return member("input", name)
+        case ("artifacts", name):
+            return member("input", artifact_field(name))
+        case ("outputs", "parameters", name):
+            return member("vars", variable(name))
+        case ("outputs", "artifacts", name):
+            return member("vars", variable(artifact_field(name)))
+        case ("labels", *rest) if ".".join(rest) in workflow.labels:
+            return literal(workflow.labels[".".join(rest)])
+        case ("annotations", *rest) if ".".join(rest) in workflow.annotations:
+            return literal(workflow.annotations[".".join(rest)])
+    name = ".".join(path)
+    if name in _RUN:
+        return _RUN[name]
+    if name in workflow.constants:
+        return literal(workflow.constants[name])
+    raise UntranslatableError(f"`workflow.{name}` has no counterpart; pass the value as a parameter")
+
+
+def listed(params: str) -> str:
+    """Return all parameters in Argo's form: a list of names and values."""
+    return f"{params}.map(p, {{'name': p, 'value': {params}[p]}})"
+
+
+def artifact_field(name: str) -> str:
+    """Return the field for an artifact in an input or in the output of a block. Parameters can have the same names."""
+    return f"artifact-{name}"
+
+
+def artifact_name(name: str) -> str:
+    """Return the name of an artifact on Perdure."""
+    return _NOT_NAME.sub("-", name.lower()).strip("-")[:_LONGEST_NAME].rstrip("-") or "artifact"
+
+
+def variable(name: str) -> str:
+    """Return the name of the variable for a global output."""
+    made = "".join(each if each.isalnum() else "_" for each in name)
+    return made if not made[0].isdigit() else f"_{made}"
+
+
+class PodScope:
+    """The scope of references in a container: its input and the run. It collects other values for the caller to pass."""
+
+    def __init__(self, workflow: WorkflowFacts, inputs: Mapping[str, Any], paths: Mapping[str, str]) -> None:
+        self._workflow = workflow
+        self._inputs = inputs
+        self._paths = paths
+        self.captured: dict[str, tuple[str, ...]] = {}
+        """The values that the caller must pass: references by the field of the input."""
+
+    def resolve(self, path: tuple[str, ...]) -> str:  # noqa: C901 (one case for each kind of reference)
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: The reference has no counterpart.
+        """
+        match path:
+            case ("inputs", "parameters"):
+                return listed("input")
+            case ("inputs", "parameters", name) if name in self._inputs:
+                return member("input", name)
+            case ("workflow", name) if name in _IN_PODS:
+                return _RUN[name]
+            case ("workflow", "labels" | "annotations", *_):
+                return of_workflow(path[1:], self._workflow)
+            case ("workflow", name) if name in self._workflow.constants:
+                return literal(self._workflow.constants[name])
+            case ("inputs" | "outputs", *_) if ".".join(path) in self._paths:
+                return literal(self._paths[".".join(path)])
+            case ("retries",):
+                return "(attempt - 1)"
+            case ("pod", "name"):
+                raise UntranslatableError("`pod.name` has no counterpart; read $HOSTNAME in the container")
+            case ("lastRetry", *_):
+                raise UntranslatableError("`lastRetry` has no counterpart; `${attempt}` is the number of the attempt")
+            case ("inputs", *_) | ("outputs", *_):
+                raise UntranslatableError(f"`{'.'.join(path)}` is not an input or output of the template; declare it")
+        of_caller = path[-1] if path[0] == "workflow" else "-".join(path)
+        key = of_caller if of_caller not in self._inputs else f"workflow-{of_caller}"
+        self.captured[key] = path
+        return member("input", key)

@@ -1,0 +1,720 @@
+"""Converts the `steps` and `dag` templates of Argo to lists of steps: their arguments, loops, dependencies, and hooks."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from perdure.importing.argo.artifacts import argument
+from perdure.importing.argo.containers import is_tag
+from perdure.importing.argo.retries import duration
+from perdure.importing.argo.scope import Called, Scope, Shape, artifact_field, variable
+from perdure.importing.expressions import (
+    TAG,
+    Resolve,
+    UntranslatableError,
+    condition,
+    expression,
+    literal,
+    member,
+    tag,
+    template,
+)
+from perdure.importing.reader import Fields, Object, as_text
+from perdure.importing.writer import Names, valid_name
+
+
+@dataclass(frozen=True, slots=True)
+class CallTarget:
+    """The target of a step: an activity, a block, a child, or a wait."""
+
+    name: str
+    kind: str
+    """`activity`, `block`, `child`, or `wait`."""
+    shape: Shape
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """The defaults of its inputs; None for one without."""
+    artifacts: Mapping[str, bool] = field(default_factory=dict)
+    """The artifacts that callers pass, and whether each is optional."""
+    captured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    global_names: Mapping[str, str] = field(default_factory=dict)
+    global_artifacts: Mapping[str, str] = field(default_factory=dict)
+    timeout: str | None = None
+    deadline: str = ""
+    """The name of the input with the time limit of an attempt."""
+    child: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of a call of a child."""
+    deletion: str = ""
+    """The activity that deletes the Pod that the call leaves."""
+    wait: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of a step that waits."""
+
+
+class Definition(Protocol):
+    """The definition that steps belong to. Its templates become the targets of steps, and contain further steps."""
+
+    @property
+    def blocks(self) -> "Blocks":
+        """Its blocks."""
+
+    def target(self, home: str, step: Fields) -> CallTarget:
+        """Return the target of a step."""
+
+    def constant(self, value: Any) -> Any:
+        """Return the value of a constant parameter."""
+
+
+class Blocks:
+    """The blocks of a definition."""
+
+    def __init__(self) -> None:
+        self.made: list[Object] = []
+        self.names = Names()
+
+    def caught(self) -> str:
+        """Return the block that converts a failure to an output."""
+        return self._once("caught", [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}])
+
+    def add(self, wish: str, steps: list[Object]) -> str:
+        """Add a block with a unique name."""
+        name = self.names.fresh(wish)
+        self.made.append({"name": name, "steps": steps})
+        return name
+
+    def holding(self, limits: list[Object], target: CallTarget) -> CallTarget:
+        """Return a target that holds limits while another one runs: a block with a single step.
+
+        Args:
+            limits: The `limits` of the step; if there are none, the target is returned.
+            target: What runs while the step holds them.
+        """
+        if not limits:
+            return target
+        name = self.names.fresh(f"{target.name}-locked")
+        step = {"name": target.name, "limits": limits, **called(target, "${params}")}
+        output = "${" + member("steps", target.name) + ".output}"
+        self.made.append({"name": name, "steps": [step], "output": output})
+        return replace(target, name=name, kind="block", wait={})
+
+    def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> CallTarget:
+        """Add a block that fails, in place of a template that was not imported."""
+        message = f"the template `{wish}` was not imported"
+        name = self._once(f"missing-{wish}", [{"name": "missing", "fail": {"type": "NotImported", "message": message}}])
+        return CallTarget(name, "block", Shape((*outputs, "result"), is_block=True))
+
+    def _once(self, wish: str, steps: list[Object]) -> str:
+        name = self.names.of("", wish)
+        if not any(each["name"] == name for each in self.made):
+            self.made.append({"name": name, "steps": steps})
+        return name
+
+
+_TOKEN: Final = re.compile(r"\s*(?:([A-Za-z0-9_][-A-Za-z0-9_]*)(?:\.([A-Za-z]+))?|(&&|\|\||!|\(|\)))")
+_ENDED_WELL: Final = frozenset({"", "Succeeded", "Daemoned", "AnySucceeded"})
+_FAILED: Final = frozenset({"Failed", "Errored", "AllFailed"})
+_STATUSES: Final = _ENDED_WELL | _FAILED | {"Skipped", "Omitted"}
+
+_SIGNS: Final = frozenset({"&&", "||", "!", "(", ")"})
+
+
+@dataclass(frozen=True, slots=True)
+class Depends:
+    """A parsed `depends`."""
+
+    tokens: tuple[tuple[str, str], ...]
+    """Names with their statuses, and operators without one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its tasks, each once."""
+        return tuple(dict.fromkeys(name for name, _ in self.tokens if name not in _SIGNS))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the expression only requires that all tasks have succeeded."""
+        return not self.observed
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """Return the tasks whose failure can still satisfy the expression."""
+        chunks: list[list[tuple[str, str]]] = [[]]
+        depth = 0
+        for token in self.tokens:
+            depth += {"(": 1, ")": -1}.get(token[0], 0)
+            if depth == 0 and token[0] == "||":
+                return self.names
+            if depth == 0 and token[0] == "&&":
+                chunks.append([])
+            else:
+                chunks[-1].append(token)
+        plain = {chunk[0][0] for chunk in chunks if len(chunk) == 1 and chunk[0][1] in {"", "Succeeded", "Daemoned"}}
+        return tuple(name for name in self.names if name not in plain)
+
+    def condition(self, tasks: Mapping[str, "TaskState"]) -> str:
+        """Return the expression as a condition in CEL.
+
+        Args:
+            tasks: The conditions about the end of each task.
+        """
+        return " ".join(tasks[name].has(status) if name not in _SIGNS else name for name, status in self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """Conditions about the end of a task."""
+
+    failed: str
+    """The condition that it failed; empty if a failure ends the DAG."""
+    skipped: str
+    """The condition that it did not run; empty if it always runs."""
+    omitted: str
+    """The condition that it did not run because of `depends`; empty if it has none."""
+    continues: bool = True
+    """Whether a failure counts as a success for tasks that reference this one without a status."""
+
+    def has(self, status: str) -> str:
+        """Return the condition that the task has a status."""
+        not_failed = f"!{self.failed}" if self.failed and not (self.continues and not status) else ""
+        if status in _FAILED:
+            return self.failed or "false"
+        if status == "Omitted":
+            return f"({self.omitted})" if self.omitted else "false"
+        if status == "Skipped":
+            parts = [self.skipped, f"!({self.omitted})" if self.omitted else ""]
+            return _all(parts) if self.skipped else "false"
+        skipped = self.skipped if status in {"Succeeded", "AnySucceeded"} else self.omitted
+        return _all([not_failed, f"!({skipped})" if skipped else ""])
+
+
+def _all(parts: list[str]) -> str:
+    found = [part for part in parts if part]
+    return f"({' && '.join(found)})" if len(found) > 1 else found[0] if found else "true"
+
+
+def _parse_depends(text: str) -> Depends:
+    """Read a `depends`.
+
+    Raises:
+        UntranslatableError: The text is not a valid `depends`.
+    """
+    tokens, at = [], 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None or (found[2] or "") not in _STATUSES:
+            raise UntranslatableError(f"`{text}` is not a valid condition on tasks; see Argo's enhanced depends logic")
+        tokens.append((found[1] or found[3], found[2] or ""))
+        at = found.end()
+    return Depends(tuple(tokens))
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step of Argo during its conversion."""
+
+    source: Fields
+    original: str
+    target: CallTarget
+    called: Called
+    needs: list[str] | None
+    conditions: list[str]
+    continues: bool
+    """Whether dependent steps also run after its failure, because of `continueOn`."""
+
+
+class FlowBuilder:
+    """Converts the steps of one template."""
+
+    def __init__(self, definition: Definition, home: str, scope: Scope, limit: int | None = None) -> None:
+        self._definition = definition
+        self._home = home
+        self._scope = scope
+        self._limit = limit
+        self._names = Names()
+        self._called: dict[str, Called] = {}
+        self._ends: dict[str, str] = {}
+        """The last converted step for each step of Argo: its handler, if it has one."""
+        self._services: list[tuple[Called, Object]] = []
+        """The steps that leave a Pod, with the calls that delete it."""
+        self.made: list[Object] = []
+        self.is_parallel = False
+        """Whether steps of different kinds run at the same time."""
+
+    @property
+    def scope(self) -> Scope:
+        """Return the scope after the last step."""
+        return self._scope.at(steps=self._called)
+
+    def steps(self, template_: Fields) -> None:
+        """Convert a list of lists of steps."""
+        stages = template_.take("steps", [])
+        parallel = any(isinstance(stage, list) and len(stage) > 1 for stage in stages)
+        self.is_parallel = parallel
+        before: list[str] = []
+        for i, stage in enumerate(stages):
+            listed = stage if isinstance(stage, list) else [stage]
+            known = dict(self._called)
+            ends: list[str] = []
+            for j, each in enumerate(listed):
+                source = Fields(each, f"{template_.at('steps')}[{i}][{j}]", template_.report)
+                step = self._read(source, caught=False, needs=list(before) if parallel else None)
+                ends.append(self._add(step, known))
+            before = ends
+        self._stop_services(parallel=parallel)
+
+    def dag(self, template_: Fields) -> None:
+        """Convert tasks with dependencies."""
+        dag = template_.part("dag")
+        fail_fast = dag.take("failFast", True)
+        if not fail_fast:
+            dag.note("failFast", "if a task fails, tasks that are running are cancelled")
+        tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
+        depends = {name: self._depends(each) for name, each in tasks.items()}
+        targeted = self._targets(dag, tasks, depends)
+        dag.done({})
+        self.is_parallel = len(tasks) > 1
+        observed = _observed(depends)
+        ordered = _ordered(depends, tasks)
+        read_ = {name: self._read(tasks[name], caught=name in observed, needs=[]) for name in ordered}
+        states: dict[str, TaskState] = {}
+        for name in ordered:
+            step, of = read_[name], depends[name]
+            known = of.condition(states) if all(each in states for each in of.names) else ""
+            omitted = (
+                ""
+                if known in {"", "true"} or (all(states[each].has("") == "true" for each in of.names) and of.is_plain)
+                else f"!({known})"
+            )
+            if of.names and omitted:
+                step.conditions.append(known)
+            has_when = "when" in step.source
+            skipped = step.called.skipped if omitted or has_when else ""
+            states[name] = TaskState(
+                failed=step.called.failed if step.called.is_caught else "",
+                continues=name not in observed or step.continues,
+                skipped=skipped,
+                omitted=(step.called.skipped if not has_when else omitted) if omitted else "",
+            )
+            step.needs = [self._ends[each] for each in of.names if each in self._ends]
+            step.conditions += [targeted[name]] if name in targeted else []
+            ancestors = _ancestors(name, depends)
+            self._add(step, {each: called for each, called in self._called.items() if each in ancestors})
+        self._fail_late(depends, read_, states)
+        self._stop_services(parallel=True)
+
+    def _stop_services(self, *, parallel: bool) -> None:
+        """Add the steps that delete the Pods that steps have left."""
+        ends = [step["name"] for step in self.made]
+        for step, deleted in self._services:
+            self.made.append(
+                {
+                    "name": self._names.fresh(f"delete-{step.name}"),
+                    **({"needs": ends} if parallel else {}),
+                    "when": "${" + f"{step.step}.status == 'Succeeded'" + "}",
+                    "activity": deleted,
+                }
+            )
+
+    def _depends(self, task: Fields) -> Depends:
+        names = task.take("dependencies", [])
+        text = task.text("depends")
+        if text is None:
+            return Depends(tuple(token for name in names for token in (("&&", ""), (name, "")))[1:])
+        try:
+            return _parse_depends(text)
+        except UntranslatableError as error:
+            task.gap("depends", str(error))
+            return Depends(())
+
+    def _targets(self, dag: Fields, tasks: dict[str, Fields], depends: dict[str, Depends]) -> dict[str, str]:
+        """Remove the tasks that the targets of a DAG do not need, or return the condition of each task for computed targets."""
+        target = dag.text("target")
+        if target is None:
+            return {}
+        if "{{" in target:
+            given = self._computed_target(dag, target)
+            needed = {name: [each for each in tasks if name in {each, *_ancestors(each, depends)}] for name in tasks}
+            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if given}
+        wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
+        for name in set(tasks) - wanted:
+            del tasks[name], depends[name]
+        return {}
+
+    def _computed_target(self, dag: Fields, target: str) -> str:
+        """Return the expression for a target with tags; empty after a gap."""
+        whole = TAG.fullmatch(target.strip())
+        try:
+            if whole and "}}" not in whole[1]:
+                return f"string({tag(whole[1], self._scope.resolve)})"
+            dag.gap("target", "must be one tag, or have none")
+        except UntranslatableError as error:
+            dag.gap("target", str(error))
+        return ""
+
+    def _fail_late(self, depends: dict[str, Depends], steps: dict[str, _Step], states: dict[str, TaskState]) -> None:
+        """Add a step that fails at the end if a failed task prevented a last task from running."""
+        needed = {name for each in depends.values() for name in each.names}
+        parts, needs = [], []
+        for name in steps:
+            failures = [states[each].failed for each in _ancestors(name, depends) if states[each].failed]
+            if name not in needed and states[name].omitted and failures:
+                parts.append(f"{states[name].omitted} && ({' || '.join(failures)})")
+                needs.append(self._ends[name])
+        if parts:
+            self.made.append(
+                {
+                    "name": self._names.fresh("omitted"),
+                    "needs": needs,
+                    "when": "${" + " || ".join(f"({part})" for part in parts) + "}",
+                    "fail": {"message": "a task did not run because a task that it depends on has failed"},
+                }
+            )
+
+    def _read(self, source: Fields, *, caught: bool, needs: list[str] | None) -> _Step:
+        original = source.text("name") or "step"
+        target = self._definition.target(self._home, source)
+        continue_on = source.part("continueOn")
+        continues = any([continue_on.take("failed"), continue_on.take("error")])
+        continue_on.done({})
+        loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
+        called = Called(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or continues)
+        return _Step(source, original, target, called, needs, [], continues)
+
+    def _add(self, step: _Step, known: dict[str, Called]) -> str:
+        """Add a step, and return its name or the name of the handler after it."""
+        source, target = step.source, step.target
+        scope = self._scope.at(steps=known, step=step.original)
+        made: Object = {"name": step.called.name}
+        if step.needs is not None:
+            made["needs"] = step.needs
+        conditions = [*step.conditions]
+        try:
+            loop = for_each(source, scope.resolve, is_tag)
+            when = source.text("when")
+            conditions += [condition(when, scope.resolve)] if when else []
+        except UntranslatableError as error:
+            source.gap("when" if "when" in source else "withParam", str(error))
+            loop = None
+        if conditions:
+            made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
+        if loop is not None:
+            made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
+        given = arguments(self._definition, source, target, scope)
+        made |= called(target, given)
+        if target.deadline:
+            limit = str(given.get(target.deadline, ""))
+            made["activity"]["startToCloseTimeout"] = duration(limit) or limit
+        if target.timeout:
+            made["timeout"] = target.timeout
+        if step.called.is_caught:
+            made["catch"] = [{"call": {"block": self._definition.blocks.caught(), "input": "${error.type}"}}]
+        made |= self._service(step)
+        made |= hooks_of_step(self._definition, self._home, source, step.called, step.original, scope)
+        self.made.append(made)
+        self._called[step.original] = step.called
+        end = self._after(step)
+        self._ends[step.original] = end
+        source.done({})
+        return end
+
+    def _service(self, step: _Step) -> Object:
+        """Return the compensation of a step that leaves a Pod, which is deleted after the last step otherwise."""
+        if not step.target.deletion:
+            return {}
+        if step.called.is_loop:
+            step.source.gap("", "daemons do not run in loops; write a step for each")
+        deleted = {"name": step.target.deletion, "input": {"name": "${" + f"{step.called.step}.output.name" + "}"}}
+        self._services.append((step.called, deleted))
+        return {"compensate": {"activity": deleted}}
+
+    def _after(self, step: _Step) -> str:
+        """Add the step that sets the global outputs of a step."""
+        end = step.called.name
+        kinds = (("parameters", step.target.global_names), ("artifacts", step.target.global_artifacts))
+        values = {
+            variable(name if kind == "parameters" else artifact_field(name)): "${"
+            + step.called.resolve(("outputs", kind, output))
+            + "}"
+            for kind, names in kinds
+            for output, name in names.items()
+        }
+        if not values:
+            return end
+        made: Object = {
+            "name": self._names.fresh(f"{end}-global"),
+            **({"needs": [end]} if step.needs is not None else {}),
+        }
+        self.made.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
+        return str(made["name"])
+
+
+def _observed(depends: Mapping[str, Depends]) -> set[str]:
+    """Return the tasks whose failure does not end the DAG, because another task depends on that failure."""
+    return {name for each in depends.values() for name in each.observed}
+
+
+def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
+    """Return the tasks that a task needs, directly or indirectly."""
+    found: dict[str, None] = {}
+    queue = list(depends[name].names) if name in depends else []
+    while queue:
+        each = queue.pop()
+        if each not in found and each in depends:
+            found[each] = None
+            queue += depends[each].names
+    return list(found)
+
+
+def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[str]:
+    """Return the tasks in topological order, otherwise in the original order."""
+    made: dict[str, None] = {}
+
+    def visit(name: str, above: frozenset[str]) -> None:
+        if name in above or name not in tasks or name in made:
+            return
+        for each in depends[name].names:
+            visit(each, above | {name})
+        made[name] = None
+
+    for name in tasks:
+        visit(name, frozenset())
+    return list(made)
+
+
+def arguments(definition: Definition, source: Fields, target: CallTarget, scope: Scope) -> Object:
+    """Return the input of a call: its arguments, the defaults of other inputs, and values of the workflow for the target."""
+    declared = source.part("arguments")
+    given: Object = {}
+    for each in declared.parts("parameters"):
+        name = each.text("name") or ""
+        value = each.take("value", each.take("default"))
+        of = each.part("valueFrom")
+        if "expression" in of:
+            value = "{{=" + (of.text("expression") or "") + "}}"
+        of.done({"configMapKeyRef": "pass the value as a parameter of the run"})
+        each.drop("description", "enum")
+        each.done({})
+        given[name] = _value(definition, value, each.path, source, scope)
+    made: Object = {}
+    for name, default in target.inputs.items():
+        if name in given:
+            made[name] = given[name]
+        elif default is not None:
+            made[name] = _value(definition, default, source.path, source, scope)
+        elif target.kind != "wait":
+            source.gap("arguments", f"the parameter `{name}` of the template has no value")
+    made |= _artifacts(declared, source, target, scope)
+    for key, path in target.captured.items():
+        try:
+            made[key] = "${" + scope.resolve(path) + "}"
+        except UntranslatableError as error:
+            source.gap("", f"{error} (in template `{target.name}`)")
+    return made
+
+
+def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scope) -> Object:
+    """Return the artifacts for a target."""
+    given: Object = {}
+    for each in declared.parts("artifacts"):
+        name = str(each.data.get("name"))
+        given[name] = argument(each, scope.resolve)
+        each.done({"subPath": "pass the whole artifact, and read the part of it"})
+    made: Object = {}
+    for name, optional in target.artifacts.items():
+        if given.get(name) is not None:
+            made[artifact_field(name)] = given[name]
+        elif optional:
+            made[artifact_field(name)] = "${null}"
+        elif name not in given:
+            source.gap("arguments", f"the artifact `{name}` of the template has no value")
+    return made
+
+
+def _value(definition: Definition, value: Any, path: str, source: Fields, scope: Scope) -> Any:
+    if value is None:
+        return ""
+    text = as_text(value)
+    if not TAG.search(text):
+        return definition.constant(text)
+    try:
+        return template(text, scope.resolve, is_tag)
+    except UntranslatableError as error:
+        source.report.gap(path, str(error))
+        return ""
+
+
+def called(target: CallTarget, given: Any) -> Object:
+    """Return the kind of a step that calls a target."""
+    if target.kind == "wait":
+        return dict(target.wait)
+    value = {"input": given} if given else {}
+    if target.kind == "child":
+        return {"childWorkflow": {"workflow": {"name": target.name}, **value, **target.child}}
+    key = "name" if target.kind == "activity" else "block"
+    return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
+
+
+def output_of(output: Fields, scope: Scope) -> Any:
+    """Return the value of an output parameter of a steps or dag template."""
+    source = output.part("valueFrom")
+    output.drop("globalName", "description")
+    given, default = source.text("parameter"), source.text("default")
+    try:
+        if "expression" in source:
+            return "${" + expression(source.text("expression") or "", scope.resolve) + "}"
+        if given is not None:
+            made = template(given, scope.resolve, is_tag)
+            if default is not None and made.startswith("${"):
+                name = next((called for original, called in scope.steps.items() if f".{original}." in given), None)
+                fallback = literal(default)
+                return "${" + f"{name.skipped} ? {fallback} : {made[2:-1]}" + "}" if name else made
+            return made
+    except UntranslatableError as error:
+        output.gap("valueFrom", str(error))
+    output.gap("valueFrom", "only `parameter` and `expression` have a counterpart") if given is None else None
+    return None
+
+
+_MOST_ITEMS: Final = 200
+"""Maximum number of items of a sequence to list explicitly."""
+_WHOLE: Final = re.compile("-?[0-9]+")
+
+
+def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> Object | None:
+    """Take the loop of a step, and the part of its `when` that reads the item.
+
+    Returns:
+        The `forEach`; None without a loop.
+
+    Raises:
+        UntranslatableError: The loop has no counterpart.
+    """
+    if "withItems" in step:
+        items = _items(step.take("withItems"), resolve, is_tag)
+    elif "withParam" in step:
+        items = _param(step.take("withParam"), resolve, is_tag)
+    elif "withSequence" in step:
+        items = _sequence(step.part("withSequence"), resolve)
+    else:
+        return None
+    when = step.data.get("when")
+    if isinstance(when, str) and re.search(r"\bitem\b", when):
+        step.drop("when")
+        source = items[2:-1] if isinstance(items, str) else _as_expression(items)
+        items = "${" + f"{source}.filter(item, {condition(when, resolve)})" + "}"
+    return {"items": items}
+
+
+def _as_expression(items: Any) -> str:
+    text = json.dumps(items)
+    if "${" in text:
+        raise UntranslatableError(
+            "`when` with `item` needs items that are written out; move the condition into the template"
+        )
+    return literal(items)
+
+
+def _items(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
+    if isinstance(value, str):
+        return template(value, resolve, is_tag)
+    if isinstance(value, list):
+        return [_items(each, resolve, is_tag) for each in value]
+    if isinstance(value, dict):
+        return {key: _items(each, resolve, is_tag) for key, each in value.items()}
+    return value
+
+
+def _param(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
+    text = value if isinstance(value, str) else as_text(value)
+    whole = TAG.fullmatch(text.strip())
+    if whole:
+        return "${" + tag(whole[1], resolve) + "}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise UntranslatableError("`withParam` must be one tag, or a list in JSON") from None
+    return _items(found, resolve, is_tag)
+
+
+def _sequence(sequence: Fields, resolve: Resolve) -> Any:
+    start, end, count = (sequence.text(name) for name in ("start", "end", "count"))
+    form = sequence.text("format")
+    sequence.done({})
+    known = [each for each in (start, end, count) if each is not None]
+    if all(_WHOLE.fullmatch(each) for each in known):
+        first = int(start or 0)
+        last = int(end) if end is not None else first + int(count or 0) - 1
+        numbers = list(range(first, last + 1)) if end is None or last >= first else list(range(first, last - 1, -1))
+        if len(numbers) <= _MOST_ITEMS:
+            return [form % number for number in numbers] if form else numbers
+    lower = _number(start or "0", resolve)
+    size = _number(count, resolve) if count is not None else f"{_number(end or '0', resolve)} - {lower} + 1"
+    made = f"lists.range({size})" if lower == "0" else f"lists.range({size}).map(i, i + {lower})"
+    if form:
+        if not re.fullmatch("[^%]*%d[^%]*", form):
+            raise UntranslatableError(f"the format `{form}` has no counterpart; format the number in the container")
+        made += f".map(i, {literal(form)}.format([i]))"
+    return "${" + made + "}"
+
+
+def _number(text: str, resolve: Resolve) -> str:
+    whole = TAG.fullmatch(text.strip())
+    if whole:
+        return f"int({tag(whole[1], resolve)})"
+    if _WHOLE.fullmatch(text):
+        return text
+    raise UntranslatableError(f"`{text}` is not a number; set it with one tag")
+
+
+_RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running['\"]\s*")
+"""The condition of a hook that runs when its step starts."""
+
+
+def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
+    definition: Definition, home: str, source: Fields, step: Called, original: str, scope: Scope
+) -> Object:
+    """Return the `onStart` and `onEnd` of a step.
+
+    Args:
+        definition: The definition.
+        home: Where templates are looked up.
+        source: The step; takes `hooks` and `onExit`.
+        step: The converted step.
+        original: Its name in Argo.
+        scope: The scope of references before the step.
+    """
+    hooks = source.part("hooks")
+    old = source.text("onExit")
+    if old is not None:
+        hooks.data["exit"] = {"template": old}
+    own = replace(step, base="step", is_loop=False)
+    around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, original: own})}
+    steps: dict[str, list[Object]] = {"onStart": [], "onEnd": []}
+    values: dict[str, Object] = {"onStart": {}, "onEnd": {}}
+    for name in map(str, list(hooks.data)):
+        hook, key = hooks.part(name), valid_name(name)
+        expression = hook.text("expression")
+        when = "onStart" if expression and _RUNNING.fullmatch(expression) else "onEnd"
+        target = definition.target(home, hook)
+        made: Object = {"name": key, "needs": []}
+        value: Object = {}
+        if expression and when == "onEnd":
+            try:
+                value["when"] = "${" + condition("{{=" + expression + "}}", around[when].resolve) + "}"
+                made["when"] = "${" + member("params", key) + ".when}"
+            except UntranslatableError as error:
+                hook.gap("expression", str(error))
+        given = arguments(definition, hook, target, around[when])
+        if given:
+            value["input"] = given
+        hook.done({})
+        steps[when].append({**made, **called(target, "${" + member("params", key) + ".input}" if given else None)})
+        values[when] |= {key: value} if value else {}
+    return {
+        field: {
+            "block": definition.blocks.add(f"{step.name}-{'start' if field == 'onStart' else 'end'}", made_),
+            **({"input": values[field]} if values[field] else {}),
+        }
+        for field, made_ in steps.items()
+        if made_
+    }

@@ -1,0 +1,179 @@
+"""Reads foreign manifests field by field, so that no field is lost unnoticed, and reports what has no counterpart."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A remark about the conversion of a manifest, for its author."""
+
+    path: str
+    """The path in the original."""
+    message: str
+
+
+@dataclass(slots=True)
+class ConversionReport:
+    """The gaps of a conversion, and the differences in behavior."""
+
+    gaps: list[Remark] = field(default_factory=list)
+    """The parts without a counterpart, which are missing in the result."""
+    notes: list[Remark] = field(default_factory=list)
+    """The parts that were converted but behave differently."""
+
+    def gap(self, path: str, message: str) -> None:
+        """Report a part without a counterpart, once."""
+        remark = Remark(path, message)
+        if remark not in self.gaps:
+            self.gaps.append(remark)
+
+    def note(self, path: str, message: str) -> None:
+        """Report a part that behaves differently, once."""
+        remark = Remark(path, message)
+        if remark not in self.notes:
+            self.notes.append(remark)
+
+
+class Fields:
+    """A map of the original. Each field is taken once; `done` reports the fields that were not taken."""
+
+    def __init__(self, data: Any, path: str, report: ConversionReport) -> None:
+        self.data: Object = dict(data) if isinstance(data, dict) else {}
+        self.path = path
+        self.report = report
+        if data is not None and not isinstance(data, dict):
+            report.gap(path, f"must be a map, not {shown(data)}")
+
+    def __contains__(self, name: str) -> bool:
+        return self.data.get(name) is not None
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Take a field of any type; the default if it is absent or null."""
+        value = self.data.pop(name, None)
+        return default if value is None else value
+
+    def text(self, name: str) -> str | None:
+        """Take a string; numbers and booleans count as their text. None for an absent or empty one."""
+        value = self.take(name)
+        return None if value is None or isinstance(value, dict | list) else as_text(value) or None
+
+    def part(self, name: str) -> "Fields":
+        """Take a map; an absent one is empty."""
+        return Fields(self.take(name, {}), self.at(name), self.report)
+
+    def parts(self, name: str) -> list["Fields"]:
+        """Take a list of maps."""
+        value = self.take(name, [])
+        if not isinstance(value, list):
+            self.report.gap(self.at(name), f"must be a list, not {shown(value)}")
+            return []
+        return [Fields(each, f"{self.at(name)}[{i}]", self.report) for i, each in enumerate(value)]
+
+    def drop(self, *names: str) -> None:
+        """Take fields that have no meaning on Perdure."""
+        for name in names:
+            self.data.pop(name, None)
+
+    def at(self, name: str) -> str:
+        """The path of a field."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def gap(self, name: str, message: str) -> None:
+        """Report a field that has no counterpart."""
+        self.report.gap(self.at(name) if name else self.path, message)
+
+    def note(self, name: str, message: str) -> None:
+        """Report a field that behaves differently."""
+        self.report.note(self.at(name) if name else self.path, message)
+
+    def done(self, advice: Mapping[str, str]) -> None:
+        """Report each field that was not taken.
+
+        Args:
+            advice: The alternative, by field name.
+        """
+        for name, value in self.data.items():
+            if value not in (None, {}, [], "", False):
+                self.gap(
+                    name,
+                    f"has no counterpart; {advice.get(name, 'remove it, or change the workflow so that it is not needed')}",
+                )
+
+
+def as_text(value: Any) -> str:
+    """Convert a scalar of YAML to text; a list or a map to JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def shown(value: Any) -> str:
+    """Format a value for a message."""
+    return f"`{json.dumps(value, default=str)[:60]}`"
+
+
+def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield all strings in a value, with their paths."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from walk(each, f"{path}.{key}")
+    elif isinstance(value, list):
+        for i, each in enumerate(value):
+            yield from walk(each, f"{path}[{i}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The fields that are maps or lists of maps, at any depth."""
+
+    maps: Collection[str]
+    lists: Collection[str]
+    opaque: Collection[str] = ()
+    """Fields with arbitrary content of the user."""
+
+    def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
+        """Remove and report the fields with another shape, and return the value without them."""
+        if isinstance(value, list):
+            return [self.checked(each, f"{path}[{i}]", report) for i, each in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        made = {}
+        for key, each in value.items():
+            where = f"{path}.{key}" if path else key
+            if each is None and key not in self.maps:
+                continue
+            if key in self.opaque:
+                made[key] = each
+            elif self._fits(key, each):
+                made[key] = self.checked({} if each is None else each, where, report)
+            else:
+                expected = "a map" if key in self.maps else "a list of maps"
+                report.gap(where, f"must be {expected}, not {shown(each)}")
+        return made
+
+    def _fits(self, key: str, value: Any) -> bool:
+        if key in self.maps:
+            return value is None or isinstance(value, dict)
+        return key not in self.lists or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
+
+
+@dataclass(slots=True)
+class Imported:
+    """One foreign object, converted."""
+
+    source: str
+    """Kind and name of the original."""
+    manifests: list[Object] = field(default_factory=list)
+    report: ConversionReport = field(default_factory=ConversionReport)
+
+
+def name_of(document: Object) -> str:
+    """Return kind and name of an object."""
+    metadata = document.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    return f"{document.get('kind')}/{given.get('name') or given.get('generateName')}"

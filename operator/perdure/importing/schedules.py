@@ -1,0 +1,561 @@
+"""Converts schedules of other systems: CronJob, CronWorkflow, and Temporal's schedules as JSON.
+
+Fields without an equivalent are rejected by name, so that no schedule silently behaves differently.
+"""
+
+import base64
+import json
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from perdure.api.common import API_VERSION, mistakes
+from perdure.api.schedule import Schedule
+from perdure.api.times import format_duration, parse_duration
+from perdure.api.workflow import Workflow
+from perdure.importing.reader import Object
+from perdure.language.containers import without_expressions
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.times import Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class UnsupportedScheduleError(Exception):
+    """A schedule has a part without an equivalent. The message is one sentence with the path of the part, and the fix."""
+
+
+_LARGEST = 2**31 - 1
+_DIGITS = re.compile("[0-9]{1,18}")
+_PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
+_SHOWN = 60
+"""Characters of a value in a message."""
+
+
+class _Source:
+    """A map to convert: every field must be taken, so that none is lost unnoticed."""
+
+    def __init__(self, data: Object, path: str) -> None:
+        self.data = dict(data)
+        self.path = path
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Take a field of any type."""
+        value = self.data.pop(name, None)
+        return default if value is None else value
+
+    def text(self, name: str) -> str | None:
+        """Take a text; None for an absent or empty one."""
+        value = self.take(name, "")
+        if not isinstance(value, str):
+            raise self.refuse(name, f"must be a string, not {_shown(value)}; write it in quotes")
+        return value or None
+
+    def needed(self, name: str, remedy: str) -> str:
+        """Take a required text."""
+        value = self.text(name)
+        if value is None:
+            raise self.refuse(name, f"must be set; {remedy}")
+        return value
+
+    def number(self, name: str, default: int) -> int:
+        """Take a nonnegative integer; 64-bit integers are text in the JSON of protobuf."""
+        value = self.take(name, default)
+        if isinstance(value, str) and _DIGITS.fullmatch(value):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
+            raise self.refuse(name, f"must be a whole number from 0 to {_LARGEST}, not {_shown(value)}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Take a boolean; false if absent."""
+        value = self.take(name, False)
+        if not isinstance(value, bool):
+            raise self.refuse(name, f"must be true or false, not {_shown(value)}")
+        return value
+
+    def length(self, name: str) -> str | None:
+        """Take a duration in protobuf's format; return it in our format, in whole seconds as Temporal's server uses them."""
+        value = self.text(name)
+        if value is None:
+            return None
+        seconds = _PROTOBUF_SECONDS.fullmatch(value)
+        try:
+            return _whole_seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
+        except ValueError:
+            raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {_shown(value)}") from None
+
+    def length_but_zero(self, name: str) -> str | None:
+        """Take a duration; None also for zero, which is the default."""
+        length = self.length(name)
+        return None if length == "0s" else length
+
+    def part(self, name: str) -> "_Source":
+        """Take a map."""
+        return self._below(name, name, self.take(name, {}))
+
+    def parts(self, name: str) -> list["_Source"]:
+        """Take a list of maps."""
+        return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.many(name))]
+
+    def texts(self, name: str) -> list[str]:
+        """Take a list of texts."""
+        found = self.many(name)
+        if not all(isinstance(each, str) for each in found):
+            raise self.refuse(name, f"must be a list of strings, not {_shown(found)}; write each in quotes")
+        return found
+
+    def many(self, name: str) -> list[Any]:
+        """Take a list."""
+        value = self.take(name, [])
+        if not isinstance(value, list):
+            raise self.refuse(name, f"must be a list, not {_shown(value)}; write it in brackets")
+        return value
+
+    def refuse(self, name: str, why: str) -> UnsupportedScheduleError:
+        """Create the error about a field."""
+        return UnsupportedScheduleError(f"{self._path(name)}: {why}")
+
+    def done(self) -> None:
+        """Check that every field was taken."""
+        for name, value in self.data.items():
+            if value not in (None, {}, [], "", False, 0):
+                raise self.refuse(name, "has no equivalent; remove it, and see docs/schedules.md for alternatives")
+
+    def _below(self, name: str, place: str, value: Any) -> "_Source":
+        if not isinstance(value, dict):
+            raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shown(value)}")
+        return _Source(value, self._path(place))
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}{'.' if ': ' in self.path else ': '}{name}"
+
+
+def _shown(value: Any) -> str:
+    """Shorten a value for messages."""
+    text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
+
+
+def _whole_seconds(number: int) -> str:
+    """Format a duration for the API."""
+    return format_duration(timedelta(seconds=number))
+
+
+_CONCURRENCY = {"Allow": "AllowAll", "Forbid": "Skip", "Replace": "TerminateOther"}
+_OVERLAP = {
+    "SKIP": "Skip",
+    "BUFFER_ONE": "BufferOne",
+    "BUFFER_ALL": "BufferAll",
+    "CANCEL_OTHER": "CancelOther",
+    "TERMINATE_OTHER": "TerminateOther",
+    "ALLOW_ALL": "AllowAll",
+}
+_WORDS = ", ".join(_OVERLAP)
+_BY_WORD = {
+    **{word.replace("_", ""): policy for word, policy in _OVERLAP.items()},
+    **{str(number): policy for number, policy in enumerate(_OVERLAP.values(), 1)},
+    **dict.fromkeys(("", "0", "UNSPECIFIED"), "Skip"),
+}
+"""The overlap policies by name and by number."""
+_CALENDAR = {
+    "dayOfMonth": (1, 31, "*"),
+    "month": (1, 12, "*"),
+    "dayOfWeek": (0, 6, "*"),
+    "hour": (0, 23, "0"),
+    "minute": (0, 59, "0"),
+    "second": (0, 59, "0"),
+}
+"""The fields of a calendar except the year: the first value, the last value, and Temporal's default."""
+_YEAR = 365 * 86_400
+_FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
+"""An expression of Argo that is true once a run has failed."""
+
+
+def convert(manifest: Object, source: str, name: str | None = None) -> list[Object]:
+    """Convert a manifest of another system.
+
+    Args:
+        manifest: A CronJob, a CronWorkflow, or the output of `temporal schedule describe --output json`.
+        source: The source of the manifest, for messages.
+        name: Name of the Schedule; None for the name of the original.
+
+    Returns:
+        The Schedule, after its Workflow if it needs one.
+
+    Raises:
+        UnsupportedScheduleError: The manifest is of another kind, or has a field without an equivalent.
+    """
+    kind = manifest.get("kind")
+    readers: dict[str, Callable[[_Source, str | None], list[Object]]] = {
+        "CronJob": _cron_job,
+        "CronWorkflow": _cron_workflow,
+    }
+    read = readers.get(str(kind)) or (_temporal if "schedule" in manifest else None)
+    if read is None:
+        raise UnsupportedScheduleError(
+            f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not "
+            f"{_shown(kind)}"
+        )
+    made = read(_Source(manifest, source), name)
+    for each in made:
+        try:
+            if each["kind"] == "Schedule":
+                Times(Schedule.parse(each).spec)
+            else:
+                Workflow.parse(each)
+        except ValidationError as error:
+            raise UnsupportedScheduleError(f"{source}: {'; '.join(mistakes(error))}") from error
+        except InvalidTimesError as error:
+            raise UnsupportedScheduleError(f"{source}: {error.message}") from error
+    return made
+
+
+def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    given = {key: value for key, value in spec.items() if value not in (None, [], {})}
+    return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
+
+
+def _cron_job(source: _Source, given: str | None) -> list[Object]:
+    name, namespace = _identity(source, given)
+    spec = source.part("spec")
+    job = spec.part("jobTemplate").part("spec")
+    template = job.part("template")
+    pod = template.part("spec")
+    containers = _Source(pod.data, pod.path).parts("containers")
+    if len(containers) != 1:
+        message = "an activity has one container"
+        if containers:
+            message += "; make the others init containers with restartPolicy Always"
+        raise pod.refuse("containers", message)
+    metadata = template.part("metadata").data
+    activity: Object = {
+        "name": "job",
+        "podTemplate": {
+            **({"metadata": metadata} if metadata else {}),
+            "spec": without_expressions(_as_in_a_job(pod.data)),
+        },
+        "scheduleToCloseTimeout": _whole_seconds(job.number("activeDeadlineSeconds", 86_400)),
+        "retryPolicy": {
+            "exponential": {
+                "initialInterval": "10s",
+                "maximumInterval": "6m",
+                "maximumAttempts": job.number("backoffLimit", 6) + 1,
+            }
+        },
+    }
+    run: Object = {"workflow": {"name": name}}
+    if job.data.get("ttlSecondsAfterFinished") is not None:
+        run["ttlSecondsAfterFinished"] = job.number("ttlSecondsAfterFinished", 0)
+    for one in ("completions", "parallelism"):
+        if job.number(one, 1) != 1:
+            raise job.refuse(one, "an activity runs one pod at a time; use a step with forEach instead")
+    job.take("completionMode")
+    job.done()
+    workflow = {
+        "apiVersion": API_VERSION,
+        "kind": "Workflow",
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "spec": {"activities": [activity], "steps": [{"name": "job", "activity": {"name": "job"}}]},
+    }
+    made: Object = {
+        "cron": _classic(spec, spec.take("schedule"), "schedule"),
+        "timeZone": spec.text("timeZone"),
+        **_cron_options(spec),
+        "workflowRunTemplate": {"spec": run},
+    }
+    # A CronJob without a deadline starts the newest time that was missed, however old.
+    made["catchupWindow"] = _whole_seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
+    spec.done()
+    return [workflow, _schedule(name, namespace, made)]
+
+
+def _as_in_a_job(pod: Object) -> Object:
+    """Return the pod of a Job with the defaults of Kubernetes that differ for activities: the user of the image, and a token."""
+    made = {key: value for key, value in pod.items() if key != "restartPolicy"}
+    if not made.get("serviceAccountName") and not made.get("serviceAccount"):
+        made.setdefault("automountServiceAccountToken", True)
+    user = made.get("securityContext") or {}
+    if not user.keys() & {"runAsUser", "runAsNonRoot"}:
+        made["securityContext"] = {**user, "runAsNonRoot": False}
+    return made
+
+
+def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
+    name, namespace = _identity(source, given)
+    spec = source.part("spec")
+    workflow = spec.part("workflowSpec")
+    reference = workflow.part("workflowTemplateRef")
+    run = reference.text("name")
+    if not run:
+        raise spec.refuse(
+            "workflowSpec",
+            "Argo steps are not converted; write them as a Workflow, and name it in workflowTemplateRef",
+        )
+    arguments = workflow.part("arguments")
+    input_ = _parameters(arguments)
+    arguments.done()
+    reference.done()
+    for one in ("entrypoint", "serviceAccountName"):
+        workflow.take(one)
+    workflow.done()
+    lines = spec.texts("schedules") or [spec.take("schedule")]
+    made: Object = {
+        "cron": [each for line in lines for each in _classic(spec, line, "schedules")],
+        "timeZone": spec.text("timezone"),
+        **_cron_options(spec),
+        "workflowRunTemplate": {"spec": {"workflow": {"name": run}, **({"input": input_} if input_ else {})}},
+    }
+    made["catchupWindow"] = _whole_seconds(max(10, spec.number("startingDeadlineSeconds", 0)))
+    if spec.take("when"):
+        raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
+    spec.take("schedule")
+    made |= _stop(spec, spec.part("stopStrategy"))
+    spec.done()
+    return [_schedule(name, namespace, made)]
+
+
+def _parameters(arguments: _Source) -> Object:
+    found: Object = {}
+    for each in arguments.parts("parameters"):
+        name = each.needed("name", "name the parameter")
+        found[name] = each.take("value")
+        each.done()
+    return found
+
+
+def _identity(source: _Source, given: str | None) -> tuple[str, str | None]:
+    meta = source.part("metadata")
+    name = given or meta.needed("name", "set it, or use --name")
+    return name, meta.text("namespace")
+
+
+def _cron_options(spec: _Source) -> Object:
+    policy = spec.text("concurrencyPolicy") or "Allow"
+    if policy not in _CONCURRENCY:
+        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {_shown(policy)}")
+    return {
+        "overlapPolicy": _CONCURRENCY[policy],
+        "paused": spec.flag("suspend"),
+        "successfulRunsHistoryLimit": spec.number("successfulJobsHistoryLimit", 3),
+        "failedRunsHistoryLimit": spec.number("failedJobsHistoryLimit", 1),
+    }
+
+
+def _classic(spec: _Source, line: Any, field: str) -> list[str]:
+    """Convert a line of classic cron. If it restricts both the day of the month and the day of the week, return two lines.
+
+    As in cron, either day may match, and a time that matches both counts once.
+    """
+    if not isinstance(line, str):
+        raise spec.refuse(field, "must be a cron line, such as `30 2 * * *`")
+    words = line.split()
+    start = 1 if words and words[0].startswith(("TZ=", "CRON_TZ=")) else 0
+    zone, fields = words[:start], words[start:]
+    if len(fields) != 5 or _is_any(fields[2]) or _is_any(fields[4]):  # noqa: PLR2004 (minute to day of week)
+        return [line]
+    minute, hour, day_of_month, month, day_of_week = fields
+    return [
+        " ".join([*zone, minute, hour, day_of_month, month, "*"]),
+        " ".join([*zone, minute, hour, "*", month, day_of_week]),
+    ]
+
+
+def _is_any(field: str) -> bool:
+    """Whether a field of classic cron does not restrict the day: an item is a star that matches every value.
+
+    As in robfig/cron, which both Kubernetes and Argo use (spec.go, parser.go): a star with a step restricts it.
+    """
+    return any(item in {"*", "?", "*/1", "?/1"} for item in field.split(","))
+
+
+def _stop(spec: _Source, strategy: _Source) -> Object:
+    """Convert Argo's stopStrategy if it stops after the first failure, as a pause does."""
+    expression = strategy.text("expression") or strategy.text("condition")
+    strategy.done()
+    if expression is None:
+        return {}
+    if _FIRST_FAILURE.fullmatch(expression):
+        return {"pauseOnFailure": True}
+    raise spec.refuse(
+        "stopStrategy",
+        f"`{expression}` has no equivalent: `failed >= 1` becomes `pauseOnFailure: true`; to stop after a number of runs, set "
+        "`remainingActions` in the new manifest",
+    )
+
+
+# Temporal
+
+
+def _temporal(source: _Source, given: str | None) -> list[Object]:
+    name = given or source.text("scheduleId") or source.text("schedule_id")
+    if name is None:
+        raise source.refuse(
+            "scheduleId",
+            "must be set, but the JSON of `temporal schedule describe` does not have it; set the name of the Schedule "
+            "with --name",
+        )
+    schedule = source.part("schedule")
+    spec, action = schedule.part("spec"), schedule.part("action")
+    policies, state = schedule.part("policies"), schedule.part("state")
+    workflow = action.part("startWorkflow")
+    if not workflow.data:
+        raise action.refuse("startWorkflow", "must be set: a Schedule can only start workflows")
+    made = {
+        **_temporal_times(spec),
+        **_temporal_policies(policies, state),
+        "workflowRunTemplate": {"spec": _temporal_run(workflow)},
+    }
+    for part in (spec, policies, state, workflow, action, schedule):
+        part.done()
+    return [_schedule(_as_name(source, name), None, made)]
+
+
+def _as_name(source: _Source, identity: str) -> str:
+    """Convert a schedule ID to the name of an object: invalid characters become dashes."""
+    name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
+    if not name:
+        raise source.refuse("scheduleId", f"{_shown(identity)} has no characters that are valid in a name; use --name")
+    return name
+
+
+def _temporal_times(spec: _Source) -> Object:
+    return {
+        "cron": spec.texts("cronString"),
+        "intervals": [_interval(each) for each in spec.parts("interval")],
+        "calendars": _calendars(spec, "structuredCalendar", "calendar"),
+        "exclude": _calendars(spec, "excludeStructuredCalendar", "excludeCalendar"),
+        "startTime": spec.text("startTime"),
+        "endTime": spec.text("endTime"),
+        "jitter": spec.length_but_zero("jitter"),
+        "timeZone": spec.text("timezoneName"),
+        "timeZoneData": spec.text("timezoneData"),
+        "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
+    }
+
+
+def _interval(interval: _Source) -> Object:
+    every, offset = interval.length("interval"), interval.length_but_zero("phase")
+    if every is None:
+        raise interval.refuse("interval", "must be set; write a duration in seconds, such as `3600s`")
+    interval.done()
+    return {"every": every, **({"offset": offset} if offset else {})}
+
+
+def _calendars(spec: _Source, structured: str, written: str) -> list[Object]:
+    return [*map(_structured, spec.parts(structured)), *map(_written, spec.parts(written))]
+
+
+def _structured(calendar: _Source) -> Object:
+    """Convert a calendar of ranges, each with a start, an end, and a step. An empty list matches nothing, except for the year."""
+    found: Object = _comment(calendar)
+    for field, (low, high, _) in _CALENDAR.items():
+        ranges = [_range(each) for each in calendar.parts(field)]
+        if not ranges:
+            written = f'[{{"start": {low}, "end": {high}}}]'
+            raise calendar.refuse(field, f"is empty, which matches nothing in Temporal; to match all, write {written}")
+        whole = len(ranges) == 1 and ranges[0] == f"{low}-{high}"
+        found[field] = "*" if whole else ",".join(ranges)
+    years = [_range(each) for each in calendar.parts("year")]
+    calendar.done()
+    return {**found, **({"year": ",".join(years)} if years else {})}
+
+
+def _range(part: _Source) -> str:
+    """Convert a range. Without an end, or with an end before its start, it is only the start."""
+    start, end, step = part.number("start", 0), part.number("end", 0), part.number("step", 1) or 1
+    part.done()
+    if end <= start:
+        return str(start)
+    return f"{start}-{end}" if step == 1 else f"{start}-{end}/{step}"
+
+
+def _written(calendar: _Source) -> Object:
+    """Convert a calendar of texts, with Temporal's defaults expanded, because our exclusions have different defaults."""
+    found: Object = _comment(calendar)
+    for field, (_, _, default) in _CALENDAR.items():
+        found[field] = calendar.text(field) or default
+    year = calendar.text("year")
+    calendar.done()
+    return {**found, **({"year": year} if year else {})}
+
+
+def _comment(calendar: _Source) -> Object:
+    comment = calendar.text("comment")
+    return {"comment": comment} if comment else {}
+
+
+def _temporal_policies(policies: _Source, state: _Source) -> Object:
+    given = policies.take("overlapPolicy", "")
+    word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
+    policy = _BY_WORD.get(word)
+    if policy is None:
+        raise policies.refuse("overlapPolicy", f"{_shown(given)} is not supported; use one of {_WORDS}")
+    policies.take("keepOriginalWorkflowId")
+    limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
+    return {
+        "overlapPolicy": policy,
+        "catchupWindow": policies.length("catchupWindow") or _whole_seconds(_YEAR),
+        "pauseOnFailure": policies.flag("pauseOnFailure"),
+        "paused": state.flag("paused"),
+        "notes": state.text("notes"),
+        "remainingActions": remaining if limited else None,
+    }
+
+
+def _temporal_run(workflow: _Source) -> Object:
+    run: Object = {
+        "workflow": {
+            "type": workflow.part("workflowType").needed("name", "name the type of the workflow"),
+            "taskQueue": workflow.part("taskQueue").needed("name", "name the queue that its workers poll"),
+        }
+    }
+    identity = workflow.text("workflowId")
+    if identity is not None:
+        run["workflowId"] = identity
+    for field, ours in (
+        ("workflowExecutionTimeout", "executionTimeout"),
+        ("workflowRunTimeout", "runTimeout"),
+        ("workflowTaskTimeout", "taskTimeout"),
+    ):
+        value = workflow.length_but_zero(field)
+        if value is not None:
+            run[ours] = value
+    payloads = _payloads(workflow)
+    if len(payloads) > 1:
+        raise workflow.refuse("input", "a run has one input; pass the arguments as fields of one object")
+    if payloads:
+        run["input"] = _payload(workflow, payloads[0])
+    workflow.take("workflowIdReusePolicy")
+    return run
+
+
+def _payloads(workflow: _Source) -> list[Any]:
+    if isinstance(workflow.data.get("input"), list):
+        return workflow.many("input")
+    return workflow.part("input").many("payloads")
+
+
+def _payload(workflow: _Source, payload: Any) -> Any:
+    if not isinstance(payload, dict) or "data" not in payload:
+        return payload
+    given = _Source(payload, f"{workflow.path}.input")
+    encoding = _decoded(given.part("metadata"), "encoding")
+    if encoding != "json/plain":
+        raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not supported; write the input as JSON")
+    try:
+        return json.loads(_decoded(given, "data"))
+    except (ValueError, RecursionError) as error:
+        raise given.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
+
+
+def _decoded(source: _Source, field: str) -> str:
+    """Decode the base64 text of a field."""
+    try:
+        return base64.b64decode(source.text(field) or "", validate=True).decode()
+    except ValueError as error:
+        raise source.refuse(field, f"is not valid base64: {error}; write the input as JSON") from error

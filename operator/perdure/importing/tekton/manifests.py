@@ -1,0 +1,285 @@
+"""Converts Pipeline, Task, PipelineRun, and TaskRun of Tekton to manifests of Perdure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from perdure.api.common import API_VERSION
+from perdure.importing.expressions import literal
+from perdure.importing.reader import ConversionReport, Fields, Imported, Object, Shapes, as_text, name_of
+from perdure.importing.tekton.pipeline import Catalog, Pipeline, Place
+from perdure.importing.tekton.workspaces import WorkspaceBinding
+from perdure.importing.writer import valid_name
+
+KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
+_SHAPES: Final = Shapes(
+    maps=frozenset(
+        {"metadata", "spec", "pipelineSpec", "taskSpec", "taskRef", "pipelineRef", "taskRunTemplate", "podTemplate"}
+    )
+    | {
+        "persistentVolumeClaim",
+        "volumeClaimTemplate",
+        "timeouts",
+        "stepTemplate",
+        "matrix",
+        "ref",
+        "labels",
+        "annotations",
+    },
+    lists=frozenset(
+        {"params", "tasks", "finally", "results", "workspaces", "steps", "sidecars", "volumes", "taskRunSpecs", "env"}
+    )
+    | {"when", "include", "volumeMounts"},
+    opaque=frozenset({"value", "default", "data", "projected", "configMap", "secret", "csi", "properties"}),
+)
+_VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
+_POD: Final = frozenset(
+    {"nodeSelector", "tolerations", "affinity", "securityContext", "volumes", "runtimeClassName", "dnsPolicy"}
+) | {
+    *("automountServiceAccountToken", "dnsConfig", "enableServiceLinks", "priorityClassName", "schedulerName"),
+    *("imagePullSecrets", "hostAliases", "hostNetwork", "topologySpreadConstraints"),
+}
+_ADVICE: Final = {
+    "debug": "use `kubectl debug`",
+    "status": "use `perdure cancel` and `perdure stop`",
+    "computeResources": "set `resources` of the containers",
+    "resources": "PipelineResources were removed from Tekton; use parameters and workspaces",
+    "sidecarSpecs": "set the resources in the sidecars",
+    "stepSpecs": "set the resources in the steps",
+}
+
+
+def _renewed(value: Any) -> Any:
+    """Replace the old form `$(inputs.params.x)` of references to parameters."""
+    if isinstance(value, str):
+        return value.replace("$(inputs.params.", "$(params.").replace("$(inputs.params[", "$(params[")
+    if isinstance(value, list):
+        return [_renewed(each) for each in value]
+    return {key: _renewed(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def convert(documents: list[Object]) -> list[Imported]:
+    """Convert all objects of Tekton in some documents. Objects that refer to each other must be converted together.
+
+    Args:
+        documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
+    """
+    made = [Imported(name_of(each)) for each in documents]
+    found = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, made, strict=True)]
+    catalog = Catalog(found)
+    converted = []
+    for each, of in zip(found, made, strict=True):
+        if each.get("kind") in KINDS and not catalog.is_used(each):
+            _Conversion(each, catalog, of)
+            converted.append(of)
+    return converted
+
+
+class _Conversion:
+    """Converts one object."""
+
+    def __init__(self, document: Object, catalog: Catalog, done: Imported) -> None:
+        self._catalog = catalog
+        self._report: ConversionReport = done.report
+        self._metadata: Object = document.get("metadata") or {}
+        self._done = done
+        spec = Fields(document.get("spec"), "spec", self._report)
+        match document["kind"]:
+            case "PipelineRun":
+                self._pipeline_run(spec)
+            case "TaskRun":
+                self._task_run(spec)
+            case "Pipeline":
+                self._definition(spec, "pipeline", Place())
+            case _:
+                name = str(self._metadata.get("name"))
+                declared = [{"name": each.get("name")} for each in spec.data.get("workspaces") or []]
+                pipeline = _of_task(spec.data, name, declared)
+                self._definition(Fields(pipeline, "spec", self._report), name, Place())
+
+    def _definition(self, spec: Fields, name: str, place: Place) -> None:
+        declared = spec.data.get("params") or []
+        defaults = {str(each.get("name")): each["default"] for each in declared if "default" in each}
+        required = [str(each.get("name")) for each in declared if "default" not in each]
+        properties = {
+            str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)}
+            for each in declared
+        }
+        schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
+        schema |= {"required": required} if required else {}
+        schema = {key: value for key, value in schema.items() if value}
+        made: Object = {"schema": schema} if len(schema) > 1 else {}
+        made |= {"default": _escaped(defaults)} if defaults else {}
+        pipeline = Pipeline(self._catalog, place, self._report).build(spec, name, {})
+        self._add("Workflow", {**({"input": made} if made else {}), **pipeline})
+
+    def _pipeline_run(self, run: Fields) -> None:
+        values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
+        template = run.part("taskRunTemplate")
+        timeouts = run.part("timeouts")
+        place = self._place(run.parts("workspaces"), self._pod(template))
+        final = timeouts.text("finally")
+        place.timeouts = {"finally": final} if final else {}
+        template.done(_ADVICE)
+        self._specs(run, place)
+        options: Object = {}
+        whole = timeouts.text("pipeline") or run.text("timeout")
+        if whole and whole != "0":
+            options["runTimeout"] = whole
+            if "finally" in (run.data.get("pipelineSpec") or {}):
+                run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
+        tasks = timeouts.text("tasks")
+        if tasks:
+            timeouts.note("tasks", "is the timeout of each task")
+            place.timeouts = {**place.timeouts, "": tasks}
+        timeouts.done({})
+        found = self._spec(run)
+        if found is None:
+            return
+        spec, name = found
+        given = _given(spec.data, values)
+        inline = Pipeline(self._catalog, place, self._report).build(spec, name, given)
+        run.done(_ADVICE)
+        self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), **options, "inline": inline})
+
+    def _task_run(self, run: Fields) -> None:
+        values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
+        place = self._place(run.parts("workspaces"), self._pod(run))
+        limit = run.text("timeout")
+        retries = run.take("retries", 0)
+        found = self._task(run)
+        if found is None:
+            return
+        spec, name = found
+        declared = spec.get("workspaces") or []
+        pipeline = _of_task(spec, name, [{"name": each.get("name")} for each in declared])
+        pipeline["tasks"][0] |= {"retries": retries, **({"timeout": limit} if limit else {})}
+        given = _given(spec, values)
+        inline = Pipeline(self._catalog, place, self._report).build(Fields(pipeline, "spec", self._report), name, given)
+        run.done(_ADVICE)
+        self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), "inline": inline})
+
+    def _task(self, run: Fields) -> tuple[Object, str] | None:
+        if "taskSpec" in run:
+            return run.take("taskSpec"), str(self._metadata.get("name") or "task")
+        reference = run.part("taskRef")
+        resolver, name = reference.text("resolver"), reference.text("name") or ""
+        found = self._catalog.task(name)
+        if resolver:
+            run.gap(
+                "taskRef.resolver",
+                f"the resolver `{resolver}` is not followed; import the file with the task together with this one",
+            )
+        elif found is None:
+            run.gap("taskRef.name", f"the task `{name}` is in none of the files; import the files together")
+        return (found, name) if found is not None and not resolver else None
+
+    def _spec(self, run: Fields) -> tuple[Fields, str] | None:
+        """Take the pipeline of a run."""
+        if "pipelineSpec" in run:
+            return run.part("pipelineSpec"), str(self._metadata.get("name") or "pipeline")
+        reference = run.part("pipelineRef")
+        resolver, name = reference.text("resolver"), reference.text("name") or ""
+        if resolver:
+            run.gap(
+                "pipelineRef.resolver",
+                f"the resolver `{resolver}` is not followed; import the file with the pipeline together with this one",
+            )
+            return None
+        found = self._catalog.pipeline(name)
+        if found is None:
+            run.gap("pipelineRef.name", f"the pipeline `{name}` is in none of the files; import the files together")
+            return None
+        return Fields(found, f"Pipeline/{name}: spec", self._report), name
+
+    def _specs(self, run: Fields, place: Place) -> None:
+        pods: dict[str, Object] = {}
+        timeouts = dict(place.timeouts)
+        for each in run.parts("taskRunSpecs"):
+            name = each.text("pipelineTaskName") or ""
+            pods[name] = self._pod(each)
+            limit = each.text("timeout")
+            if limit:
+                timeouts[name] = limit
+            each.done(_ADVICE)
+        place.pods, place.timeouts = pods, timeouts
+
+    def _pod(self, of: Fields) -> Object:
+        template = of.part("podTemplate")
+        made = {key: template.take(key) for key in sorted(_POD) if key in template}
+        template.drop("env") if not template.data.get("env") else None
+        template.done({"env": "set it in the steps"})
+        account = of.text("serviceAccountName")
+        return {**made, **({"serviceAccountName": account} if account else {})}
+
+    def _place(self, bound: list[Fields], pod: Object) -> Place:
+        """Convert the workspaces of a run: claim templates to workspaces of Perdure, everything else to volumes of the pods."""
+        made: dict[str, WorkspaceBinding] = {}
+        claims: list[Object] = []
+        for each in bound:
+            name, path = each.text("name") or "", each.text("subPath") or ""
+            template = each.part("volumeClaimTemplate")
+            source: Object = {kind: each.take(kind, {}) for kind in _VOLUMES if kind in each.data}
+            workspace = valid_name(name).lower().replace("_", "-") if template.data else ""
+            if template.data:
+                claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
+            each.done({})
+            made[name] = WorkspaceBinding(source, path, workspace)
+        return Place(workspaces=made, pod=pod, claims=claims)
+
+    def _add(self, kind: str, spec: Object) -> None:
+        meta = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
+        for key in ("labels", "annotations"):
+            kept = {
+                name: as_text(value)
+                for name, value in (self._metadata.get(key) or {}).items()
+                if "tekton.dev/" not in name
+            }
+            meta |= {key: kept} if kept else {}
+        if not meta.keys() & {"name", "generateName"}:
+            meta = {"generateName": "imported-", **meta}
+        self._done.manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec})
+
+
+def _given(spec: Object, values: Mapping[str, Any]) -> Object:
+    """Return the parameters of a run: its values over the defaults, field by field for objects."""
+    declared = spec.get("params") or []
+    defaults: Object = {str(each.get("name")): each["default"] for each in declared if "default" in each}
+    made = {**defaults, **values}
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(defaults.get(name), dict):
+            made[name] = {**defaults[name], **value}
+    return made
+
+
+def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
+    """Build a pipeline with a single task."""
+    params = spec.get("params") or []
+    return {
+        "params": [dict(each) for each in params],
+        "workspaces": workspaces,
+        "tasks": [
+            {
+                "name": name,
+                "taskSpec": spec,
+                "params": [{"name": each.get("name"), "value": _passed(each)} for each in params],
+            }
+        ],
+    }
+
+
+def _passed(param: Object) -> Any:
+    name = str(param.get("name"))
+    whole = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
+    return f"$(params[{literal(name)}]{whole})"
+
+
+def _texts(value: Any) -> Any:
+    """Convert parameters as in Tekton, to texts, and lists and maps of texts."""
+    if isinstance(value, list):
+        return [_texts(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _texts(each) for key, each in value.items()}
+    return as_text(value).replace("${", "$${")
+
+
+_escaped = _texts

@@ -1,0 +1,484 @@
+"""Converts a pipeline of Tekton to steps: its tasks, their conditions (`when`), and their loops (`matrix`)."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text
+from perdure.importing.tekton.task import Setting, TaskBuilder
+from perdure.importing.tekton.variables import (
+    VARIABLE,
+    PipelineScope,
+    Ran,
+    path_of,
+    results_read,
+    translated,
+    with_tags,
+)
+from perdure.importing.tekton.workspaces import WorkspaceBinding
+from perdure.importing.writer import Names, valid_name
+
+_ADVICE: Final = {
+    "pipelineRef": "import the file with the pipeline together with this one",
+    "matrix": "write the combinations as a loop over `forEach`",
+}
+_ALL: Final = "tasks.status"
+"""The parameter of the final tasks with the status of all others; no task has this name."""
+
+
+class Catalog:
+    """The definitions in the files, by name."""
+
+    def __init__(self, documents: list[Object]) -> None:
+        self._specs: dict[tuple[str, str], Object] = {}
+        for each in documents:
+            self._specs[str(each.get("kind")), str((each.get("metadata") or {}).get("name"))] = each.get("spec") or {}
+        self.actions: Mapping[str, Object] = {
+            name: spec for (kind, name), spec in self._specs.items() if kind == "StepAction"
+        }
+        """The specs of StepActions."""
+        self._used: set[tuple[str, str]] = set()
+        for (kind, _), spec in list(self._specs.items()):
+            if kind in {"PipelineRun", "TaskRun", "Pipeline"}:
+                self._note(spec)
+        for each in documents:
+            if each.get("kind") in {"PipelineRun", "TaskRun"}:
+                self._note(each.get("spec") or {})
+
+    def _note(self, value: Any) -> None:
+        if isinstance(value, list):
+            for each in value:
+                self._note(each)
+        elif isinstance(value, dict):
+            for field, kind in (("taskRef", "Task"), ("pipelineRef", "Pipeline")):
+                if isinstance(value.get(field), dict):
+                    self._used.add((kind, str(value[field].get("name"))))
+            for each in value.values():
+                self._note(each)
+
+    def is_used(self, document: Object) -> bool:
+        """Whether a definition is a part of another object in the files."""
+        return (str(document["kind"]), str((document.get("metadata") or {}).get("name"))) in self._used
+
+    def task(self, name: str) -> Object | None:
+        """The spec of a Task."""
+        return self._specs.get(("Task", name))
+
+    def pipeline(self, name: str) -> Object | None:
+        """The spec of a Pipeline."""
+        return self._specs.get(("Pipeline", name))
+
+
+@dataclass(slots=True)
+class Place:
+    """The environment of the tasks of a run."""
+
+    workspaces: Mapping[str, WorkspaceBinding] = field(default_factory=dict)
+    pod: Object = field(default_factory=dict)
+    pods: Mapping[str, Object] = field(default_factory=dict)
+    """Fields of the pod spec, by the name of the task in the pipeline."""
+    timeouts: Mapping[str, str] = field(default_factory=dict)
+    claims: list[Object] = field(default_factory=list)
+    """The workspaces of Perdure."""
+
+
+class Pipeline:
+    """Converts one pipeline: its tasks become activities and steps."""
+
+    def __init__(self, catalog: Catalog, place: Place, report: ConversionReport) -> None:
+        self._catalog = catalog
+        self._place = place
+        self._report = report
+        self._names = Names()
+        self._skippable: set[str] = set()
+        """The tasks that may be skipped."""
+        self.activities: list[Object] = []
+        self.blocks: list[Object] = []
+
+    def build(self, spec: Fields, name: str, values: Mapping[str, Any]) -> Object:
+        """Make the definition.
+
+        Args:
+            spec: The spec of the pipeline.
+            name: Its name.
+            values: The parameters whose values are known.
+        """
+        declared = spec.parts("params")
+        names = frozenset(
+            {
+                *(str(each.data.get("name")).replace(".", "\0") for each in declared),
+                *(key.replace(".", "\0") for key in values),
+            }
+        )
+        known = {**{str(each.data.get("name")): each.data.get("default") for each in declared}, **values}
+        for each in spec.parts("workspaces"):
+            each.drop("name", "description", "optional")
+            each.done({})
+        bound = {key: volume.is_bound for key, volume in self._place.workspaces.items()}
+        scope = PipelineScope("input", names, name, bound=bound)
+        tasks = spec.parts("tasks")
+        steps, scope = self._tasks(tasks, scope, known)
+        results = {each.text("name") or "": self._result(each, scope) for each in spec.parts("results")}
+        final = spec.parts("finally")
+        made: Object = {"workspaces": self._place.claims} if self._place.claims else {}
+        made |= {"activities": self.activities, "steps": steps}
+        handler = self._finally(final, scope, known) if final else {}
+        if self.blocks:
+            made["blocks"] = self.blocks
+        spec.drop("description", "displayName")
+        spec.done({})
+        return {**made, **handler, **({"output": results} if results else {})}
+
+    def _result(self, result: Fields, scope: PipelineScope) -> Any:
+        value = result.take("value", "")
+        result.drop("description", "type")
+        result.done({})
+        return self._value(value, result.path, scope)
+
+    def _tasks(self, tasks: list[Fields], scope: PipelineScope, known: Object) -> tuple[list[Object], PipelineScope]:
+        made: Object = {}
+        skippable = self._skippable
+        pending = {str(each.data.get("name")): each for each in tasks}
+        while pending:
+            ready = [name for name, each in pending.items() if not _needs(each) & set(pending)] or list(pending)[:1]
+            for name in ready:
+                task = pending.pop(name)
+                read = results_read(task.data)
+                if "when" in task or read & skippable:
+                    skippable.add(name)
+                guards = [
+                    f"{member('steps', valid_name(each))}.status != 'Skipped'" for each in sorted(read & skippable)
+                ]
+                needs = [valid_name(each) for each in sorted(_needs(task)) if each in made]
+                step, ran = self._task(task, scope, known, guards)
+                made[name] = {"name": step.pop("name"), "needs": needs, **step}
+                scope = replace(scope, tasks={**scope.tasks, name: ran})
+        return list(made.values()), scope
+
+    def _finally(self, tasks: list[Fields], scope: PipelineScope, known: Object) -> Object:
+        """Return the block of the final tasks; values of other tasks that they read are its parameters."""
+        text = str([each.data for each in tasks])
+        used = [name for name in scope.tasks if f"tasks.{name}." in text]
+        inner = {name: replace(scope.tasks[name], step=member("params", valid_name(name))) for name in used}
+        whole = "$(tasks.status)" in text and bool(self._skippable)
+        here = replace(scope, tasks=inner, completed=member("params", _ALL) if whole else scope.completed)
+        steps = []
+        for task in tasks:
+            guards = [f"{inner[each].step}.output != null" for each in sorted(results_read(task.data)) if each in inner]
+            task.drop("runAfter")
+            step, _ = self._task(task, here, known, guards)
+            steps.append({"name": step.pop("name"), "needs": [], **step})
+        name = self._names.fresh("finally")
+        self.blocks.append({"name": name, "steps": steps})
+        value: Object = {}
+        for each in map(valid_name, used):
+            value[each] = {
+                "status": "${" + f"{_optional(each)}.?status.orValue('None')" + "}",
+                "output": "${" + f"{_optional(each)}.?output.orValue(null)" + "}",
+            }
+        if whole:
+            skipped = [
+                f"{_optional(valid_name(each))}.?status.orValue('') == 'Skipped'" for each in sorted(self._skippable)
+            ]
+            value[_ALL] = "${" + " || ".join(skipped) + " ? 'Completed' : 'Succeeded'}"
+        limit = self._place.timeouts.get("finally", "1h")
+        return {"finally": {"block": name, **({"input": value} if value else {}), "timeout": limit}}
+
+    def _task(self, task: Fields, scope: PipelineScope, known: Object, guards: list[str]) -> tuple[Object, Ran]:
+        name = task.text("name") or "task"
+        step = valid_name(name)
+        made: Object = {"name": step}
+        loop, names = _loop(task, scope)
+        retries = int(task.take("retries", 0))
+        scope = replace(scope, retries=retries)
+        inner = replace(scope, items=frozenset(each.replace(".", "\0") for each in names))
+        try:
+            found = [*guards, *conditions(task, scope.resolve)]
+        except UntranslatableError as error:
+            task.gap("when", str(error))
+            found = guards
+        if found:
+            made["when"] = "${" + " && ".join(found) + "}"
+        if loop is not None:
+            made["forEach"] = {"items": loop}
+        given = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
+        caught = task.take("onError", "stopAndFail") == "continue"
+        setting = Setting(
+            task=name,
+            step=name,
+            values={**known, **{key: value for key, value in given.items() if not VARIABLE.search(str(value))}},
+            workspaces=self._workspaces(task),
+            pod={**self._place.pod, **self._place.pods.get(name, {})},
+            actions=self._catalog.actions,
+            lengths={
+                key: len(value) for key, value in given.items() if isinstance(value, list) and "[*])" not in str(value)
+            },
+            retries=retries,
+            timeout=task.text("timeout") or self._place.timeouts.get(name),
+        )
+        spec = self._spec(task, setting)
+        if spec is None:
+            made["fail"] = {"type": "NotImported", "message": f"the task `{name}` was not imported"}
+            return made, Ran(member("steps", step), ())
+        builder = TaskBuilder(spec, setting)
+        activity = builder.build()
+        self.activities.append({"#": f"task {setting.task}", **activity.definition})
+        given = {key: _with_propagated(key, each, known) for key, each in given.items()}
+        value = {key: self._value(each, task.at("params"), inner) for key, each in given.items()}
+        value = {**{key: each for key, each in activity.defaults.items() if key not in names}, **value}
+        value |= _of_items(loop, names, activity.defaults)
+        for key, path in activity.captured.items():
+            if key not in value:
+                value[key] = self._reference(path, task, inner)
+        made["activity"] = {"name": activity.definition["name"], **({"input": value} if value else {})}
+        if caught:
+            made["catch"] = [{"call": {"block": self._caught(), "input": "${error.type}"}}]
+        task.drop("runAfter", "description", "displayName")
+        task.done(_ADVICE)
+        return made, Ran(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
+
+    def _reference(self, path: tuple[str, ...], task: Fields, scope: PipelineScope) -> Any:
+        try:
+            return "${" + scope.resolve(path) + "}"
+        except UntranslatableError as error:
+            task.gap("", str(error))
+            return ""
+
+    def _caught(self) -> str:
+        name = self._names.of("caught")
+        if not any(each["name"] == name for each in self.blocks):
+            self.blocks.append(
+                {"name": name, "steps": [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}]}
+            )
+        return name
+
+    def _spec(self, task: Fields, setting: Setting) -> Fields | None:
+        """Take the spec of a task."""
+        if "taskSpec" in task:
+            spec = task.part("taskSpec")
+            if "apiVersion" in spec:
+                task.gap("taskSpec", "custom tasks have no counterpart; write the task as an activity")
+                return None
+            spec.drop("metadata")
+            _propagate(spec, self._place.workspaces)
+            return spec
+        reference = task.part("taskRef")
+        resolver, name = reference.text("resolver"), reference.text("name")
+        reference.drop("kind", "params", "apiVersion")
+        if resolver:
+            task.gap(
+                "taskRef.resolver",
+                f"the resolver `{resolver}` is not followed; import the file with the task together with this one",
+            )
+            return None
+        found = self._catalog.task(name or "")
+        if found is None:
+            for each in ("pipelineRef", "pipelineSpec"):
+                if each in task:
+                    task.gap(each, "a pipeline in a pipeline is not imported; run it as a child workflow")
+                    task.drop(each)
+                    return None
+            task.gap("taskRef.name", f"the task `{name}` is in none of the files; import the files together")
+            return None
+        setting.task = name or ""
+        return Fields(found, f"Task/{name}: spec", self._report)
+
+    def _workspaces(self, task: Fields) -> Object:
+        made: Object = {}
+        for each in task.parts("workspaces"):
+            name, of = each.text("name") or "", each.text("workspace")
+            volume = self._place.workspaces.get(of or name)
+            path = each.text("subPath") or ""
+            each.done({})
+            if volume is not None:
+                whole = "/".join(part for part in (volume.sub_path, path) if part)
+                if VARIABLE.search(whole) and not volume.workspace:
+                    each.gap("subPath", "must be known before the run; write it here")
+                made[name] = WorkspaceBinding(volume.source, whole, volume.workspace)
+        embedded = "taskSpec" in task
+        return {**self._place.workspaces, **made} if embedded else made
+
+    def _value(self, value: Any, path: str, scope: PipelineScope) -> Any:
+        if isinstance(value, list):
+            if len(value) == 1 and isinstance(value[0], str) and value[0].endswith("[*])"):
+                return self._value(value[0], path, scope)
+            return [self._value(each, path, scope) for each in value]
+        if isinstance(value, dict):
+            return {key: self._value(each, path, scope) for key, each in value.items()}
+        try:
+            return translated(as_text(value), scope.resolve)
+        except UntranslatableError as error:
+            self._report.gap(path, str(error))
+            return ""
+
+
+def _optional(step: str) -> str:
+    """Return the expression of a step that may not have run."""
+    return f"steps.?{step}" if step.isidentifier() else f"steps[?'{step}']"
+
+
+def _loop(task: Fields, scope: PipelineScope) -> tuple[Any, frozenset[str]]:
+    """Take the matrix of a task: its items, and the parameters that they set."""
+    if "matrix" not in task:
+        return None, frozenset()
+    matrix = task.part("matrix")
+    try:
+        return items(matrix, scope.resolve)
+    except UntranslatableError as error:
+        task.gap("matrix", str(error))
+        return None, frozenset()
+    finally:
+        matrix.done({})
+
+
+def _of_items(loop: Any, names: frozenset[str], defaults: Mapping[str, Any]) -> Object:
+    """Return the parameters that a matrix sets; items without a parameter use its default."""
+    always = frozenset.intersection(*map(frozenset, loop)) if isinstance(loop, list) and loop else names
+    made: Object = {}
+    for name in sorted(names):
+        optional = f"item.?{name}.orValue({literal(defaults.get(name, ''))})" if name.isidentifier() else ""
+        made[name] = "${" + (member("item", name) if name in always or not optional else optional) + "}"
+    return made
+
+
+def _with_propagated(name: str, value: Any, known: Mapping[str, Any]) -> Any:
+    """Return an object parameter with the additional fields of the parameter of the pipeline with the same name."""
+    whole = known.get(name)
+    if not isinstance(value, dict) or not isinstance(whole, dict):
+        return value
+    return {**{key: f"$(params.{name}.{key})" for key in whole if key not in value}, **value}
+
+
+def _propagate(spec: Fields, workspaces: Mapping[str, WorkspaceBinding]) -> None:
+    """Declare the workspaces of the run that an embedded task uses without a declaration."""
+    declared = spec.data.get("workspaces") or []
+    names = {str(each.get("name")) for each in declared}
+    text = str(spec.data)
+    missing = [{"name": name} for name in workspaces if name not in names and f"$(workspaces.{name}." in text]
+    if missing:
+        spec.data["workspaces"] = [*declared, *missing]
+
+
+def _needs(task: Fields) -> set[str]:
+    after = task.data.get("runAfter") or []
+    return {*map(str, after), *results_read({key: each for key, each in task.data.items() if key != "runAfter"})}
+
+
+def conditions(task: Fields, resolve: Resolve) -> list[str]:
+    """Take the conditions of a task, which must all be true.
+
+    Raises:
+        UntranslatableError: A condition has no counterpart.
+    """
+    return [_one(each, resolve) for each in task.parts("when")]
+
+
+def _one(when: Fields, resolve: Resolve) -> str:
+    cel = when.text("cel")
+    if cel is not None:
+        return condition("{{=" + with_tags(cel) + "}}", resolve)
+    value = _text(when.take("input", ""), resolve)
+    operator = when.text("operator")
+    values = when.take("values", [])
+    when.done({})
+    if operator not in {"in", "notin"}:
+        raise UntranslatableError(f"the operator `{operator}` is not `in` or `notin`")
+    made = f"{value} in {_values(values, resolve)}"
+    return made if operator == "in" else f"!({made})"
+
+
+def _values(values: Any, resolve: Resolve) -> str:
+    """Return the values as a list; arrays among them are flattened."""
+    listed = values if isinstance(values, list) else [values]
+    single, arrays = [], []
+    for each in listed:
+        found = VARIABLE.fullmatch(str(each))
+        if found and found[1].endswith("[*]"):
+            arrays.append(tag(".".join(path_of(found[1])), resolve))
+        else:
+            single.append(_text(each, resolve))
+    parts = [*([f"[{', '.join(single)}]"] if single or not arrays else []), *arrays]
+    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def _text(value: Any, resolve: Resolve) -> str:
+    """Convert a text with variables to one expression."""
+    text, parts, end = str(value), [], 0
+    for found in VARIABLE.finditer(text):
+        if found.start() > end:
+            parts.append(literal(text[end : found.start()]))
+        made = tag(".".join(path_of(found[1])), resolve)
+        parts.append(made if made.startswith("'") else f"string({made})")
+        end = found.end()
+    if end < len(text) or not parts:
+        parts.append(literal(text[end:]))
+    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
+    """Return the items of a matrix, and the parameters that they set.
+
+    Raises:
+        UntranslatableError: The matrix has no counterpart.
+    """
+    params = {each.text("name") or "": each.take("value", []) for each in matrix.parts("params")}
+    included = [
+        {param.text("name") or "": param.take("value", "") for param in each.parts("params")}
+        for each in matrix.parts("include")
+    ]
+    names = frozenset({*params, *(name for each in included for name in each)})
+    if all(isinstance(value, list) and not VARIABLE.search(str(value)) for value in params.values()):
+        combined = _combined(params, included)
+        return [{name: translated(str(value), resolve) for name, value in each.items()} for each in combined], names
+    if included:
+        raise UntranslatableError("`include` needs parameters whose values are written out")
+    return "${" + _product(params, resolve) + "}", names
+
+
+def _combined(params: Object, included: list[Object]) -> list[Object]:
+    """Return all combinations. An `include` entry extends the matching ones, or becomes a separate one."""
+    combined = (
+        [dict(zip(params, values, strict=True)) for values in itertools.product(*params.values())] if params else []
+    )
+    for each in included:
+        fixed = {name: value for name, value in each.items() if name in params}
+        fitting = [one for one in combined if fixed and all(one[name] == value for name, value in fixed.items())]
+        if fitting:
+            for one in fitting:
+                one.update({name: value for name, value in each.items() if name not in params})
+        elif params and not fixed:
+            for one in combined:
+                one.update(each)
+        else:
+            combined.append(dict(each))
+    return combined
+
+
+def _product(params: Object, resolve: Resolve) -> str:
+    fields = ", ".join(f"{literal(name)}: v{i}" for i, name in enumerate(params))
+    made = f"{{{fields}}}"
+    for i, value in reversed(list(enumerate(params.values()))):
+        inner = f"{_list(value, resolve)}.map(v{i}, {made})"
+        made = inner if i == len(params) - 1 else f"{inner}.flatten()"
+    return made
+
+
+def _list(value: Any, resolve: Resolve) -> str:
+    """Return a list of values, or the expression of a variable with a list."""
+    if isinstance(value, str):
+        found = VARIABLE.fullmatch(value)
+        if found is None:
+            raise UntranslatableError(f"`{value}` is not a list")
+        return tag(".".join(path_of(found[1])), resolve)
+    parts = []
+    for each in value:
+        found = VARIABLE.fullmatch(each) if isinstance(each, str) else None
+        if found and found[1].endswith("[*]"):
+            parts.append(tag(".".join(path_of(found[1])), resolve))
+        elif found:
+            parts.append(f"[{tag('.'.join(path_of(found[1])), resolve)}]")
+        else:
+            parts.append(f"[{literal(each)}]")
+    return " + ".join(parts) if len(parts) == 1 else f"({' + '.join(parts)})"

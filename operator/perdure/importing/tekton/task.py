@@ -1,0 +1,324 @@
+"""Converts a task of Tekton to an activity: its steps become the containers of one pod, in order."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from perdure.importing.programs import Output, Returns, not_expanded, option_of, quoted, returning
+from perdure.importing.reader import Fields, Object, as_text
+from perdure.importing.tekton.variables import VARIABLE, TaskScope, TaskValues, substituted
+from perdure.importing.tekton.workspaces import StepUses, TaskWorkspaces, WorkspaceBinding, isolated_workspaces
+from perdure.importing.writer import valid_name
+
+
+@dataclass(slots=True)
+class Setting:
+    """The environment of a task."""
+
+    task: str
+    """The name of the task."""
+    step: str
+    """The name of the task in the pipeline."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The parameters whose values are known; expressions are not."""
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """The lengths of arrays whose values are computed."""
+    workspaces: Mapping[str, WorkspaceBinding] = field(default_factory=dict)
+    pod: Object = field(default_factory=dict)
+    """Fields of the pod spec."""
+    actions: Mapping[str, Object] = field(default_factory=dict)
+    """The specs of StepActions."""
+    retries: int = 0
+    timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeTask:
+    """An activity, with the data for calling it from steps."""
+
+    definition: Object
+    results: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    captured: Mapping[str, tuple[str, ...]]
+
+
+_TOOLS: Final = "tekton"
+_MOUNTED: Final = {
+    "/tekton/results": "results",
+    "/tekton/steps": "steps",
+    "/tekton/home": "home",
+    "/workspace": "workspace",
+}
+"""Folders that the steps of a task share, by the name of their sub-path."""
+
+
+class TaskBuilder:
+    """Makes the activity of one use of a task."""
+
+    def __init__(self, spec: Fields, setting: Setting) -> None:
+        self._spec = spec
+        self._setting = setting
+        self._params = {str(each.data.get("name")): each for each in spec.parts("params")}
+        self._results = spec.parts("results")
+        self._workspaces = TaskWorkspaces(
+            spec.parts("workspaces"), setting.workspaces, several_steps=len(spec.data.get("steps") or []) > 1
+        )
+        self._steps = [
+            (str(each.data.get("name") or f"unnamed-{i}"), each) for i, each in enumerate(spec.parts("steps"))
+        ]
+        paths = {
+            f"results.{each.data.get('name')}.path": f"/tekton/results/{each.data.get('name')}"
+            for each in self._results
+        }
+        paths |= self._workspaces.paths
+        paths |= {f"steps.step-{name}.exitCode.path": f"/tekton/steps/step-{name}/exitCode" for name, _ in self._steps}
+        self._text = str(spec.data) + str([each.data for _, each in self._steps]) + str(setting.actions)
+        self._scope = TaskScope(setting.task, setting.step, self._params, paths)
+        self._values = TaskValues(
+            self._scope,
+            self._params,
+            known=setting.values,
+            lengths=setting.lengths,
+            paths=paths,
+            report=spec.report,
+        )
+
+    def build(self) -> MadeTask:
+        """Make the activity."""
+        spec, values = self._spec, self._values
+        defaults = {name: each.data["default"] for name, each in self._params.items() if "default" in each.data}
+        made_by = TaskContainers(values, spec.part("stepTemplate").data, self._setting.actions)
+        others = spec.parts("sidecars")
+        parts = [*(each.data for _, each in self._steps), *(each.data for each in others)]
+        isolated = isolated_workspaces(parts)
+        uses = [StepUses.read(each, isolated) for each in parts]
+        sidecars = [made_by.sidecar(each) for each in others]
+        outputs = [_output(each) for each in self._results]
+        containers = [
+            made_by.step(each, name, outputs if i == len(self._steps) else [])
+            for i, (name, each) in enumerate(self._steps, 1)
+        ]
+        volumes = [
+            *self._workspaces.volumes,
+            *(values.plain(each, spec.at("volumes")) for each in spec.take("volumes", [])),
+        ]
+        shared = {path: name for path, name in _MOUNTED.items() if self._shares(path, containers)}
+        if shared:
+            volumes.append({"name": _TOOLS, "emptyDir": {}})
+        self._mount(containers, sidecars, uses, shared)
+        pod: Object = {"securityContext": {"runAsNonRoot": False, **(self._setting.pod.get("securityContext") or {})}}
+        pod |= {key: value for key, value in self._setting.pod.items() if key != "securityContext"}
+        pod["volumes"] = [*volumes, *pod.pop("volumes", [])]
+        pod["initContainers"] = [*sidecars, *containers[:-1]]
+        made = {key: value for key, value in pod.items() if value not in ([], {})}
+        spec.drop("description", "displayName")
+        spec.done(ADVICE)
+        own = [self._with_path(each) for each in self._workspaces.of_activity(uses[len(containers) - 1])]
+        definition: Object = {
+            "name": valid_name(self._setting.step),
+            "startToCloseTimeout": self._setting.timeout or "1h",
+            "retryPolicy": {"exponential": {"initialInterval": "1s", "maximumAttempts": self._setting.retries + 1}},
+            **({"workspaces": own} if own else {}),
+            "podTemplate": {"spec": {**made, "containers": containers[-1:]}},
+        }
+        return MadeTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
+
+    def _shares(self, path: str, containers: list[Object]) -> bool:
+        """Whether the steps use a shared folder."""
+        if path == "/tekton/results":
+            return bool(self._results)
+        return path in self._text or path in str(containers)
+
+    def _mount(
+        self, steps: list[Object], sidecars: list[Object], uses: list[StepUses], shared: Mapping[str, str]
+    ) -> None:
+        """Mount shared folders and workspaces. A mount that a container declares itself wins, as in Tekton."""
+        tools = [{"name": _TOOLS, "mountPath": path, "subPath": name} for path, name in shared.items()]
+        for i, (each, used) in enumerate(zip([*steps, *sidecars], uses, strict=True), 1):
+            mounts = self._workspaces.mounts(used, is_last=i == len(steps))
+            own = each.get("volumeMounts", [])
+            taken = {mount["mountPath"] for mount in own}
+            added = [*(tools if i <= len(steps) else ()), *mounts]
+            all_mounts = [*(mount for mount in added if mount["mountPath"] not in taken), *own]
+            if all_mounts:
+                each["volumeMounts"] = all_mounts
+
+    def _with_path(self, mount: Object) -> Object:
+        if "subPath" not in mount:
+            return mount
+        return {**mount, "subPath": self._values.evaluated(mount["subPath"], "workspaces")}
+
+
+def _output(result: Fields) -> Output:
+    name, kind = result.text("name") or "", result.text("type") or "string"
+    if "value" in result:
+        result.gap("value", "results of steps have no counterpart; write the result of the task in the step")
+    result.drop("description", "properties", "value")
+    result.done({})
+    return Output(name, f"/tekton/results/{name}", "null" if kind != "string" else "", is_json=kind != "string")
+
+
+_SHEBANG: Final = re.compile(r"#!\s*(\S+)[ \t]*(.*)\n?")
+ADVICE: Final = {
+    "timeout": "limit the whole task with its timeout",
+    "when": "put the condition into the script",
+    "ref": "use a StepAction that is in the files",
+    "artifacts": "artifacts are not imported; pass files in a workspace",
+}
+"""The alternative, by field name."""
+
+
+class TaskContainers:
+    """Converts the steps and the sidecars of a task."""
+
+    def __init__(self, values: TaskValues, template: Object, actions: Mapping[str, Object]) -> None:
+        """Create a converter.
+
+        Args:
+            values: Converts values.
+            template: The common fields of all steps.
+            actions: The specs of StepActions, by name.
+        """
+        self._values = values
+        self._template = template
+        self._actions = actions
+
+    def step(self, source: Fields, name: str, outputs: list[Output]) -> Object:
+        """Return the container of a step.
+
+        Args:
+            source: The step.
+            name: Its name.
+            outputs: The values to return; only the last step returns values.
+        """
+        step = self._action(source)
+        step.drop("name")
+        continues = self._values.plain(step.take("onError", "stopAndFail"), step.at("onError")) == "continue"
+        step.drop("workspaces")
+        self._bare(step)
+        made = {"name": f"step-{name}", **self._container(step, self._template)}
+        if made.get("args") and not made.get("command"):
+            step.note("args", "are passed to the entrypoint of the image; if it has none, set `command`")
+        line = [*made.get("command", []), *made.get("args", [])]
+        streams = {key: made.pop(key, None) for key in ("stdoutConfig", "stderrConfig")}
+        if any(streams.values()):
+            line = self._redirected(line, streams, step)
+            made |= {"command": line[:2], "args": line[2:]}
+        if continues:
+            if not line:
+                step.gap("onError", "needs a command or a script: a shell starts it, and keeps its exit code")
+            folder = quoted(f"/tekton/steps/step-{name}")
+            program = f'"$@"; code=$?; mkdir -p {folder}; printf %s "$code" > {folder}/exitCode'
+            line = ["sh", "-c", not_expanded(program), "perdure", *line]
+            made |= {"command": line[:2], "args": line[2:]}
+        if outputs:
+            if not line:
+                step.gap("command", "must be set: to return results, a shell starts the command")
+                return made
+            made |= returning(line, Returns(tuple(outputs)))
+        return made
+
+    def sidecar(self, sidecar: Fields) -> Object:
+        """Return the container of a sidecar."""
+        sidecar.drop("workspaces")
+        made = self._container(sidecar, {})
+        if "readinessProbe" in made:
+            made.setdefault("startupProbe", made.pop("readinessProbe"))
+        made.pop("lifecycle", None)
+        return {"name": str(made.pop("name", "sidecar")), **made, "restartPolicy": "Always"}
+
+    @staticmethod
+    def _redirected(line: list[str], streams: Object, step: Fields) -> list[str]:
+        """Return a command line whose output is also written to files."""
+        if not line:
+            step.gap("stdoutConfig", "needs a command or a script: a shell starts it, and redirects its output")
+            return line
+        signs = {"stdoutConfig": ">", "stderrConfig": "2>"}
+        paths = {signs[name]: str(stream.get("path")) for name, stream in streams.items() if isinstance(stream, dict)}
+        redirections = " ".join(f"{sign} {quoted(path)}" for sign, path in paths.items())
+        return ["sh", "-c", f'"$@" {redirections}', "perdure", *line]
+
+    @staticmethod
+    def _bare(step: Fields) -> None:
+        for name in ("results", "params"):
+            if name in step:
+                step.gap(name, "results and parameters of steps have no counterpart; write them into the task")
+                step.drop(name)
+
+    def _action(self, step: Fields) -> Fields:
+        """Return a step merged with its StepAction."""
+        reference = step.data.get("ref")
+        found = self._actions.get(str((reference or {}).get("name"))) if isinstance(reference, dict) else None
+        if found is None:
+            return step
+        given = {str(each.get("name")): each.get("value") for each in step.data.get("params") or []}
+        declared = found.get("params") or []
+        values = {str(each.get("name")): given.get(str(each.get("name")), each.get("default")) for each in declared}
+        merged = {key: value for key, value in found.items() if key not in {"params", "description"}}
+        rest = {key: value for key, value in step.data.items() if key not in {"ref", "params"}}
+        return Fields({**substituted(merged, values), **rest}, step.path, step.report)
+
+    def _container(self, container: Fields, template: Object) -> Object:
+        base = Fields({**template, **container.data}, container.path, container.report)
+        if template.get("env") and container.data.get("env"):
+            by_name = {each.get("name"): each for each in [*template["env"], *container.data["env"]]}
+            base.data["env"] = list(by_name.values())
+        script = base.text("script")
+        made: Object = {}
+        for key in list(base.data):
+            value = base.take(key)
+            if value in (None, {}, []) or key == "displayName":
+                continue
+            path = base.at(key)
+            if key in {"ref", "timeout", "when"}:
+                base.gap(key, f"has no counterpart; {ADVICE[key]}")
+            elif key in {"command", "args"}:
+                made[key] = [
+                    text for i, each in enumerate(value) for text in self._values.words(as_text(each), f"{path}[{i}]")
+                ]
+            elif key == "env":
+                made[key] = [self._values.variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
+            elif key == "image":
+                made[key] = self._values.evaluated(as_text(value), path)
+            else:
+                made["resources" if key == "computeResources" else key] = self._values.plain(value, path)
+        if script is not None:
+            made |= self._script(script, made.get("args", []), base)
+        return self._fixed(made, base)
+
+    def _script(self, script: str, args: list[str], source: Fields) -> Object:
+        found = _SHEBANG.match(script)
+        words = [found[1], *found[2].split()] if found else ["sh", "-e"]
+        if found and words[0].endswith("/env"):
+            words = [word for word in words[1:] if word != "-S"]
+        option = option_of(words[0])
+        if option is None:
+            source.gap("script", f"`{words[0]}` has no known option for a program; put the script into the image")
+            return {"command": words}
+        body = script[found.end() :] if found else script
+        program = self._values.evaluated(_not_expanded_but_variables(body), source.at("script"))
+        name = ["script"] if option == "-c" and args and not words[0].rstrip("0123456789.").endswith("python") else []
+        return {"command": words, "args": [option, program, *name, *args]}
+
+    @staticmethod
+    def _fixed(container: Object, source: Fields) -> Object:
+        """Return a container without expressions in `command`: words from the first expression on become arguments."""
+        command = container.get("command", [])
+        first = next((i for i, word in enumerate(command) if "${" in word.replace("$${", "")), len(command))
+        if command and first == 0:
+            source.gap(
+                "command", "the program must not be computed; start it with a shell, with the variable as an argument"
+            )
+        kept = [word.replace("$${", "${") for word in command[:first]]
+        rest = [*command[first:], *container.get("args", [])]
+        return {**container, **({"command": kept} if kept else {}), **({"args": rest} if rest else {})}
+
+
+def _not_expanded_but_variables(text: str) -> str:
+    """Escape a script for `args` so that Kubernetes expands nothing, and keep the variables of Tekton."""
+    made, end = "", 0
+    for found in VARIABLE.finditer(text):
+        made += not_expanded(text[end : found.start()]) + found[0]
+        end = found.end()
+    return made + not_expanded(text[end:])

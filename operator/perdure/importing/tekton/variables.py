@@ -1,0 +1,296 @@
+"""Resolves the variables of Tekton, `$(…)`: in pipelines and tasks they become expressions, or values that are known."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from perdure.importing.expressions import UntranslatableError, literal, member, template
+from perdure.importing.reader import ConversionReport, Fields, as_text
+
+VARIABLE: Final = re.compile(
+    r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[-\w.\[\]'\"*]*)\)"
+)
+_RESULT: Final = re.compile(r"\$\(tasks\.([-\w]+)\.(?:results|outputs)\b")
+_PATH: Final = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\*|[0-9]+))\]|\.?([-\w]+)")
+_RUN: Final = {"name": "run.name", "namespace": "run.namespace", "uid": "run.runId"}
+
+
+def with_tags(text: str) -> str:
+    """Rewrite the variables of a text as tags for the parser of expressions."""
+    return VARIABLE.sub(lambda found: "{{" + ".".join(path_of(found[1])) + "}}", text)
+
+
+def path_of(reference: str) -> tuple[str, ...]:
+    """Split a reference, such as `params["a.b"][0]`, into parts; a dot in a name is kept."""
+    parts = [next(part for part in found.groups() if part is not None) for found in _PATH.finditer(reference)]
+    return tuple(part.replace(".", "\0") for part in parts)
+
+
+def results_read(value: Any) -> set[str]:
+    """Return the tasks whose results some fields read."""
+    return set(_RESULT.findall(str(value)))
+
+
+def translated(text: str, resolve: Callable[[tuple[str, ...]], str]) -> str:
+    """Replace variables in a text by expressions. Braces of other programs are kept.
+
+    Raises:
+        UntranslatableError: A variable has no counterpart.
+    """
+    made, end = "", 0
+    for found in VARIABLE.finditer(text):
+        made += text[end : found.start()].replace("${", "$${")
+        made += template("{{" + ".".join(path_of(found[1])) + "}}", resolve)
+        end = found.end()
+    return made + text[end:].replace("${", "$${")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A task of a pipeline that later tasks can reference."""
+
+    step: str
+    """The expression for its step: its status and its output."""
+    results: tuple[str, ...]
+    is_loop: bool = False
+    is_caught: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the output of the task is its only result."""
+        return len(self.results) == 1 and not self.is_caught
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference to the task."""
+        match path:
+            case ("status",):
+                failed = f"type({self.step}.output) == map && has({self.step}.output.failed)"
+                status = f"({self.step}.status == 'Skipped' ? 'None' : {self.step}.status)"
+                return f"({failed} ? 'Failed' : {status})" if self.is_caught else status
+            case ("results", name, *rest):
+                return _selected(self._result(name), tuple(rest))
+            case ("matrix", "length"):
+                return f"size({self.step}.output)"
+            case ("matrix", name, "length"):
+                return f"size({self._result(name)})"
+        raise UntranslatableError(f"`{'.'.join(path)}` of a task has no counterpart; remove the reference")
+
+    def _result(self, name: str) -> str:
+        """Return a result; of a loop, the list of those that its tasks have written."""
+        if name not in self.results:
+            raise UntranslatableError(f"the task has no result `{name}`; declare it")
+        output = f"{self.step}.output"
+        if self.is_loop:
+            values = output if self.is_plain else f"{output}.map(o, {member('o', name)})"
+            return f"{values}.filter(v, v != null && v != '')"
+        return output if self.is_plain else member(output, name)
+
+
+def _selected(value: str, path: tuple[str, ...]) -> str:
+    for part in path:
+        if part != "*":
+            value = f"{value}[{part}]" if part.isdigit() else member(value, part.replace("\0", "."))
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineScope:
+    """The scope of references in the tasks of a pipeline."""
+
+    params: str
+    """The name with the parameters: `input`, or `params` in a block."""
+    names: frozenset[str]
+    pipeline: str
+    tasks: Mapping[str, Ran] = field(default_factory=dict)
+    bound: Mapping[str, bool] = field(default_factory=dict)
+    """The workspaces, and whether they are bound."""
+    items: frozenset[str] = frozenset()
+    """The parameters that a matrix sets."""
+    retries: int = 0
+    """The maximum number of retries of the converted task."""
+    completed: str = "'Succeeded'"
+    """The expression of the status of all tasks if none has failed: `Completed` if one was skipped."""
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: The reference has no counterpart.
+        """
+        match path:
+            case ("params", name, *rest) if name in self.items:
+                return _selected(member("item", name.replace("\0", ".")), tuple(rest))
+            case ("params", name, *rest) if name in self.names:
+                return _selected(member(self.params, name.replace("\0", ".")), tuple(rest))
+            case ("tasks", name, *rest) if name in self.tasks:
+                return self.tasks[name].resolve(tuple(rest))
+            case ("tasks", "status"):
+                return f"(run.status == 'Completed' ? {self.completed} : 'Failed')"
+            case ("workspaces", name, "bound"):
+                return literal("true" if self.bound.get(name) else "false")
+            case ("workspaces", name, "path"):
+                return literal(f"/workspace/{name}")
+            case ("context", "pipelineTask", "retries"):
+                return literal(str(self.retries))
+            case ("context", "pipelineRun", name) if name in _RUN:
+                return _RUN[name]
+            case ("context", "pipeline", "name"):
+                return literal(self.pipeline)
+        raise UntranslatableError(
+            f"`$({'.'.join(path)})` has no counterpart here; remove the reference".replace("\0", ".")
+        )
+
+
+class TaskScope:
+    """The scope of references in the containers of a task. It collects other values for the caller to pass."""
+
+    def __init__(self, task: str, step: str, params: Mapping[str, Any], paths: Mapping[str, str]) -> None:
+        self._task = task
+        self._step = step
+        self._params = params
+        self._paths = paths
+        self.captured: dict[str, tuple[str, ...]] = {}
+        """The values that the caller must pass: references by the field of the input."""
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: The reference has no counterpart.
+        """
+        name = ".".join(path)
+        if name in self._paths:
+            return literal(self._paths[name])
+        match path:
+            case ("params", param, *rest):
+                plain = param.replace("\0", ".")
+                if param not in self._params:
+                    self.captured[plain] = ("params", param)
+                return _selected(member("input", plain), tuple(rest))
+            case ("context", "taskRun", "name"):
+                return f"(run.name + {literal(f'-{self._step}')})"
+            case ("context", "taskRun" | "pipelineRun", field_) if field_ in _RUN:
+                return _RUN[field_]
+            case ("context", "task", "name"):
+                return literal(self._task)
+            case ("context", "task", "retry-count"):
+                return "(attempt - 1)"
+            case ("tasks", task, *_):
+                key = f"{task}-{path[-1]}".replace("\0", ".").replace("*", "all")
+                self.captured[key] = path
+                return member("input", key)
+            case ("context", "pipeline", "name"):
+                self.captured["pipeline"] = path
+                return "input.pipeline"
+        raise UntranslatableError(f"`$({name})` has no counterpart here; remove the reference".replace("\0", "."))
+
+
+_ARRAY: Final = re.compile(r"\$\(params(?:\.([-\w]+)|\[['\"]([^'\"]+)['\"]\])\[\*\]\)")
+
+
+class TaskValues:
+    """Converts the values in the containers of a task."""
+
+    def __init__(
+        self,
+        scope: TaskScope,
+        params: Mapping[str, Fields],
+        *,
+        known: Mapping[str, Any],
+        lengths: Mapping[str, int],
+        paths: Mapping[str, str],
+        report: ConversionReport,
+    ) -> None:
+        """Create a converter.
+
+        Args:
+            scope: The scope of references in the containers.
+            params: The declared parameters.
+            known: The parameters whose values are known.
+            lengths: The lengths of arrays whose values are computed.
+            paths: The values of variables for paths.
+            report: Collects the parts without a counterpart.
+        """
+        self._scope = scope
+        self._params = params
+        self._known = known
+        self._lengths = lengths
+        self._paths = paths
+        self._report = report
+
+    def words(self, text: str, path: str) -> list[str]:
+        """Return the words of an argument; an array has several."""
+        found = _ARRAY.fullmatch(text)
+        if found is None:
+            return [self.evaluated(text, path)]
+        name = found[1] or found[2]
+        default = self._params[name].data.get("default") if name in self._params else None
+        values = self._known.get(name, default)
+        if name in self._lengths and VARIABLE.search(str(self._known.get(name, "$(params.x)"))):
+            return [f"${{{member('input', name)}[{i}]}}" for i in range(self._lengths[name])]
+        if not isinstance(values, list) or VARIABLE.search(str(values)):
+            self._report.gap(
+                path, "the number of arguments must be known before the run; pass the array as one argument"
+            )
+            return []
+        return [as_text(each).replace("${", "$${") for each in values]
+
+    def variable(self, variable: Any, path: str) -> Any:
+        """Return an environment variable."""
+        if not isinstance(variable, dict) or variable.get("value") is None:
+            return self.plain(variable, path)
+        return {**variable, "value": self.evaluated(as_text(variable["value"]), f"{path}.value")}
+
+    def evaluated(self, text: str, path: str) -> str:
+        """Return a text in which Perdure evaluates expressions."""
+        try:
+            return translated(text, self._scope.resolve)
+        except UntranslatableError as error:
+            self._report.gap(path, str(error))
+            return VARIABLE.sub("", text).replace("${", "$${")
+
+    def plain(self, value: Any, path: str) -> Any:
+        """Return a value without expressions of Perdure, with known parameters replaced by their values."""
+        defaults = {name: each.data.get("default") for name, each in self._params.items()}
+        known = {**defaults, **self._known}
+        made = substituted(
+            value, {name: each for name, each in known.items() if each is not None and "$(" not in str(each)}
+        )
+        made = _with_paths(made, self._paths)
+        if VARIABLE.search(str(made)):
+            self._report.gap(
+                path, "variables are evaluated in `image`, `args`, `env`, and scripts; write the value here"
+            )
+        return made
+
+
+def substituted(value: Any, params: Mapping[str, Any]) -> Any:
+    """Replace the parameters with known values in a value."""
+    if isinstance(value, list):
+        return [substituted(each, params) for each in value]
+    if isinstance(value, dict):
+        return {key: substituted(each, params) for key, each in value.items()}
+    if not isinstance(value, str):
+        return value
+    for name, known in params.items():
+        fields = known.items() if isinstance(known, dict) else ()
+        for form in (f"$(params.{name})", f'$(params["{name}"])', f"$(params['{name}'])"):
+            value = value.replace(form, as_text(known))
+        for key, each in fields:
+            value = value.replace(f"$(params.{name}.{key})", as_text(each))
+        for i, each in enumerate(known if isinstance(known, list) else ()):
+            value = value.replace(f"$(params.{name}[{i}])", as_text(each))
+    return value
+
+
+def _with_paths(value: Any, paths: Mapping[str, str]) -> Any:
+    """Replace the variables for paths of workspaces and results in a value."""
+    if isinstance(value, list):
+        return [_with_paths(each, paths) for each in value]
+    if isinstance(value, dict):
+        return {key: _with_paths(each, paths) for key, each in value.items()}
+    if isinstance(value, str):
+        for name, path in paths.items():
+            value = value.replace(f"$({name})", path)
+    return value

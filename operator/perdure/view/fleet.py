@@ -1,0 +1,126 @@
+"""Formats the operators that share the work, one line each."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from perdure.api import labels
+from perdure.controller.fleet.shards import shard_of, shards_of
+from perdure.view import text
+from perdure.view.page import Page
+
+_GAP: Final = "  "
+_HEADING: Final = ("FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "ADDRESS", "MEMBERS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One operator."""
+
+    fleet: str
+    name: str
+    shards: int
+    """Number of shards of the operator, computed from its known members; zero if its Lease has expired."""
+    renewed: datetime | None
+    expired: bool
+    release: str
+    address: str
+    members: tuple[str, ...]
+
+
+def members_of(leases: Iterable[Mapping[str, Any]], now: datetime) -> list[Member]:
+    """Read the Leases of operators.
+
+    Args:
+        leases: The Leases.
+        now: The time.
+
+    Returns:
+        The operators, by fleet and name.
+    """
+    return sorted((_member(lease, now) for lease in leases), key=lambda member: (member.fleet, member.name))
+
+
+def owners_of(members: Iterable[Member], namespace: str, workflow_id: str) -> list[Member]:
+    """Select the operators that own a workflow ID: one of each fleet, apart from the seconds after a change.
+
+    Args:
+        members: The operators.
+        namespace: The namespace of the workflow.
+        workflow_id: Its ID.
+
+    Returns:
+        The operators whose Lease has not expired, and among whose members they own the shard.
+    """
+    shard = shard_of(namespace, workflow_id)
+    return [each for each in members if not each.expired and shard in shards_of(each.name, each.members)]
+
+
+def _member(lease: Mapping[str, Any], now: datetime) -> Member:
+    meta, spec = lease["metadata"], lease.get("spec") or {}
+    annotations = meta.get("annotations") or {}
+    renewed = text.read_time(spec.get("renewTime"))
+    seconds = float(spec.get("leaseDurationSeconds") or 0)
+    expired = renewed is None or now - renewed > timedelta(seconds=seconds)
+    members = tuple(filter(None, str(annotations.get(labels.MEMBERS_ANNOTATION, "")).split(",")))
+    return Member(
+        fleet=str((meta.get("labels") or {}).get(labels.FLEET_LABEL, "")),
+        name=str(meta["name"]),
+        shards=0 if expired else len(shards_of(meta["name"], members)),
+        renewed=renewed,
+        expired=expired,
+        release=str(annotations.get(labels.MEMBER_RELEASE_ANNOTATION, "")),
+        address=str(annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, "")),
+        members=members,
+    )
+
+
+def as_json(members: Sequence[Member]) -> list[dict[str, object]]:
+    """Return the operators as JSON."""
+    return [
+        {
+            "fleet": member.fleet,
+            "operator": member.name,
+            "shards": member.shards,
+            "renewTime": text.iso(member.renewed) if member.renewed else None,
+            "expired": member.expired,
+            "version": member.release,
+            "address": member.address,
+            "members": list(member.members),
+        }
+        for member in members
+    ]
+
+
+def table(members: Sequence[Member], page: Page) -> list[Text]:
+    """Show the operators.
+
+    Args:
+        members: The operators.
+        page: The page for the output.
+
+    Returns:
+        Lines; the first one is the heading.
+    """
+    rows = [_HEADING, *(_row(member, page) for member in members)]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEADING))]
+    lines = [_GAP.join(text.pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [Text(lines[0], style="dim"), *map(Text, lines[1:])]
+
+
+def _row(member: Member, page: Page) -> tuple[str, ...]:
+    renewed = f"{text.age(page.now - member.renewed)} ago" if member.renewed else page.glyphs.dash
+    cells = (
+        member.fleet,
+        member.name,
+        str(member.shards),
+        f"{renewed} (expired)" if member.expired else renewed,
+        member.release,
+        member.address,
+        ",".join(member.members),
+    )
+    return tuple(text.one_line(cell) or page.glyphs.dash for cell in cells)

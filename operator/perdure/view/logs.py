@@ -1,0 +1,227 @@
+"""Finds logs: attempts with a pod, and attempts whose pod no longer exists. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
+from perdure.api.lenient import Json, mapping, mappings
+from perdure.view.facts import ShownRun
+
+_STEP = "PERDURE_ACTIVITY_ID"
+"""The variable with the path of the step, which only the containers of the activity have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOf:
+    """The log of an attempt."""
+
+    run: str
+    """Name of the run."""
+    step: str
+    """Path of the step."""
+    attempt: int
+    pod: str
+    """Name of the pod."""
+    container: str = ""
+    """The most relevant container: the activity's own, or a failed init container."""
+    named: bool = False
+    """Whether the title contains the container: an init container, or one of several of the activity."""
+    readable: bool = False
+    """Whether the container has started."""
+    ended: bool = False
+    """Whether the container has ended."""
+    failed: bool = False
+    """Whether the attempt has failed."""
+    waits: bool = False
+    """Whether its containers may still start."""
+    order: tuple[str, int, int] = ("", 0, 0)
+    """The sort key of attempts by start time."""
+
+    def title(self, *, with_run: bool = False) -> str:
+        """The prefix of its lines, such as `charge#2`."""
+        container = f"/{self.container}" if self.named else ""
+        return f"{f'{self.run}/' if with_run else ''}{self.step}#{self.attempt}{container}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The selected logs."""
+
+    steps: Sequence[str] = ()
+    """Paths of steps, which include the steps inside them; empty: all steps."""
+    attempt: int | None = None
+    failed: bool = False
+
+    def takes(self, log: LogOf) -> bool:
+        """Whether a log is selected."""
+        named = not self.steps or any(is_part_of(log.step, step) for step in self.steps)
+        return named and self.attempt in {None, log.attempt} and (log.failed or not self.failed)
+
+
+def is_part_of(path: str, step: str) -> bool:
+    """Whether a step is the same as another one, an item of it, or in a block of it."""
+    return path == step or path.startswith((f"{step}/", f"{step}["))
+
+
+def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[LogOf]:
+    """Find the logs of a run's pods.
+
+    Args:
+        run: The run.
+        pods: Its pods.
+
+    Returns:
+        The logs, the oldest attempt first, without pods that belong to no attempt.
+    """
+    found = [log for pod in pods for log in _logs_in(run.name, pod)]
+    return sorted(found, key=lambda log: log.order)
+
+
+def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
+    """Find the attempts whose pods no longer exist.
+
+    Args:
+        run: The run.
+        pods: The existing pods.
+
+    Yields:
+        The description of the missing log.
+    """
+    there = {str(mapping(pod.get("metadata")).get("name")) for pod in pods}
+    for step in run.every_step():
+        failed = step.state == "Failed"
+        for number, pod in enumerate(step.pods, 1):
+            last = number == len(step.pods)
+            if pod in there or (last and step.open is not None and step.state != "BackingOff"):
+                continue  # the pod of an open attempt does not exist yet
+            yield LogOf(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
+
+
+def earlier(run: ShownRun, name: str, pods: Iterable[Json]) -> Iterator[LogOf]:
+    """Find the logs of the steps that ran in an earlier run.
+
+    Args:
+        run: The run that has kept their results.
+        name: Name of the earlier run.
+        pods: The pods of the earlier run.
+
+    Yields:
+        The logs; for a step that has no pod any more, one without a pod.
+    """
+    steps = [step for step in run.every_step() if step.earlier_run == name and step.kind == "activity"]
+    found: dict[str, list[LogOf]] = {step.path: [] for step in steps if not step.steps and not step.task_queue}
+    for log in sorted((log for pod in pods for log in _logs_in(name, pod)), key=lambda log: log.order):
+        if log.step in found:
+            found[log.step].append(log)
+    for step in steps:
+        if step.path in found:
+            gone = LogOf(run=name, step=step.path, attempt=step.attempt or 1, pod="", failed=step.state == "Failed")
+            yield from found[step.path] or [gone]
+
+
+def _logs_in(run: str, pod: Json) -> Iterator[LogOf]:
+    """Find the logs of an attempt: of the containers of the activity, or of an init container that failed before them."""
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
+    notes = mapping(metadata.get("annotations"))
+    attempt, event = str(notes.get(ATTEMPT_ANNOTATION)), str(notes.get(SCHEDULED_EVENT_ANNOTATION))
+    containers = _activity_containers(pod)
+    if not attempt.isdecimal() or not event.isdecimal():
+        return
+    broken = next(filter(_has_failed, mappings(status.get("initContainerStatuses"))), None)
+    ended = status.get("phase") in {"Succeeded", "Failed"} or bool(metadata.get("deletionTimestamp"))
+    states = [_state_of(pod, each) for each in containers]
+    init = broken is not None and not any({"running", "terminated"} & state.keys() for state in states)
+    for each, state in list(zip(containers, states, strict=True))[: 1 if init else None]:
+        started = bool({"running", "terminated"} & state.keys())
+        yield LogOf(
+            run=run,
+            step=_variable(each, _STEP).replace("$$", "$"),
+            attempt=int(attempt),
+            pod=str(metadata.get("name")),
+            container=str((broken if init and broken else each).get("name")),
+            named=init or len(containers) > 1,
+            readable=started or init,
+            ended=init or "terminated" in state,
+            failed=init or status.get("phase") == "Failed" or bool(mapping(state.get("terminated")).get("exitCode")),
+            waits=not (started or init or ended),
+            order=(str(metadata.get("creationTimestamp") or ""), int(event), int(attempt)),
+        )
+
+
+def activity_container(pod: Json) -> Json | None:
+    """Return the activity's container in a pod, which returns the result; None if the pod is not an attempt."""
+    return next(iter(_activity_containers(pod)), None)
+
+
+def activity_state(pod: Json) -> Json:
+    """Return the state of the activity's container; empty if it has no state yet."""
+    return _state_of(pod, activity_container(pod) or {})
+
+
+def _activity_containers(pod: Json) -> list[Json]:
+    containers = mappings(mapping(pod.get("spec")).get("containers"))
+    return [each for each in containers if _variable(each, _STEP)]
+
+
+def _state_of(pod: Json, container: Json) -> Json:
+    statuses = mappings(mapping(pod.get("status")).get("containerStatuses"))
+    return next((mapping(each.get("state")) for each in statuses if each.get("name") == container.get("name")), {})
+
+
+def _variable(container: Json, name: str) -> str:
+    return next(
+        (str(each.get("value") or "") for each in mappings(container.get("env")) if each.get("name") == name), ""
+    )
+
+
+def _has_failed(container: Json) -> bool:
+    return bool(mapping(mapping(container.get("state")).get("terminated")).get("exitCode"))
+
+
+class Lines:
+    """The lines of one log, each once, even if the log is read again from its last line."""
+
+    def __init__(self, *, timestamps: bool, pattern: re.Pattern[str] | None) -> None:
+        self._timestamps = timestamps
+        self._pattern = pattern
+        self._at_last = 0
+        self._skip = 0
+        self.last = ""
+        """The timestamp of the last line from the node; empty before the first line."""
+
+    def again(self) -> None:
+        """Prepare to read the log again from the second of the last line."""
+        self._skip = self._at_last
+
+    def take(self, raw: bytes) -> str | None:
+        """Return the text of a line to show.
+
+        Args:
+            raw: The line from the API server, with its timestamp.
+
+        Returns:
+            The text; None for a line that was shown before, or that does not match.
+        """
+        time, _, text = raw.decode(errors="replace").rstrip("\r").partition(" ")
+        if not _TIME.fullmatch(time):  # a part of a very long line, or a message of the node
+            time, text = "", f"{time} {text}" if text else time
+        elif time < self.last:
+            return None
+        elif time > self.last:
+            self.last, self._at_last, self._skip = time, 1, 0
+        elif self._skip:
+            self._skip -= 1
+            return None
+        else:
+            self._at_last += 1
+        if not self.matches(text):
+            return None
+        return f"{time} {text}" if self._timestamps and time else text
+
+    def matches(self, text: str) -> bool:
+        """Whether a line is selected."""
+        return self._pattern is None or self._pattern.search(text) is not None
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*")

@@ -1,0 +1,250 @@
+"""Formats Schedules for users and for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+from rich.text import Text
+
+from perdure.api.schedule import ScheduleSpec
+from perdure.api.times import format_time
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.run_manifests import id_of
+from perdure.schedule.times import Due, Times
+from perdure.view import columns, text
+from perdure.view.page import Page
+
+Object = dict[str, Any]
+
+_OCCURRENCES = ("", "first occurrence", "second occurrence")
+"""Notes about a wall-clock time that occurs twice."""
+
+_SHOWN = 10
+"""Number of times to show for a paused schedule; the same as in the status of an active schedule."""
+
+
+def times_json(dues: Sequence[Due], times: Times) -> list[dict[str, str]]:
+    """Return times for programs: RFC 3339 in UTC, with a note if clocks change.
+
+    Args:
+        dues: The times.
+        times: The times of the schedule.
+    """
+    found = []
+    for due in dues:
+        row = {"nominal": format_time(due.nominal), "actual": format_time(due.actual)}
+        note = _note(due, times)
+        found.append({**row, "note": note} if note else row)
+    return found
+
+
+def times_table(dues: Sequence[Due], times: Times) -> list[Text]:
+    """Format times, one line each.
+
+    Args:
+        dues: The times.
+        times: The times of the schedule; they are also shown in its time zone.
+    """
+    zone = times.zone
+    shown = zone.name != "UTC"
+    notes = [_note(due, times) for due in dues]
+    rows = [["NOMINAL", "ACTUAL", (zone.name or "local").upper() if shown else "", "NOTE" if any(notes) else ""]]
+    for due, note in zip(dues, notes, strict=True):
+        local = due.nominal.astimezone(zone.rules).strftime("%a %Y-%m-%d %H:%M:%S %z") if shown else ""
+        rows.append([format_time(due.nominal), format_time(due.actual), local, note])
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [Text(lines[0], style="dim"), *map(Text, lines[1:])]
+
+
+def _note(due: Due, times: Times) -> str:
+    """Return the note about a time on a day on which clocks change."""
+    skipped = times.replaces(due.nominal)
+    if skipped is not None:
+        return f"{skipped:%H:%M:%S} does not exist"
+    return _OCCURRENCES[times.occurrence(due.nominal)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """The phase of a run, from its status."""
+
+    uid: str
+    phase: str
+    reason: str
+    message: str
+
+
+_Phases = Mapping[tuple[str, str], _Phase]
+"""The phases of runs, by namespace and name."""
+
+
+def table(
+    schedules: Sequence[Object],
+    page: Page,
+    runs: Sequence[Object] = (),
+    *,
+    namespaces: bool = False,
+    wide: bool = False,
+) -> list[Text]:
+    """Format schedules, one line each; the first line is the heading.
+
+    Args:
+        schedules: The schedules.
+        page: The page for the output.
+        runs: The runs of the schedules that the user may read.
+        namespaces: Whether their namespaces are shown.
+        wide: Whether the IDs are shown that Temporal clients use.
+    """
+    heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE"]
+    phases = _phases(runs)
+    rows = [_cells(schedule, phases, page) for schedule in schedules]
+    if namespaces:
+        heading.insert(0, "NAMESPACE")
+        rows = [[s["metadata"]["namespace"], *row] for s, row in zip(schedules, rows, strict=True)]
+    if wide:
+        heading.append("ID")
+        rows = [[*row, id_of(s)] for s, row in zip(schedules, rows, strict=True)]
+    return columns.table(heading, rows, page)
+
+
+def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
+    status = schedule.get("status") or {}
+    summary, zone = _when(schedule)
+    upcoming = status.get("nextScheduledTimes") or [None]
+    following = _near(upcoming[0], page) or "".join(
+        f"({_near(time, page)})" for time in _if_unpaused(schedule, page, 1)
+    )
+    running = [_phase(phases, schedule, each) for each in status.get("runningWorkflows") or ()]
+    stuck = next((run for run in running if run is not None and run.phase == "Pending" and run.reason), None)
+    return [
+        schedule["metadata"]["name"],
+        summary,
+        zone,
+        state_of(schedule),
+        _near(status.get("lastScheduledTime"), page),
+        following,
+        str(status.get("active", 0)) + (f" ({stuck.phase}: {stuck.reason})" if stuck else ""),
+    ]
+
+
+def _when(schedule: Object) -> tuple[str, str]:
+    """Describe the times in a few words, with their zone; use the text of the spec if the operator has not processed it."""
+    read, given = (schedule.get("status") or {}).get("spec") or {}, schedule["spec"]
+    fields = ("cron", "intervals", "calendars")
+    raw = "; ".join(
+        each if isinstance(each, str) else json.dumps(each) for field in fields for each in given.get(field) or ()
+    )
+    return read.get("summary") or raw or "when triggered", read.get("timeZone") or given.get("timeZone") or ""
+
+
+def state_of(schedule: Object) -> str:
+    """Return whether a schedule is active; otherwise the reason in one word."""
+    conditions = {each["type"]: each for each in (schedule.get("status") or {}).get("conditions") or ()}
+    for kind, wanted in (("Ready", "False"), ("Paused", "True")):
+        if conditions.get(kind, {}).get("status") == wanted:
+            return str(conditions[kind]["reason"])
+    return "Running" if conditions else "Pending"
+
+
+def is_paused(schedule: Object) -> bool:
+    """Return whether a schedule is paused; for a manifest, whether it is created paused."""
+    return bool(schedule["spec"].get("paused") or (schedule.get("status") or {}).get("paused"))
+
+
+def _phase(phases: _Phases, schedule: Object, recorded: Object) -> _Phase | None:
+    """Return the phase of a run that a Schedule has recorded; the run ID is recorded after the name."""
+    found = phases.get((schedule["metadata"]["namespace"], recorded["workflowRun"]))
+    return found if found is not None and recorded.get("runId", found.uid) == found.uid else None
+
+
+def _phases(runs: Sequence[Object]) -> _Phases:
+    """Return the phase of each run."""
+    found = {}
+    for run in runs:
+        status, meta = run.get("status") or {}, run["metadata"]
+        condition: Object = next((each for each in status.get("conditions") or () if each["type"] == "Succeeded"), {})
+        phase = _Phase(
+            meta["uid"], status.get("phase") or "Pending", condition.get("reason", ""), condition.get("message", "")
+        )
+        found[meta["namespace"], meta["name"]] = phase
+    return found
+
+
+def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> list[Text]:
+    """Describe a schedule for users.
+
+    Args:
+        schedule: The schedule.
+        page: The page for the output.
+        runs: The runs of the schedule that the user may read.
+    """
+    status, meta = schedule.get("status") or {}, schedule["metadata"]
+    counts, given = status.get("counts") or {}, schedule["spec"]
+    summary, zone = _when(schedule)
+    lines = [
+        f"{meta['name']}  {state_of(schedule)}",
+        f"  when      {summary}" + (f"  ({zone})" if zone else ""),
+        f"  overlap   {given.get('overlapPolicy', 'Skip')}, catch-up window {given.get('catchupWindow', '1m')}",
+    ]
+    if id_of(schedule) != meta["name"]:
+        lines.insert(1, f"  id        {text.one_line(id_of(schedule))}")
+    if "remainingActions" in status:
+        lines.append(f"  left      {status['remainingActions']} actions")
+    lines += [
+        f"  {condition['type'].lower():<9} {text.one_line(condition['message'])}"
+        for condition in status.get("conditions") or ()
+        if condition.get("message")
+    ]
+    so_far = {
+        "started": "actions",
+        "missed": "missedCatchupWindow",
+        "skipped": "overlapSkipped",
+        "dropped": "bufferDropped",
+    }
+    lines.append("  so far    " + ", ".join(f"{counts.get(key, 0)} {word}" for word, key in so_far.items()))
+    if status.get("bufferSize"):
+        lines.append(f"  waiting   {status['bufferSize']}")
+    if status.get("nextScheduledTimes"):
+        lines += ["", "Next", *(f"  {time}  {_near(time, page)}" for time in status["nextScheduledTimes"])]
+    elif times := _if_unpaused(schedule, page, _SHOWN):
+        lines += ["", "Next, if it were not paused", *(f"  {time}  {_near(time, page)}" for time in times)]
+    if status.get("recentActions"):
+        phases = _phases(runs)
+        lines += ["", "Last"]
+        lines += [_action(action, _phase(phases, schedule, action)) for action in reversed(status["recentActions"])]
+    if status.get("lastFailure"):
+        lines += ["", f"Last failure: {text.one_line(status['lastFailure'].get('message', ''))}"]
+    return [Text(line) for line in lines]
+
+
+def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
+    """Return the next times of a paused schedule; the operator does not record them, because no run will start."""
+    if not is_paused(schedule):
+        return []
+    try:
+        times = Times(ScheduleSpec.parse(schedule["spec"]))
+        return [format_time(time) for time in islice(times.nominal(page.now), count)]
+    except (InvalidTimesError, ValidationError):
+        return []
+
+
+def _action(action: Object, run: _Phase | None) -> str:
+    """Format one of the last actions. An open run has its own phase; a run that other runs continue is Running."""
+    time, status = action.get("scheduledTime") or action["actualTime"], action.get("status", "")
+    reason = ""
+    if status == "Running" and run is not None and run.phase != "ContinuedAsNew":
+        status = run.phase
+        if run.phase == "Pending":
+            reason = "  " + text.one_line(": ".join(filter(None, (run.reason, run.message))))
+    return f"  {time}  {status:<10}  {action['workflowRun']}{reason}".rstrip()
+
+
+def _near(time: str | None, page: Page) -> str:
+    if time is None:
+        return ""
+    return page.near(datetime.fromisoformat(time))

@@ -1,0 +1,172 @@
+"""Formats a simulation: the timeline, the tree of steps, and the result."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from perdure.language.step_failures import as_json
+from perdure.simulation.outcome import Report
+from perdure.simulation.simulation_timeline import Moment, length
+from perdure.simulation.tree import Node
+from perdure.view import failure, text
+from perdure.view.page import Page, style_of
+
+_GAP = "  "
+_LABEL = 14
+_MOST_MOMENTS = 500
+"""Maximum lines of the timeline; of a longer one, only the beginning and the end are shown."""
+_LONGEST_DETAIL = 200
+"""Maximum length of the text for one point in time."""
+
+
+def show(report: Report, unmet: Sequence[str] | None, page: Page) -> Iterator[Text]:
+    """Show a simulation.
+
+    Args:
+        report: The result.
+        unmet: The unmet expectations; None if there are no expectations.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    yield Text("Timeline", style="bold")
+    yield from _timeline(report, page)
+    yield Text()
+    yield Text("Steps", style="bold")
+    yield from _steps(report, page)
+    yield Text()
+    yield Text("Outcome", style="bold")
+    yield from _outcome(report, page)
+    if report.failure is not None:
+        yield Text()
+        yield Text("Failure", style="bold")
+        yield from failure.chain(as_json(report.failure), page)
+    if unmet is not None:
+        yield Text()
+        yield Text("Expectations", style="bold")
+        yield from _unmet(unmet, page)
+
+
+def _timeline(report: Report, page: Page) -> Iterator[Text]:
+    moments = report.transcript.timeline
+    runs = len({moment.run for moment in moments}) > 1
+    head = ("TIME", *(("RUN",) if runs else ()), "STEP", "WHAT HAPPENED")
+    shown = (
+        moments if len(moments) <= _MOST_MOMENTS else [*moments[: _MOST_MOMENTS // 2], *moments[-_MOST_MOMENTS // 2 :]]
+    )
+    rows = [_cells(moment, report, page, runs=runs) for moment in shown]
+    widths = [max(cell_len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
+    words = max(len(moment.word) for moment in shown)
+    yield Text(_GAP.join([*map(text.pad, head, widths), head[-1]]), style="dim")
+    for number, (moment, row) in enumerate(zip(shown, rows, strict=True)):
+        if len(shown) < len(moments) and number == _MOST_MOMENTS // 2:
+            yield Text(f"{page.glyphs.ellipsis} {len(moments) - len(shown)} more, see --output json", style="dim")
+        line = Text(_GAP.join(map(text.pad, row, widths)) + _GAP)
+        line.append_text(page.status(moment.word))
+        detail = page.shorten(text.one_line(moment.detail), _LONGEST_DETAIL)
+        line.append(" " * (words - len(moment.word)) + _GAP + detail if detail else "")
+        yield line
+
+
+def _cells(moment: Moment, report: Report, page: Page, *, runs: bool) -> tuple[str, ...]:
+    step = text.one_line(moment.path) or page.glyphs.dash
+    return (_when(moment.time, report, page), *((text.one_line(moment.run),) if runs else ()), step)
+
+
+def _when(time: datetime | None, report: Report, page: Page) -> str:
+    """Format a time to the millisecond: in a simulation, time is exact."""
+    if time is None:
+        return ""
+    return text.iso(time) if page.iso else f"+{length(time - report.start)}"
+
+
+def _steps(report: Report, page: Page) -> Iterator[Text]:
+    tries: dict[str, int] = {}
+    for tried in report.transcript.tries:
+        if tried.run is report.last:
+            tries[tried.path] = max(tries.get(tried.path, 0), tried.number)
+    rows = [
+        (
+            stem + text.one_line(node.name),
+            f"{page.glyphs.icons.get(node.status or 'NotReached', '?')} {node.status or 'NotReached'}",
+            text.one_line(f"{node.kind} {node.target}".strip()),
+            str(tries.get(node.path, "")),
+            _when(node.start, report, page),
+            length(node.end - node.start) if node.start and node.end else "",
+        )
+        for stem, node in _stems(report.last.tree.nodes, "", page)
+    ]
+    head = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
+    widths = [max(cell_len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    too_wide = sum(widths) + len(_GAP) * (len(head) - 1) - page.width
+    widths[2] -= min(max(too_wide, 0), max(widths[2] - 8, 0))
+    yield Text(_GAP.join(map(text.pad, head, widths)).rstrip(), style="dim")
+    for row in rows:
+        cells = [page.shorten(cell, widths[2]) if i == 2 else cell for i, cell in enumerate(row)]  # noqa: PLR2004
+        line = Text(_GAP.join(map(text.pad, cells, widths)).rstrip())
+        begin = widths[0] + len(_GAP)
+        line.stylize(style_of(row[1].partition(" ")[2]), begin, begin + len(row[1]))
+        yield line
+
+
+def _stems(nodes: Sequence[Node], before: str, page: Page) -> Iterator[tuple[str, Node]]:
+    for node in nodes:
+        last = node is nodes[-1]
+        yield before + (page.glyphs.last if last else page.glyphs.branch), node
+        yield from _stems(node.nodes, before + (" " * cell_len(page.glyphs.pipe) if last else page.glyphs.pipe), page)
+
+
+def _outcome(report: Report, page: Page) -> Iterator[Text]:
+    yield Text(text.pad("Status:", _LABEL)).append_text(page.status(report.phase))
+    rows = [("Duration", length(report.elapsed))]
+    if len(report.lead.runs) > 1:
+        rows.append(("Runs", str(len(report.lead.runs))))
+    if report.output is not None:
+        rows.append(("Output", text.value(report.output)))
+    rows += [("Attempts", ", ".join(f"{name} {len(tries)}" for name, tries in report.attempts.items()))]
+    rows += [("Waits for", what) for what in report.waits_for]
+    for label, what in rows:
+        if what:
+            yield Text(text.pad(f"{label}:", _LABEL) + page.shorten(text.one_line(what), page.width - _LABEL))
+
+
+def _unmet(unmet: Sequence[str], page: Page, indent: str = "") -> Iterator[Text]:
+    if not unmet:
+        yield Text(indent).append(f"{page.glyphs.icons['Succeeded']} met", style="green")
+    for sentence in unmet:
+        yield Text(indent).append(f"{page.glyphs.icons['Failed']} {text.one_line(sentence)}", style="red")
+
+
+def verdict(result: Mapping[str, Any], page: Page) -> Iterator[Text]:
+    """Show the result of one scenario of many.
+
+    Args:
+        result: File and verdict: `Met`, `Unmet` or `Bad`.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    word = {"Met": "Succeeded"}.get(result["verdict"], "Failed")
+    line = Text(f"{page.glyphs.icons[word]} ", style=style_of(word)).append(text.one_line(result["file"]), style="")
+    if result["verdict"] != "Bad":
+        line.append(f"  {result['phase']} after {length(timedelta(seconds=result['elapsed']))}", style="dim")
+        if not result["expects"]:
+            line.append(", expects nothing", style="dim")
+    yield line
+    for sentence in (*result.get("unmet", ()), *result.get("errors", ())):
+        yield Text(f"    {text.one_line(sentence)}", style="red")
+
+
+def summary(count: Mapping[str, int], page: Page) -> Text:
+    """Show the results of all scenarios in one line."""
+    total = sum(count.values())
+    words = (("Met", "as expected"), ("Unmet", "not as expected"), ("Bad", "invalid"))
+    counts = ", ".join(f"{count[key]} {word}" for key, word in words if count[key])
+    good = count["Met"] == total
+    icon = page.glyphs.icons["Succeeded" if good else "Failed"]
+    return Text(f"{icon} {total} scenario{'s' if total != 1 else ''}: {counts}", style="green" if good else "bold red")

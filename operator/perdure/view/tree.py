@@ -1,0 +1,234 @@
+"""Formats the tree of steps: a line for each step, with its notes below."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from perdure.view import text
+from perdure.view.facts import ShownRun
+from perdure.view.notes import note
+from perdure.view.page import Page, elapsed, style_of
+from perdure.view.shown_step import OPEN, ShownStep
+
+_GAP = "  "
+_NARROWEST_STEP = 10
+_NARROWEST_TARGET = 8
+_MAX_PODS = 3
+_HEADINGS = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
+_MAX_ITEMS = 6
+"""Maximum items of a loop to show completely; of a longer one, only the first, the last, and notable items are shown."""
+_FIRST_ITEMS, _LAST_ITEMS, _NOTABLE_ITEMS = 2, 1, 3
+_QUIET = frozenset({"Pending", "NotReached", "Skipped"})
+_FAILED = frozenset({"Failed", "BackingOff"})
+_STYLES = {"Failed": "red", "BackingOff": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """A step on the screen: its line and notes, or the number of omitted items."""
+
+    lines: list[Text]
+    reached: bool
+    """Whether the step has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TreePlace:
+    """Position of a step in the drawing; without a step, `left_out` is the number of omitted steps."""
+
+    step: ShownStep | None
+    branch: str
+    stem: str
+    left_out: str = ""
+
+
+def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
+    """Show the steps of a run.
+
+    Args:
+        run: The run.
+        page: The page for the output.
+        pods: Whether the pods of the attempts are named, or the workers that do them.
+
+    Returns:
+        Lines; the first one is the heading.
+    """
+    heading, blocks = rows(run, page, pods=pods)
+    return [heading, *(line for block in blocks for line in block.lines)]
+
+
+def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[TreeEntry]]:
+    """Show the steps of a run one by one.
+
+    Args:
+        run: The run.
+        page: The page for the output.
+        pods: Whether the pods of the attempts are named, or the workers that do them.
+
+    Returns:
+        The heading, and the entries of the steps.
+    """
+    places = list(_places(run.steps, "", page))
+    cells = [_cells(place.step, run, page) for place in places if place.step is not None]
+    names = [place.branch + text.one_line(place.step.name) for place in places if place.step is not None]
+    widths = _widths([(name, *row[1:]) for name, row in zip(names, cells, strict=True)], page)
+    rest = iter(cells)
+    blocks = []
+    for place in places:
+        if place.step is None:
+            line = Text(place.branch + page.shorten(place.left_out, page.width - cell_len(place.branch)), style="dim")
+            blocks.append(TreeEntry([line], reached=True))
+        else:
+            lines = [_row(place, next(rest), widths, page), *_notes(place, run, page, pods=pods)]
+            blocks.append(TreeEntry(lines, reached=place.step.state not in {"Pending", "NotReached"}))
+    return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
+
+
+def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_TreePlace]:
+    shown = _chosen(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
+    for number, entry in enumerate(shown):
+        is_last = number == len(shown) - 1
+        branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
+        stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
+        if isinstance(entry, ShownStep):
+            yield _TreePlace(entry, branch, stem)
+            yield from _places(entry.steps, stem, page)
+        else:
+            yield _TreePlace(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
+
+
+def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
+    """Return the shown items, with the omitted items between them."""
+    notable = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_NOTABLE_ITEMS]
+    kept = {*range(_FIRST_ITEMS), *notable, *range(len(items) - _LAST_ITEMS, len(items))}
+    shown: list[ShownStep | list[ShownStep]] = []
+    for i, item in enumerate(items):
+        if i in kept:
+            shown.append(item)
+        elif shown and isinstance(shown[-1], list):
+            shown[-1].append(item)
+        else:
+            shown.append([item])
+    return shown
+
+
+def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = "to come") -> str:
+    """Count the items by state.
+
+    Args:
+        items: The items with a known state.
+        count: The number of items; None if it is not known.
+        rest: The state of the other items.
+
+    Returns:
+        For instance `12 items: 8 Succeeded, 2 Running, 2 to come`.
+    """
+    number = max(count or 0, len(items))
+    states = Counter(item.state for item in items)
+    states[rest] += number - len(items)
+    counted = [f"{n} {state}" for state, n in states.items() if n]
+    return f"{number} item{'s' if number != 1 else ''}: {', '.join(counted)}"
+
+
+def tries(attempt: int, maximum: int, losses: int) -> str:
+    """Describe the number of attempts. Attempts lost to the infrastructure do not count, and are shown separately.
+
+    Args:
+        attempt: Number of the attempt, including lost ones.
+        maximum: Maximum number of attempts; 0: no limit.
+        losses: Number of lost attempts.
+
+    Returns:
+        For instance `2`, `2/5`, `1/1 +2 lost`.
+    """
+    limit = f"/{maximum}" if maximum > 1 or (maximum and losses) else ""
+    return f"{attempt - losses}{limit}" + (f" +{losses} lost" if losses else "")
+
+
+def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
+    start = "" if step.start is None else page.since(step.start, run.start)
+    if step.earlier_run and not page.iso:
+        start = "earlier"
+    length = elapsed(step.start, step.end, page.now)
+    return (
+        text.one_line(step.name),
+        f"{page.glyphs.icons.get(step.state, '?')} {text.one_line(step.state)}",
+        text.one_line(f"{step.kind} {step.target}".strip()),
+        "" if step.attempt is None else tries(step.attempt, step.maximum_attempts, step.losses),
+        start,
+        "" if length is None else text.duration(length),
+    )
+
+
+def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:
+    """Return the widths of the columns. If they are too wide, shorten the target of a step first, then its name."""
+    widths = [max(cell_len(row[i]) for row in (_HEADINGS, *table)) for i in range(len(_HEADINGS))]
+    too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - page.width
+    for column, narrowest in ((2, _NARROWEST_TARGET), (0, _NARROWEST_STEP + cell_len(page.glyphs.branch))):
+        given = min(max(too_wide, 0), max(widths[column] - narrowest, 0))
+        widths[column] -= given
+        too_wide -= given
+    return widths
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True))
+
+
+def _row(place: _TreePlace, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
+    assert place.step is not None
+    name, state, target, *rest = cells
+    quiet = "dim" if place.step.state in _QUIET else ""
+    room = max(widths[0] - cell_len(place.branch), 1)
+    row = Text(place.branch, style="")
+    row.stylize("dim")
+    row.append(text.pad(page.shorten(name, room), room), style=quiet or "bold")
+    row.append(_GAP)
+    row.append(text.pad(state, widths[1]), style=style_of(place.step.state))
+    row.append(_GAP)
+    row.append(_line([page.shorten(target, widths[2]), *rest], widths[2:]), style=quiet)
+    row.rstrip()
+    return row
+
+
+def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
+    step = place.step
+    assert step is not None
+    lines = []
+    if step.count is not None or (step.steps and step.steps[0].name.startswith("[")):
+        lines.append((counts(step.steps, step.count, rest=_rest(step)), ""))
+    sentence = note(step, run, page)
+    if sentence:
+        lines.append((sentence, _STYLES.get(step.state, "")))
+    if pods and (step.pods or step.task_queue):
+        lines.append((_pods(step, run, page) if step.pods else _worker(step), "dim"))
+    # The stem continues if there are lines below.
+    stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
+    for line, style in lines:
+        begun = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
+        begun.stylize("dim")
+        yield begun.append(page.shorten(line, max(page.width - cell_len(begun.plain), 20)), style=style)
+
+
+def _rest(loop: ShownStep) -> str:
+    """Return the state of the items of a loop that left no trace or have not started."""
+    if loop.state in OPEN or loop.state == "Pending":
+        return "to come"
+    return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
+
+
+def _worker(step: ShownStep) -> str:
+    return text.one_line(f"task queue {step.task_queue}" + (f", worker {step.worker}" if step.worker else ""))
+
+
+def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
+    """Format the pods of a step; if it failed, also whether the last pod, which has the log, still exists."""
+    names = step.pods
+    gone = step.state in _FAILED and run.seen is not None and names[-1] not in run.seen.pods
+    after = " (deleted)" if gone else ""
+    if len(names) > _MAX_PODS:
+        return f"pods {names[0]} {page.glyphs.ellipsis} {names[-1]}{after}"
+    return f"pod{'s' if len(names) > 1 else ''} {', '.join(names)}{after}"

@@ -78,8 +78,7 @@ def on_config(config: ProperDocsConfig) -> ProperDocsConfig:
 def _listed(entry: Any) -> Any:
     match entry:
         case str() if entry.endswith("/"):
-            paths = sorted((DOCS / entry).glob("*.md"), key=lambda path: path.stem)  # `steps` before `steps-2`
-            pages = [path.relative_to(DOCS).as_posix() for path in paths]
+            pages = [path.relative_to(DOCS).as_posix() for path in sorted((DOCS / entry).glob("*.md"))]
             title = (DOCS / entry / "README.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
             return {title: pages}
         case dict():

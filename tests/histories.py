@@ -14,13 +14,13 @@ from typing import Any
 import yaml
 
 from kube import REPOSITORY
-from perdure.cli.replaying import read_history, replay
+from perdure.cli.replays import read_history, replay
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.runtime import status_texts
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
+from perdure.simulation.play import Play
 from perdure.simulation.players import SimulatedChain
-from perdure.simulation.playing import Play
 from perdure.view.difference import Difference, show
 from perdure.view.page import Page
 

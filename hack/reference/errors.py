@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perdure.api.docstrings import member_docs
+from perdure.api.schema import member_docs
 from perdure.engine.failures import FailureKind, RetryState
 from reference.markdown import page, table
 
@@ -161,7 +161,7 @@ OF_KUBERNETES: Final = {
 _HEAD: Final = """\
 `status.failure` of a run, `perdure describe`, and the Event `AttemptFailed` show a failure with its `kind`, its
 `type`, and its causes. Retry policies and `catch` match the type. Your own code can use any other type.
-[Runs](../runs.md#failures) shows a failure; [Conditions and Events](reasons/README.md) explains what a run waits for."""
+[Runs](../runs.md#failures) shows a failure; [Conditions and Events](reasons.md) explains what a run waits for."""
 
 
 def pages() -> dict[str, str]:

@@ -1,13 +1,12 @@
 """The pages of the fields of all kinds, from the models in operator/perdure/api; one page for each module."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from perdure.api import crdgen
-from perdure.api.common import ApiModel, ObjectMeta, OwnerReference, Resource
-from perdure.api.docstrings import member_docs
+from perdure.api.models import ApiModel, ObjectMeta, OwnerReference, Resource
+from perdure.api.schema import member_docs
 from reference.markdown import page, table
 
 _TITLES: Final = {
@@ -38,60 +37,35 @@ _HEAD: Final = """\
 These pages list all fields of Perdure's kinds, as `kubectl explain` shows them. The API server rejects a manifest
 that violates the rules and names the field. All kinds have the `apiVersion` `perdure.dev/v1alpha1`."""
 _DURATION: Final = "must be a duration"
-_WORDS: Final = 1_300
-"""Maximum of words in the sections of a page."""
 _OMITTED: Final = (ObjectMeta, OwnerReference)
 """Kubernetes documents these."""
 
 
 def pages() -> dict[str, str]:
-    """Write an index, and one or more pages for each module with models.
+    """Write an index, and a page for each module with models.
 
     Raises:
         LookupError: A module with models has no title.
     """
     if untitled := {_module(each) for each in models() if each not in _OMITTED} - _TITLES.keys():
         raise LookupError(f"add titles for {', '.join(sorted(untitled))} to _TITLES")
-    chapters = [chapter for module in _TITLES for chapter in _chapters(module)]
-    names = {model.__name__: chapter.name for chapter in chapters for model in chapter.models}
+    found = {
+        module: [each for each in models() if _module(each) == module and each not in _OMITTED] for module in _TITLES
+    }
+    modules = {model.__name__: module for module, each in found.items() for model in each}
     rows = [
-        (f"[{chapter.title}]({chapter.name}.md)", ", ".join(f"`{model.__name__}`" for model in chapter.models))
-        for chapter in chapters
+        (f"[{_TITLES[module]}]({module}.md)", ", ".join(f"`{model.__name__}`" for model in each))
+        for module, each in found.items()
     ]
     index = page("Fields", "the models in operator/perdure/api", _HEAD, table(("page", "objects"), rows))
-    return {"fields/README.md": index} | {f"fields/{chapter.name}.md": chapter.text(names) for chapter in chapters}
-
-
-@dataclass(frozen=True, slots=True)
-class _Chapter:
-    """One page."""
-
-    name: str
-    title: str
-    module: str
-    models: tuple[type[ApiModel], ...]
-
-    def text(self, names: dict[str, str]) -> str:
-        """Write the page. The names of the pages of all models are those that links lead to."""
-        source = f"operator/perdure/api/{self.module}.py"
-        return page(self.title, source, *(part for model in self.models for part in _parts(model, self.name, names)))
-
-
-def _chapters(module: str) -> Iterator[_Chapter]:
-    """Divide the models of a module into pages that are not too long."""
-    parts: list[list[type[ApiModel]]] = [[]]
-    size = 0
-    for model in (each for each in models() if _module(each) == module and each not in _OMITTED):
-        added = len(" ".join(_parts(model, module, {})).split())
-        if size + added > _WORDS:
-            parts.append([])
-            size = 0
-        parts[-1].append(model)
-        size += added
-    for number, found in enumerate(parts, start=1):
-        name = module if number == 1 else f"{module}-{number}"
-        title = _TITLES[module] if len(parts) == 1 else f"{_TITLES[module]} ({number} of {len(parts)})"
-        yield _Chapter(name, title, module, tuple(found))
+    return {"fields/README.md": index} | {
+        f"fields/{module}.md": page(
+            _TITLES[module],
+            f"operator/perdure/api/{module}.py",
+            *(part for model in each for part in _parts(model, module, modules)),
+        )
+        for module, each in found.items()
+    }
 
 
 def models() -> list[type[ApiModel]]:
@@ -126,21 +100,21 @@ def _summary(model: type[ApiModel]) -> str:
     return (model.__doc__ or "").strip().split("\n\n")[0]
 
 
-def _parts(model: type[ApiModel], here: str, names: dict[str, str]) -> list[str]:
+def _parts(model: type[ApiModel], here: str, modules: dict[str, str]) -> list[str]:
     if issubclass(model, Resource):
         return [f"{_summary(model)} Short name for kubectl: `{model.info.short_name}`."]
-    return [f"## {model.__name__}", " ".join((model.__doc__ or "").split()), *_Fields(model, here, names).parts()]
+    return [f"## {model.__name__}", " ".join((model.__doc__ or "").split()), *_Fields(model, here, modules).parts()]
 
 
 class _Fields:
     """The table of the fields of one model."""
 
-    def __init__(self, model: type[ApiModel], here: str, names: dict[str, str]) -> None:
+    def __init__(self, model: type[ApiModel], here: str, modules: dict[str, str]) -> None:
         self._schema = model.model_json_schema(by_alias=True)
         self._definitions = self._schema.get("$defs", {})
         self._enums = enums(model)
         self._here = here
-        self._names = names
+        self._modules = modules
 
     def parts(self) -> Iterator[str]:
         """Yield the table, and the rules about several fields."""
@@ -174,9 +148,9 @@ class _Fields:
     def _named(self, name: str) -> str:
         if name in self._enums:
             return "string"
-        if name not in self._names:
+        if name not in self._modules:
             return name
-        page_name = "" if self._names[name] == self._here else f"{self._names[name]}.md"
+        page_name = "" if self._modules[name] == self._here else f"{self._modules[name]}.md"
         return f"[{name}]({page_name}#{name.lower()})"
 
     def _meaning(self, schema: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The pages of reasons: which conditions and Events each kind has, and what their reasons mean.
+"""The page of reasons: which conditions and Events each kind has, and what their reasons mean.
 
 Each meaning comes from the docstring in `perdure.api.reasons`: the part for all kinds, and the part after the name of the kind.
 """
@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from perdure.api.docstrings import member_docs
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
+from perdure.api.schema import member_docs
 from reference.markdown import page, table
 
 _UNKNOWN, _TRUE, _FALSE = str(ConditionStatus.UNKNOWN), str(ConditionStatus.TRUE), str(ConditionStatus.FALSE)
@@ -281,33 +281,27 @@ an Operation are on the run that it targets, or on the Operation itself if it ta
 
 
 def pages() -> dict[str, str]:
-    """Write an index, and for each kind a page of conditions and a page of Events.
+    """Write the page: a section for each kind, with its conditions and its Events.
 
     Raises:
         ValueError: A member has no docstring.
     """
-    conditions = {f"conditions-{_slug(kind)}": (f"Conditions of {_objects(kind)}", kind) for kind in CONDITIONS}
-    events = {f"events-{_slug(kind)}": (f"Events of {_objects(kind)}", kind) for kind in EVENTS}
-    index = "\n".join(f"- [{title}]({name}.md)" for name, (title, _) in (conditions | events).items())
-    return (
-        {"reasons/README.md": page("Conditions and Events", _SOURCE, _HEAD, index)}
-        | {f"reasons/{name}.md": page(title, _SOURCE, *_conditions(kind)) for name, (title, kind) in conditions.items()}
-        | {f"reasons/{name}.md": page(title, _SOURCE, _events(kind)) for name, (title, kind) in events.items()}
-    )
+    parts = (part for kind in EVENTS for part in section(kind))
+    return {"reasons.md": page("Conditions and Events", _SOURCE, _HEAD, *parts)}
 
 
-def _slug(kind: str) -> str:
-    return kind.lower().replace(" ", "-")
-
-
-def _objects(kind: str) -> str:
-    return kind if " " in kind else f"a {kind}".replace("a O", "an O")
+def section(kind: str) -> Iterator[str]:
+    """Yield the heading of a kind, a table for each of its conditions, and one for its Events."""
+    yield f"## {kind[0].upper()}{kind[1:]}"
+    yield from _conditions(kind)
+    yield "### Events"
+    yield _events(kind)
 
 
 def _conditions(kind: str) -> Iterator[str]:
     types, reasons = member_docs(ConditionType), member_docs(ConditionReason)
-    for each, rows in CONDITIONS[kind].items():
-        yield f"## {each}"
+    for each, rows in CONDITIONS.get(kind, {}).items():
+        yield f"### {each}"
         yield meaning(types[each], kind)
         yield table(
             ("reason", "status", "meaning"),
@@ -326,4 +320,4 @@ def meaning(doc: str, kind: str) -> str:
     general, *special = _OF_KIND.split(doc)
     own = dict(zip(special[::2], special[1::2], strict=True))
     text = " ".join(filter(None, (general, own.get(kind))))
-    return re.sub(r"docs/([a-z]+)[.]md", r"[\1](../../\1.md)", text)
+    return re.sub(r"docs/([a-z]+)[.]md", r"[\1](../\1.md)", text)

@@ -5,9 +5,6 @@ from typing import Final
 from temporalio.api.operatorservice.v1 import service_pb2 as operator_service
 from temporalio.api.workflowservice.v1 import service_pb2 as workflow_service
 
-from perdure.frontend.server import Frontend
-from perdure.frontend.settings import Settings
-from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.unserved import UNSERVED
 from reference.markdown import page, table
 
@@ -18,14 +15,13 @@ The operator serves Temporal's gRPC API on port 7233. RPCs that it does not serv
 
 def pages() -> dict[str, str]:
     """Write the page."""
-    served = Frontend(Settings(authentication=False)).handlers().keys() - DEPRECATED
     parts = [_HEAD]
     for title, file in (("WorkflowService", workflow_service), ("OperatorService", operator_service)):
         names = sorted(file.DESCRIPTOR.services_by_name[title].methods_by_name)
         parts += [
             f"## {title}",
-            f"Served: {', '.join(f'`{name}`' for name in names if name in served)}.",
+            f"Served: {', '.join(f'`{name}`' for name in names if name not in UNSERVED)}.",
             "Not served:",
-            table(("RPC", "reason"), ((f"`{name}`", UNSERVED[name]) for name in names if name not in served)),
+            table(("RPC", "reason"), ((f"`{name}`", UNSERVED[name]) for name in names if name in UNSERVED)),
         ]
     return {"rpcs.md": page("RPCs", "the services of operator/perdure/frontend", *parts)}

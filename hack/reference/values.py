@@ -1,4 +1,4 @@
-"""The pages of chart values, from values.yaml and values.schema.json."""
+"""The page of chart values, from values.yaml and values.schema.json."""
 
 import json
 from collections.abc import Iterator
@@ -16,31 +16,14 @@ _HEAD: Final = """\
 Set these values with `helm --set` or in a file with `helm --values`. The chart rejects unknown names and values of
 the wrong type. [Install, upgrade, and uninstall](../installing.md) shows the most common settings."""
 
-_MORE: Final = "Those of the Web UI and the console are on [a page of their own](values-browser.md)."
-_BROWSERS: Final = frozenset({"ui", "console"})
-"""Groups of values that have a page of their own."""
-
 
 def pages() -> dict[str, str]:
-    """Write the pages."""
+    """Write the page."""
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     rows = [(f"`{path}`", _default(defaults, path) or type_, text) for path, type_, text in leaves(schema, "")]
-    browsers = [row for row in rows if row[0].strip("`").split(".")[0] in _BROWSERS]
-    others = [row for row in rows if row not in browsers]
-    return {
-        "values.md": _page("Chart values", f"{_HEAD}\n\n{_MORE}", others),
-        "values-browser.md": _page("Chart values of the Web UI and the console", _HEAD, browsers),
-    }
-
-
-def _page(title: str, head: str, rows: list[tuple[str, str, str]]) -> str:
-    return page(
-        title,
-        "charts/perdure/values.yaml and values.schema.json",
-        head,
-        table(("value", "default, or type", "meaning"), rows),
-    )
+    source = "charts/perdure/values.yaml and values.schema.json"
+    return {"values.md": page("Chart values", source, _HEAD, table(("value", "default, or type", "meaning"), rows))}
 
 
 def leaves(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:

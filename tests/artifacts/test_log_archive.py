@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from artifacts.gateway import Gateway, serving
-from perdure.cli.archived_logs import objects_in
+from perdure.cli.logs import objects_in
 from perdure.runner.artifacts.errors import ArtifactError
 from perdure.runner.artifacts.log_copy import LogCopy
 from perdure.runner.artifacts.output_artifacts import archived

@@ -19,7 +19,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from simulated.world import Setting, World, simulate
 from temporal.memory import InMemory, serving_in_memory
 

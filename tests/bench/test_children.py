@@ -14,8 +14,8 @@ import yaml
 from perdure.engine import history
 from perdure.engine.state import RunState
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
+from perdure.simulation.play import Play
 from perdure.simulation.players import SimulatedChain, SimulatedRun
-from perdure.simulation.playing import Play
 
 pytestmark = pytest.mark.bench
 

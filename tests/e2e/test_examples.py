@@ -16,7 +16,7 @@ from kube import Cluster, Json, check_history, recorded, run_manifest
 from perdure.engine import events as ev
 from perdure.language.step_failures import as_json
 from perdure.simulation.cast import Manifest
-from perdure.simulation.outcome import Report
+from perdure.simulation.report import Report
 from volumes import local_volume
 
 pytestmark = pytest.mark.cluster

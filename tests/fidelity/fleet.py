@@ -19,7 +19,8 @@ from temporalio.client import Client
 from fidelity.perdure import OPEN
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.shards import SHARDS, shard_of
-from perdure.frontend.server import Frontend, serve
+from perdure.frontend.core import Frontend
+from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -85,7 +86,6 @@ class Fleet:
         """Start one more operator, and wait until it is ready."""
         name, port, peer = f"operator-{self._number}", free_port(), f"127.0.0.1:{free_port()}"
         self._number += 1
-        frontend = Frontend(replace(self._settings, member=name, peer_address=peer))
         operator = FaultyOperator(
             name,
             self._loop,
@@ -97,16 +97,16 @@ class Fleet:
             limits=Limits(),
             trace=None,
             crashed=self.crashes.append,
-            frontend=frontend,
+            frontend=replace(self._settings, member=name, peer_address=peer),
             namespaces=self._namespaces,
             fleet="fleet",
             address=peer,
             lease_seconds=_LEASE_SECONDS,
         )
-        member = Member(name, port, frontend, operator)
+        member = Member(name, port, operator.frontend, operator)
 
         async def served() -> None:
-            async with serve(frontend, f"127.0.0.1:{port}"):
+            async with serve(operator.frontend, f"127.0.0.1:{port}"):
                 await member.stopping.wait()
 
         member.serving = operator.do(served())

@@ -9,7 +9,7 @@ from random import Random
 from threading import Thread
 
 from fidelity.driver import Server
-from perdure.frontend.server import Frontend, serve
+from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.kube.client import Object
 from perdure.runtime.retention import Limits
@@ -95,7 +95,6 @@ async def _operate(
         kubernetes.create(f"{each['kind'].lower()}s", each, namespace=deployment.namespaces[0])
     if deployment.pods is not None:
         Kubelet(loop, kubernetes, deployment.pods)
-    frontend = Frontend(deployment.settings)
     operator = FaultyOperator(
         "perdure",
         loop,
@@ -107,12 +106,12 @@ async def _operate(
         limits=Limits(),
         trace=None,
         crashed=crashes.append,
-        frontend=frontend,
+        frontend=deployment.settings,
         namespaces=deployment.namespaces,
     )
 
     async def served() -> None:
-        async with serve(frontend, deployment.address) as number:
+        async with serve(operator.frontend, deployment.address) as number:
             port.set_result(number)
             await stop.wait()
 

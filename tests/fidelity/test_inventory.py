@@ -9,8 +9,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from fidelity.inventory import settable
 from fidelity.recording import NAMES, REQUESTS, recorded
-from perdure.frontend.server import DEPRECATED, Frontend
-from perdure.frontend.settings import Settings
+from perdure.frontend.transport.unserved import UNSERVED
 
 _LATER = "no scenario yet"
 UNSET = {
@@ -106,7 +105,12 @@ UNANSWERED = {
 
 
 def served() -> list[str]:
-    return sorted(rpc for rpc in Frontend(Settings(authentication=False)).handlers() if rpc not in DEPRECATED)
+    names = {name.removesuffix("Request") for api in (workflowservice, operatorservice) for name in vars(api)}
+    return sorted(
+        name
+        for name in names - set(UNSERVED)
+        if any(hasattr(api, f"{name}Request") for api in (workflowservice, operatorservice))
+    )
 
 
 def gaps() -> Iterator[str]:

@@ -17,10 +17,8 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionResponse,
 )
 
-from perdure.frontend.server import Frontend
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.call import CallContext
-from perdure.kube import clock
 from simulated.world import Setting, World, simulate
 
 QUEUE = "orders"
@@ -31,13 +29,12 @@ class Served:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        clock.source.set(world.loop.now)  # a frontend reads it before it has an operator
         self.restart()
 
     def restart(self) -> None:
         """Start an operator with an empty frontend."""
-        self.frontend = Frontend(Settings(authentication=False))
-        self.operator = self.world.start(self.frontend)
+        self.operator = self.world.start(Settings(authentication=False))
+        self.frontend = self.operator.frontend
         self._handlers = self.frontend.handlers()
 
     async def call(

@@ -5,7 +5,7 @@ import asyncio
 from temporalio.api.enums.v1 import WorkflowIdConflictPolicy
 
 from frontend.served import Served, complete_workflow, served
-from perdure.frontend.service.making import run_name
+from perdure.frontend.runs.creation import run_name
 
 
 @served

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import CommandType, HistoryEventFilterType
 from temporalio.api.history.v1 import HistoryEvent
 
 from frontend.served import QUEUE, Served, names, served, timer
-from perdure.frontend.service.histories import as_continued
+from perdure.frontend.workflows.histories import as_continued
 from perdure.runtime import status_texts
 from perdure.runtime.segments import MAX_TAIL_EVENTS
 

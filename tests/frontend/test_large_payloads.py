@@ -20,11 +20,11 @@ from perdure.controller.runs.run_status import MAX_STATUS
 from perdure.engine.opaque import referred_to
 from perdure.frontend.errors import RpcError
 from perdure.kube import client as kube
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from simulated.world import Setting, World, simulate
 
 if TYPE_CHECKING:
-    from perdure.simulation.cluster.object_store import Write
+    from perdure.simulation.cluster.store import Write
 
 MINUTE = timedelta(minutes=1)
 
@@ -241,7 +241,7 @@ async def test_a_deleted_payload_is_reported_as_an_error(it: Served) -> None:
     await it.operator.kill()
     it.world.operators.remove(it.operator)
     it.restart()
-    await it.frontend.runs.manager.first_lists.wait()
+    await it.frontend.manager.first_lists.wait()
     with pytest.raises(RpcError, match=f"Payload `{name}` is missing"):
         await it.history()
 

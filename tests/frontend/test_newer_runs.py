@@ -18,7 +18,7 @@ from perdure.api.labels import CLIENT_ANNOTATION
 from perdure.frontend.errors import RpcError
 from perdure.runtime import status_texts
 from perdure.runtime.commits import OF_RUNS, committed
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey
 
 ORDER = WorkflowExecution(workflow_id="w")
 UPDATE = Request(meta=Meta(update_id="u"), input=Input(name="change"))

@@ -28,11 +28,10 @@ from frontend.served import Served, complete_workflow, names, served
 from perdure.controller.runs.run_conditions import lacks_worker
 from perdure.frontend.errors import RpcError
 from perdure.frontend.nexus.endpoints import CONFIG_MAP
-from perdure.frontend.server import Frontend
-from perdure.frontend.service.nexus import CALLERS_HEADER
+from perdure.frontend.nexus.tasks import CALLERS_HEADER
 from perdure.frontend.settings import Settings
 from perdure.runtime.callbacks import CallbackToken
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.store import ObjectKey
 
 
 @served
@@ -220,7 +219,7 @@ async def test_a_missing_worker_is_reported_once_across_operator_restarts(here: 
     await here.start("unpolled", queue=TaskQueue(name="unpolled"))
     await asyncio.sleep(60)
     assert all(lacks_worker(each["status"]) for each in here.world.server.of("workflowruns"))
-    here.world.start(Frontend(Settings(authentication=False)))
+    here.world.start(Settings(authentication=False))
     await asyncio.sleep(60)
     assert all(lacks_worker(each["status"]) for each in here.world.server.of("workflowruns"))
     assert len([each for each in here.world.server.posted if each["reason"] == "NoWorker"]) == 2

@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueResponse
 from frontend.served import Served, activity, complete_workflow, names, served
 from perdure.frontend.errors import RpcError
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 
 MINUTE = timedelta(minutes=1)
 MOST_REQUESTS = 4

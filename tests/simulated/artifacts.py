@@ -8,8 +8,7 @@ from typing import Any
 from perdure.api import labels
 from perdure.api.reserved import ARTIFACTS, OUTPUTS
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object, Write
 from simulated.world import World
 
 _ONCE = {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}}

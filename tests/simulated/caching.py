@@ -9,7 +9,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.controller.expiry import CACHED_RESULTS
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from simulated.definitions import activity, step
 from simulated.world import World
 

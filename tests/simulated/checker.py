@@ -15,8 +15,7 @@ from perdure.runtime.chains import first_run_id
 from perdure.runtime.kinds import kind_of
 from perdure.runtime.pods import retention_of
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.event_order import ACTIVITY_CLOSED
 from simulated.history_checks import HistoryChecks
 from simulated.removal_checks import CHORES, RemovalChecks

@@ -7,8 +7,7 @@ from typing import Any, Final
 import orjson
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object, Write
 from simulated.definitions import step
 from simulated.world import World
 

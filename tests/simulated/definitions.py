@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 
 
 def activity(name: str, **more: Any) -> Object:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 
 ACTIVITY_CLOSED = frozenset(f"ActivityTask{how}" for how in ("Completed", "Failed", "TimedOut", "Canceled"))
 _OPENS = {

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from perdure.runtime.chains import parent_of
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object, Write
 from simulated import event_order
 from simulated.run_facts import DecodedRuns, continues
 

@@ -8,7 +8,7 @@ from perdure.api import labels
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet, Script
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey
 
 
 class SlowKubelet(Kubelet):

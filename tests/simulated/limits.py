@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.runtime import status_texts
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Write
+from perdure.simulation.cluster.store import Write
 from simulated.world import World
 
 _CAPACITY = {"pool": 3, "mutex": 1}

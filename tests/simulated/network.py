@@ -7,9 +7,8 @@ from aiohttp.client import IDEMPOTENT_METHODS
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, refused
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.object_store import Refusal
-from perdure.simulation.cluster.process import Trace
-from perdure.simulation.cluster.session import Session
+from perdure.simulation.cluster.process import Session, Trace
+from perdure.simulation.cluster.store import Refusal
 from simulated.faults import Fate, Faults
 
 

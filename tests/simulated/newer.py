@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from perdure.runtime import status_texts
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed
 from perdure.simulation.cluster.apiserver import Request, Response
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object, Write
 from simulated.network import FaultySession
 
 FIELD = "sinceNewer"

@@ -1,17 +1,20 @@
 """Operators with faults: their connections fail, their watches lag, and they are frozen."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 from perdure.controller.fleet.membership import Membership
-from perdure.frontend.server import Frontend
+from perdure.controller.manager import Manager
+from perdure.controller.workers import NoWorkers, Workers
+from perdure.frontend.core import Frontend
+from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.process import Operator, Trace
-from perdure.simulation.cluster.watches import Deliver
+from perdure.simulation.cluster.process import Deliver, Operator, Trace
 from simulated.faults import Faults
 from simulated.network import FaultySession
 from simulated.newer import NewerSession, as_known
@@ -36,7 +39,7 @@ class FaultyOperator(Operator):
         limits: Limits,
         trace: Trace | None,
         crashed: Callable[[str], None],
-        frontend: Frontend | None = None,
+        frontend: Settings | None = None,
         namespaces: tuple[str, ...] = (),
         fleet: str = "",
         address: str = "",
@@ -56,7 +59,7 @@ class FaultyOperator(Operator):
             limits: What each namespace may keep of its finished runs.
             trace: Takes the timeline.
             crashed: Called if its work ends by itself.
-            frontend: Serves Temporal SDKs; None: they are not served.
+            frontend: The settings of its frontend; None: it serves no Temporal SDKs.
             namespaces: What it watches; none: the whole cluster.
             fleet: With whom it shares the work; empty: with nobody.
             address: Where other members of the fleet reach it.
@@ -64,6 +67,7 @@ class FaultyOperator(Operator):
             newer: Whether it writes states in the form of a newer version.
         """
         self.newer = newer
+        self._frontend: Frontend | None = None
         self._random = random
         self._lag = lag
         self._lagging: list[LaggingWatch] = []
@@ -79,10 +83,27 @@ class FaultyOperator(Operator):
             lease_seconds=lease_seconds,
         )
         super().__init__(
-            options, loop, server, self._connections, crashed=crashed, workers=frontend, skew=skew, trace=tell
+            options,
+            loop,
+            server,
+            self._connections,
+            crashed=crashed,
+            frontend=partial(self._workers, frontend),
+            skew=skew,
+            trace=tell,
         )
-        if frontend is not None:
-            frontend.attach(self.manager)
+
+    def _workers(self, settings: Settings | None, manager: Manager) -> Workers:
+        if settings is None:
+            return NoWorkers()
+        self._frontend = Frontend(manager, settings)
+        return self._frontend
+
+    @property
+    def frontend(self) -> Frontend:
+        """The frontend of an operator that has one."""
+        assert self._frontend is not None
+        return self._frontend
 
     def watch(self, plural: str, label: str | None, deliver: Deliver) -> LaggingWatch:
         """A watch of one kind."""

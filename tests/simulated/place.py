@@ -7,7 +7,7 @@ from perdure.kube import client as kube
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.store import ObjectKey
 from simulated.faults import Faults
 from simulated.loop import ShuffledLoop
 from simulated.network import FaultySession, Trace

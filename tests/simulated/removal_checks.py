@@ -7,8 +7,7 @@ from perdure.runtime.chains import parent_of
 from perdure.runtime.deadletters import dead_letter_of
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.loop import START
 from simulated.run_facts import is_over, is_refused, state
 

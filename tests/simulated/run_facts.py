@@ -3,7 +3,7 @@
 from perdure.api.reasons import ConditionReason
 from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 
 
 class DecodedRuns:

@@ -12,9 +12,8 @@ from perdure.engine import history
 from perdure.runtime.chains import is_open
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.patches import copy
+from perdure.simulation.cluster.store import Object, Write
 from simulated.artifacts import artifacts
 from simulated.caching import caching
 from simulated.container_groups import container_groups

@@ -8,10 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.printed_tables import as_table
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, as_table
+from perdure.simulation.cluster.store import ObjectKey, Write
 from simulated.loop import ShuffledLoop
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"

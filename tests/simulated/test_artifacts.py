@@ -10,7 +10,7 @@ import pytest
 
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Refusal
+from perdure.simulation.cluster.store import Refusal
 from simulated.artifacts import MAKES, USES, Store, maker
 from simulated.world import Setting, World, simulate
 

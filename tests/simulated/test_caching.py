@@ -12,7 +12,7 @@ import pytest
 from perdure.api import labels
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Refusal, Write
+from perdure.simulation.cluster.store import Refusal, Write
 from simulated.artifacts import Store, maker
 from simulated.caching import answer
 from simulated.definitions import activity, step

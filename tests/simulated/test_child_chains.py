@@ -8,8 +8,7 @@ from typing import Any, Final
 import pytest
 
 from perdure.api import labels
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.definitions import parent_of
 from simulated.world import Setting, World, simulate
 

@@ -5,7 +5,7 @@ import asyncio
 import orjson
 
 from perdure.runtime import status_texts
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.world import Setting, World, simulate
 
 KEY = ObjectKey("workflowruns", "default", "run")

@@ -14,15 +14,13 @@ from perdure.controller.expiry import KEPT_PODS, delete_expired, remove_expired
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retention import EndRecorded, NamespaceRetention
-from perdure.frontend.core import Core
-from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.service.resets import Resets
+from perdure.frontend.core import Frontend
+from perdure.frontend.settings import Settings
 from perdure.frontend.transport.call import CallContext
 from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.store import ObjectKey, Write
 from simulated.loop import START
 from simulated.place import KEY, URL, Place
 from simulated.world import Result, Setting, World, simulate
@@ -280,11 +278,10 @@ def test_a_client_that_resets_a_run_waits_until_its_definition_is_compiled() -> 
         await world.operators.pop().kill()  # the next one has compiled nothing
         operator = world.start()
         await operator.do(operator.manager.first_lists.wait())
-        core = Core()
-        core.runs = RunGateway(operator.manager)
+        handlers = Frontend(operator.manager, Settings(authentication=False)).handlers()
         request = ResetWorkflowExecutionRequest(namespace="default", workflow_task_finish_event_id=2)
         request.workflow_execution.workflow_id = "nap"
-        answers.append(await operator.do(Resets(core).reset_workflow_execution(request, CallContext(60.0))))
+        answers.append(await operator.do(handlers["ResetWorkflowExecution"](request, CallContext(60.0))))
         await asyncio.sleep(30)
         answers.append(sorted(run["status"]["phase"] for run in world.runs().values()))
 

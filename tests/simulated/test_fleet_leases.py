@@ -8,8 +8,7 @@ from perdure.api.labels import FLEET_LABEL
 from perdure.controller.fleet.shards import SHARDS
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.simulation.cluster.apiserver import Request, Response, refused
-from perdure.simulation.cluster.object_store import Refusal
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.store import ObjectKey, Refusal
 from simulated.members import calm, is_covered, is_divided, until
 from simulated.operators import FaultyOperator
 from simulated.world import World, simulate

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.kube.event_recorder import Recorder
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.world import Setting, World, simulate
 
 STAY: Object = {"steps": [{"name": "stay", "waitForSignal": {"name": "go"}}]}

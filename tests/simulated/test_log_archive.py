@@ -5,8 +5,7 @@ from typing import Any
 
 from perdure.api.reserved import OUTPUTS
 from perdure.observe import metrics
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object, Write
 from simulated.artifacts import Store, maker
 from simulated.world import Setting, World, simulate
 

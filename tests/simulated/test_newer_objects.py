@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from perdure.frontend.runs.finder import unreadable
+from perdure.frontend.runs.gateway import unreadable
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.artifacts import MAKES, Store
 from simulated.caching import answer
 from simulated.definitions import activity, step

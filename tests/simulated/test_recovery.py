@@ -11,16 +11,13 @@ from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.state import PendingActivity, RunState
-from perdure.frontend.server import Frontend
-from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.clock import now
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.patches import copy
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.place import URL, Place
 from simulated.world import Setting, World, simulate
 
@@ -47,7 +44,7 @@ def open_activity(*, started: bool) -> RunState:
 
 def attempts_of(place: Place, obj: Any) -> RunAttempts:
     """The attempts of a run whose operator knows no pods yet."""
-    manager, _ = assemble(place.client, OperatorOptions(), Frontend(Settings(authentication=False)))
+    manager, _ = assemble(place.client, OperatorOptions())
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
     stored = RunRecord(place.client, obj, run, manager.tools.blobs)
     attempts = RunAttempts(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.kube import client as kube
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.members import until
 from simulated.world import Setting, World, simulate
 

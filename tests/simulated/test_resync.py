@@ -9,9 +9,8 @@ import pytest
 from perdure.api.labels import FINALIZER
 from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.object_store import Write
-from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.storage import ObjectKey
+from perdure.simulation.cluster.patches import copy
+from perdure.simulation.cluster.store import ObjectKey, Write
 from simulated.world import Setting, World, simulate
 
 _RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"

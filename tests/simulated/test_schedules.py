@@ -2,7 +2,7 @@
 
 import asyncio
 
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.world import Setting, World, simulate
 
 STRICT: Object = {

@@ -8,7 +8,7 @@ from perdure.frontend.deployments.stored import TASK_QUEUES
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.apiserver import refused as refusal
-from perdure.simulation.cluster.object_store import Refusal
+from perdure.simulation.cluster.store import Refusal
 from simulated.place import Place
 
 
@@ -22,7 +22,7 @@ def test_a_failed_read_without_remaining_callers_is_not_reported(place: Place, m
         return refusal(Refusal(403, "Forbidden", "a fault"))
 
     async def play() -> None:
-        registry = NamespaceRegistry(TASK_QUEUES, lambda: place.client, lambda _: None)
+        registry = NamespaceRegistry(TASK_QUEUES, place.client, lambda _: None)
         callers = [asyncio.create_task(registry.load("default")) for _ in range(2)]
         await asyncio.sleep(0)
         for caller in callers:

@@ -11,7 +11,7 @@ import pytest
 from perdure.controller.directory import Standing
 from perdure.controller.fleet.shards import shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from simulated.members import calm, is_covered, is_divided, until
 from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from simulated.definitions import CHILD, FLOW, LOOP, PARENT
 from simulated.newer import Forms
 from simulated.world import World

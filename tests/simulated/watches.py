@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from perdure.simulation.cluster.watches import Watch
+from perdure.simulation.cluster.process import Watch
 
 
 class LaggingWatch(Watch):

@@ -10,14 +10,13 @@ from typing import Any
 
 import orjson
 
-from perdure.frontend.server import Frontend
+from perdure.frontend.settings import Settings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
-from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.process import Trace, task_factory
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.checker import Checker
 from simulated.faults import Faults
 from simulated.fleet import FleetChecker
@@ -148,8 +147,8 @@ class World:
         if self._checking is not None:
             self._checking.cancel()
 
-    def start(self, frontend: Frontend | None = None, *, name: str = "", newer: bool = False) -> FaultyOperator:
-        """Start one more operator; with a frontend if Temporal SDKs are served.
+    def start(self, frontend: Settings | None = None, *, name: str = "", newer: bool = False) -> FaultyOperator:
+        """Start one more operator; with the settings of a frontend if Temporal SDKs are served.
 
         With the ``name`` of one that was killed, it is the same pod, whose container is started again. A ``newer`` one is of a
         newer version.
@@ -159,7 +158,7 @@ class World:
         self._started += 1
         self.names.add(name)
         if frontend is None and self.frontends is not None:
-            frontend = self.frontends.make(name)
+            frontend = self.frontends.settings(name)
         operator = FaultyOperator(
             name,
             self.loop,
@@ -177,7 +176,7 @@ class World:
             newer=newer,
         )
         if frontend is not None and self.frontends is not None:
-            self.frontends.serve(operator, frontend, fleet=self.setting.fleet)
+            self.frontends.serve(operator, fleet=self.setting.fleet)
         self.operators.append(operator)
         return operator
 

@@ -25,7 +25,7 @@ from cluster.store import locked
 from fidelity.perdure import in_memory
 from perdure.api import labels
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from ports import free_port
 from threads import join
 from webui.flows import QUEUE, Approval, Order, Parent, call_bank, charge

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.cli.connection import connect
-from perdure.console.doors import OwnDoor
+from perdure.console.access import KubeconfigAccess
 from perdure.console.local import serving
 from perdure.console.site import ConsoleSettings
 
@@ -35,7 +35,7 @@ def served() -> Iterator[str]:
         settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="http://127.0.0.1:8233")
         async with (
             connect(context=None, namespace=None, program="perdure") as found,
-            serving(OwnDoor(found), settings, 0) as guard,
+            serving(KubeconfigAccess(found), settings, 0) as guard,
         ):
             ready.set_result(guard.url())
             await stop.wait()

@@ -1,7 +1,7 @@
 """Words for programs: condition types, condition reasons and Event reasons.
 
 A reason is one CamelCase word that is fixed in the code. Variable parts belong in the message next to it.
-`hack/reference` writes docs/reference/reasons from the docstrings below the members, which say what happened and what to do.
+`hack/reference` writes docs/reference/reasons.md from the docstrings below the members, which say what happened and what to do.
 A part after the name of a kind and a colon, as in `Operation: …`, applies to objects of that kind only.
 """
 

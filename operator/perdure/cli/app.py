@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from perdure import __version__
 from perdure.cli import flags
-from perdure.cli.completing import VARIABLE
+from perdure.cli.completion import VARIABLE
 from perdure.cli.elsewhere import OTHER_NAMES, OTHER_SCHEDULE_NAMES
 from perdure.cli.option_help import use_plain_types
 from perdure.cli.option_values import use_light_coercion

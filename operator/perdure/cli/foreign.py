@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.cli.documents import UnreadableFileError, read
-from perdure.cli.linting import lint
+from perdure.cli.lint import lint
 from perdure.cli.scenarios import read_documents
 from perdure.client.errors import CliError
 from perdure.importing.reader import Imported, Object

@@ -8,16 +8,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from perdure.api.times import parse_duration
-from perdure.cli.completing import contexts, names_of
-from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output
-
-
-class TimeFormat(StrEnum):
-    """Format of times."""
-
-    RELATIVE = "relative"
-    ISO = "iso"
-
+from perdure.cli.completion import contexts, names_of
+from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output, TimeFormat
 
 RunName = Annotated[
     str | None,

@@ -9,8 +9,8 @@ import yaml
 
 from perdure.cli.documents import STDIN, Loader
 from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
-from perdure.simulation.outcome import Report
-from perdure.simulation.playing import Play
+from perdure.simulation.play import Play
+from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
 from perdure.simulation.transcript import EndlessError
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.asking import parameter, with_options
-from perdure.cli.completing import names_of
+from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
+from perdure.cli.operations import parameter, with_options
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -19,10 +18,10 @@ from perdure.cli.options import (
     SystemNamespaceOption,
     seconds_of,
 )
-from perdure.cli.terminal import Output, Screen
+from perdure.cli.terminal import Output, Screen, program_of
 
 if TYPE_CHECKING:
-    from perdure.cli.frontend.api import ExecutionRef, FrontendApi
+    from perdure.cli.frontend import ExecutionRef, FrontendApi
 
 _Run = Annotated[
     str | None,
@@ -160,8 +159,7 @@ def talk(context: typer.Context, given: Talk, call: Call) -> None:
 async def _call(context: typer.Context, given: Talk, call: Call) -> Any:
     seconds = seconds_of(given.timeout, "--timeout")
     async with connect(context=given.cluster, namespace=given.namespace, program=program_of(context)) as cluster:
-        from perdure.cli.frontend.api import ExecutionRef
-        from perdure.cli.frontend.reaching import FrontendRoute, reach
+        from perdure.cli.frontend import ExecutionRef, FrontendRoute, reach
 
         if given.workflow_id is not None:
             run = ExecutionRef(given.workflow_id)

@@ -1,4 +1,4 @@
-"""Output to the terminal, with its colors, width and characters."""
+"""Output to the terminal: its colors, width, and characters, the formats for programs, and the page for text."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import shutil
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
+
+import typer
 
 from perdure.api.labels import GROUP
 from perdure.view.glyphs import ASCII, UNICODE, Glyphs
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.text import Text
+
+    from perdure.view.page import Page
 
 
 class Color(StrEnum):
@@ -160,3 +164,49 @@ def reference(kind: str, name: str) -> str:
 def _reference(item: "Mapping[str, Any]") -> str:
     meta = item["metadata"]
     return reference(item["kind"], meta.get("name") or meta["generateName"])
+
+
+class TimeFormat(StrEnum):
+    """Format of times."""
+
+    RELATIVE = "relative"
+    ISO = "iso"
+
+
+def program_of(context: typer.Context) -> str:
+    """Return the name of the program.
+
+    Args:
+        context: The context of the verb.
+
+    Returns:
+        `perdure` or `kubectl perdure`.
+    """
+    return str(context.find_root().info_name or "perdure")
+
+
+def page_of(
+    context: typer.Context, screen: Screen, *, times: TimeFormat = TimeFormat.RELATIVE, cluster: str | None = None
+) -> "Page":
+    """Create the page for the output of a verb.
+
+    Args:
+        context: The context of the verb.
+        screen: The screen to print to.
+        times: Format of times.
+        cluster: The requested context of the kubeconfig.
+
+    Returns:
+        The page at the current time.
+    """
+    from perdure.kube import clock
+    from perdure.view.page import Page
+
+    return Page(
+        now=clock.now(),
+        width=screen.width,
+        glyphs=screen.glyphs,
+        iso=times is TimeFormat.ISO,
+        program=program_of(context),
+        context=cluster,
+    )

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from perdure.cli.choosing import newest
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
+from perdure.cli.selection import newest
+from perdure.cli.terminal import page_of, program_of
 from perdure.client.errors import UnreachableError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.cli.choosing import Chosen
-    from perdure.cli.options import TimeFormat
-    from perdure.cli.terminal import Screen
+    from perdure.cli.selection import Chosen
+    from perdure.cli.terminal import Screen, TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
     from perdure.view.listed_run import ListedRun

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -14,16 +15,15 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from perdure.client.errors import CliError
-from perdure.console.action_forms import ActionForms
-from perdure.console.marks import mark
+from perdure.console.actions import ActionForms
 from perdure.console.pages import Pages
-from perdure.console.problems import explain
-from perdure.console.site import Site
-from perdure.console.start_form import StartForm
+from perdure.console.site import Site, explain
+from perdure.console.start import StartForm
 from perdure.console.submissions import new_request_id
 from perdure.view import text
+from perdure.view.glyphs import UNICODE
 from perdure.view.notes import note
-from perdure.view.page import elapsed
+from perdure.view.page import elapsed, style_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from perdure.console.doors import ApiServerDoor
+    from perdure.console.access import ClusterAccess
     from perdure.console.site import ConsoleSettings
+
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -49,11 +50,11 @@ _LONGEST: Final = 200_000
 """Maximum characters of a value on a page."""
 
 
-def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Middleware] = ()) -> Starlette:
+def console(access: ClusterAccess, settings: ConsoleSettings, before: Sequence[Middleware] = ()) -> Starlette:
     """Build the application.
 
     Args:
-        door: The access to the API server.
+        access: The access to the API server.
         settings: The settings of the console.
         before: The middleware that handles requests first.
     """
@@ -71,7 +72,7 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
         "value": _value,
     }
 
-    site = Site(door, settings, templates)
+    site = Site(access, settings, templates)
 
     def failed(request: Request, error: Exception) -> Response:
         status, title, message = explain(error, "view" if request.method == "GET" else "perdure-on-call")
@@ -110,3 +111,50 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, sent)
+
+
+# An icon and a tone for each status. The word is always next to them, so colors are not needed.
+
+_TONES: Final = {
+    "green": "good",
+    "bold red": "bad",
+    "magenta": "stopped",
+    "cyan": "running",
+    "blue": "waiting",
+    "yellow": "warning",
+}
+"""The tones by the style in the terminal."""
+
+
+_OTHERS: Final = {
+    "Ready": ("✓", "good"),
+    "Not ready": ("✗", "bad"),
+    "Closed": ("✓", "good"),
+    "Open": ("✗", "bad"),
+    "HalfOpen": ("↻", "warning"),
+    "Expired": ("✗", "bad"),
+    "Renewed": ("✓", "good"),
+    "Full": ("!", "warning"),
+    "Free": ("✓", "good"),
+    "Not re-driven": ("○", "idle"),
+    "Deleted": ("○", "idle"),
+    "Accepted": ("✓", "good"),
+    "Refused": ("✗", "bad"),
+}
+"""Words that the terminal does not show with an icon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The icon and the tone next to a word."""
+
+    icon: str
+    tone: str
+    """A class of the style sheet."""
+
+
+def mark(word: str) -> Mark:
+    """Return the mark of a status."""
+    if word in _OTHERS:
+        return Mark(*_OTHERS[word])
+    return Mark(UNICODE.icons.get(word, "·"), _TONES.get(style_of(word), "idle"))

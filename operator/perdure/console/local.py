@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from perdure.console.doors import ApiServerDoor
+    from perdure.console.access import ClusterAccess
     from perdure.console.site import ConsoleSettings
 
 
 @asynccontextmanager
-async def serving(door: ApiServerDoor, settings: ConsoleSettings, port: int) -> AsyncIterator[RequestGuard]:
+async def serving(access: ClusterAccess, settings: ConsoleSettings, port: int) -> AsyncIterator[RequestGuard]:
     """Serve on a port until the end of the block; 0 selects a free port.
 
     Yields:
@@ -37,7 +37,7 @@ async def serving(door: ApiServerDoor, settings: ConsoleSettings, port: int) -> 
         CliError: The port is in use.
     """
     guard = RequestGuard("perdure console")
-    app = console(door, settings, [Middleware(_Guarded, guard=guard)])
+    app = console(access, settings, [Middleware(_Guarded, guard=guard)])
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

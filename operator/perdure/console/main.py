@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from perdure.console.access import TokenAccess
 from perdure.console.app import console
-from perdure.console.doors import TokenDoor
 from perdure.console.site import ConsoleSettings
 from perdure.kube.access import Access
 
@@ -47,7 +47,7 @@ def application(environment: "os._Environ[str] | dict[str, str]", ca: Path = CA)
     async def healthy(_: object) -> PlainTextResponse:
         return PlainTextResponse("ok\n")
 
-    return Starlette(routes=[Route("/healthz", healthy), Mount("/", console(TokenDoor(access), settings))])
+    return Starlette(routes=[Route("/healthz", healthy), Mount("/", console(TokenAccess(access), settings))])
 
 
 def main() -> None:

@@ -11,22 +11,24 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
 from perdure.api.lenient import mapping
-from perdure.console import listed
-from perdure.console.logs import text_of
-from perdure.console.placing import place
-from perdure.console.signal_form import awaited_signals
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, GoneError, UnreachableError
+from perdure.console import rows
+from perdure.console.actions import awaited_signals
+from perdure.console.graph import place
 from perdure.console.site import NAME
 from perdure.kube import clock
+from perdure.kube.errors import NoResponseError
 from perdure.view import failure
 from perdure.view.facts import read_run
 from perdure.view.fleet import members_of
-from perdure.view.logs import gone, logs_of
+from perdure.view.logs import Lines, LogOf, gone, logs_of
 from perdure.view.page import Page
 from perdure.view.phases import RunPhase
 from perdure.view.tracing import trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from perdure.view.facts import ShownRun
     from perdure.view.logs import LogOf
 
+
 PAGE: Final = 50
 """Maximum number of objects on a page of a list."""
 STEPS: Final = 500
@@ -44,12 +47,12 @@ STEPS: Final = 500
 REDRIVABLE: Final = ("Not re-driven", "Failed")
 """The states of dead letters that can run again."""
 
-LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
-    "runs": ("workflowruns", listed.run),
-    "workflows": ("workflows", listed.workflow),
-    "limits": ("workflowlimits", listed.limit),
-    "retrypolicies": ("retrypolicies", listed.retry_policy),
-    "deadletters": ("deadletters", listed.dead_letter),
+LISTS: Final[dict[str, tuple[str, Callable[[Json], rows.Row]]]] = {
+    "runs": ("workflowruns", rows.run),
+    "workflows": ("workflows", rows.workflow),
+    "limits": ("workflowlimits", rows.limit),
+    "retrypolicies": ("retrypolicies", rows.retry_policy),
+    "deadletters": ("deadletters", rows.dead_letter),
 }
 """The resource and the function that converts an object to a row, by the last part of the path."""
 
@@ -182,7 +185,7 @@ class Pages:
         return self._site.show(
             request,
             "deadletter.html",
-            row=listed.dead_letter(found),
+            row=rows.dead_letter(found),
             redrivable=REDRIVABLE,
             input=spec.get("input"),
             failure=_chain(mapping(spec.get("failure")), page),
@@ -200,3 +203,57 @@ class Pages:
 def _chain(node: Json, page: Page) -> str:
     """Format a failure and its causes as text."""
     return dedent("\n".join(line.plain for line in failure.chain(node, page)))
+
+
+# The log of an attempt
+
+TAIL = 2_000
+"""Maximum lines of an existing log to read."""
+
+
+_TRIES = 5
+"""Maximum number of failed reads of the log."""
+
+
+_PAUSE = 1.0
+
+
+async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterator[str]:
+    """Stream a log as its container writes it.
+
+    Args:
+        cluster: The cluster, with the namespace of the run.
+        log: The log.
+        follow: Whether to continue until the container ends.
+
+    Yields:
+        Lines with their times, then the reason if no more lines can be read.
+    """
+    query = {"container": log.container, "timestamps": "true", "tailLines": str(TAIL)}
+    if follow:
+        query["follow"] = "true"
+    lines, tries = Lines(timestamps=True, pattern=None), 0
+    while True:
+        try:
+            async for raw in cluster.runs.log(log.pod, **query):
+                tries = 0
+                text = lines.take(raw)
+                if text is not None:
+                    yield f"{text}\n"
+        except GoneError:
+            yield "(The pod was deleted, and its log with it.)\n"
+        except UnreachableError as error:
+            # A container may write nothing for a minute.
+            was_silent = isinstance(error.__cause__, NoResponseError) and error.__cause__.is_timeout
+            tries += not was_silent
+            if follow and tries < _TRIES:
+                await asyncio.sleep(_PAUSE)
+                lines.again()
+                if lines.last:
+                    query.pop("tailLines", None)
+                    query["sinceTime"] = lines.last
+                continue
+            yield f"(The log cannot be read: {error})\n"
+        except CliError as error:
+            yield f"(The log cannot be read: {error})\n"
+        return

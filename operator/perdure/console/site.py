@@ -1,4 +1,4 @@
-"""What the routes of the console share: access to the cluster as the user, and the templates."""
+"""What the routes of the console share: access to the cluster as the user, the templates, and explanations of errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
+from perdure.client.errors import ForbiddenError, GoneError, NoNamespaceError, UnreachableError
 from perdure.kube import clock
+from perdure.kube.errors import ApiError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from perdure.client.cluster import Cluster
-    from perdure.console.doors import ApiServerDoor
+    from perdure.console.access import ClusterAccess
+
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 """The names of objects."""
@@ -42,9 +45,9 @@ class ConsoleSettings:
 class Site:
     """Connects to the cluster, and fills in templates."""
 
-    def __init__(self, door: ApiServerDoor, settings: ConsoleSettings, templates: Environment) -> None:
+    def __init__(self, access: ClusterAccess, settings: ConsoleSettings, templates: Environment) -> None:
         self.settings = settings
-        self._door = door
+        self._access = access
         self._templates = templates
 
     def open(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
@@ -56,11 +59,11 @@ class Site:
         for part in ("namespace", "name"):
             if not NAME.fullmatch(request.path_params.get(part, "a")):
                 raise HTTPException(404, "No object can have this name.")
-        return self._door.open(request, request.path_params["namespace"])
+        return self._access.open(request, request.path_params["namespace"])
 
     def open_system(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
         """Connect to the namespace of the operators as the user who sends the request."""
-        return self._door.open(request, self.settings.system_namespace)
+        return self._access.open(request, self.settings.system_namespace)
 
     def show(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """Fill in a template.
@@ -76,3 +79,29 @@ class Site:
         now = {"now": clock.now(), "path": request.url.path}
         page = self._templates.get_template(template).render(**{**known, **now, **values})
         return HTMLResponse(page, status_code=status)
+
+
+_TITLES = {401: "Not logged in", 403: "No permission", 404: "Not found"}
+
+
+def explain(error: Exception, role: str = "view") -> tuple[int, str, str]:
+    """Return the HTTP status of an error, a title, and a message for the user.
+
+    Args:
+        error: The error.
+        role: The ClusterRole that permits the request.
+    """
+    if isinstance(error, HTTPException):
+        return error.status_code, _TITLES.get(error.status_code, "Invalid request"), error.detail
+    cause = error.__cause__
+    message = cause.message if isinstance(cause, ApiError) else str(error)
+    match error:
+        case ForbiddenError():
+            return 403, "No permission", f"{message}. Ask your administrator for the role `{role}` in this namespace."
+        case GoneError() | NoNamespaceError():
+            return 404, "Not found", str(error)
+        case UnreachableError():
+            return 503, "The API server does not respond", str(error)
+    if isinstance(cause, ApiError) and cause.status == 401:  # noqa: PLR2004
+        return 401, "Not logged in", str(error)
+    return 502, "The request failed", str(error)

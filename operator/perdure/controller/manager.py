@@ -6,6 +6,8 @@ The resync finds changes that a watch has missed.
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -43,6 +45,7 @@ from perdure.controller.queue.keys import (
 from perdure.controller.retention import FinishedRuns, NamespaceRetention
 from perdure.controller.tools import Tools
 from perdure.controller.webhooks.webhooks import Webhooks
+from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -55,7 +58,13 @@ class Manager:
     """Assembles the informers and reconcilers of an operator, and runs them."""
 
     def __init__(
-        self, tools: Tools, served: ServedNamespaces, *, workers: int = 32, kept: Limits | None = None
+        self,
+        tools: Tools,
+        served: ServedNamespaces,
+        *,
+        workers: int = 32,
+        kept: Limits | None = None,
+        frontend: Callable[["Manager"], Workers] = lambda _: NoWorkers(),
     ) -> None:
         """Create a manager without starting it.
 
@@ -64,8 +73,9 @@ class Manager:
             served: The served namespaces.
             workers: How many objects are processed concurrently.
             kept: The limits of finished runs per namespace; None for the defaults.
+            frontend: Creates the server for workers, which keeps the manager, and uses it once it is complete.
         """
-        self.tools = tools
+        self.tools = tools = replace(tools, workers=frontend(self))
         self.served = served
         self.client = tools.client
         """The client of the API server."""

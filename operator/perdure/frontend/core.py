@@ -1,4 +1,4 @@
-"""The shared state of the frontend's services (runs, task queues, updates, queries), which follows the runs."""
+"""The frontend of one operator: its state, which follows the runs, and its RPCs."""
 
 import uuid
 from contextlib import suppress
@@ -7,34 +7,62 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payloads
 
+from perdure.controller.manager import Manager
 from perdure.controller.workers import Followed
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
+from perdure.frontend.activities.changes import Changing
+from perdure.frontend.activities.standalone import StandaloneActivities
+from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import routing_events
+from perdure.frontend.deployments.deployments import WorkerDeployments
 from perdure.frontend.deployments.rules import is_registered
 from perdure.frontend.deployments.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
-from perdure.frontend.deployments.versions import NOT_READ, Versions
-from perdure.frontend.errors import RpcError
-from perdure.frontend.matching.offers import Matching
-from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.deployments.versions import NOT_READ, Versions, queue_of
+from perdure.frontend.errors import RpcError, unimplemented
+from perdure.frontend.matching import priorities
+from perdure.frontend.matching.offers import Destination, Matching
+from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.calls import HandlerCallsOpen
 from perdure.frontend.nexus.direct_calls import DirectCalls
 from perdure.frontend.nexus.endpoints import EndpointRegistry
-from perdure.frontend.offers import offers_of
+from perdure.frontend.nexus.standalone import StandaloneNexusOperations
+from perdure.frontend.nexus.tasks import NexusEndpoints, NexusTasks
 from perdure.frontend.registry import NamespaceRegistry
+from perdure.frontend.runs.creation import RunMaker
 from perdure.frontend.runs.first_tasks import FirstTasks
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.schedules.schedules import Scheduling
 from perdure.frontend.settings import Settings
+from perdure.frontend.system import System
+from perdure.frontend.transport.call import CallContext
 from perdure.frontend.transport.namespaces import DEFAULT
+from perdure.frontend.transport.rights import DEPRECATED
+from perdure.frontend.transport.rpc import Handler
+from perdure.frontend.transport.services import SERVICES
 from perdure.frontend.visibility.index import Visibility
+from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.frontend.workers.registry import KnownWorkers
+from perdure.frontend.workers.task_queue_config import TaskQueueConfigs
+from perdure.frontend.workers.workers import TaskWorkers
+from perdure.frontend.workflows.batches import Batches
+from perdure.frontend.workflows.control import Workflows
+from perdure.frontend.workflows.histories import Histories
+from perdure.frontend.workflows.options import WorkflowOptions
 from perdure.frontend.workflows.queries import Queries
 from perdure.frontend.workflows.query_dispatch import QueryDispatch
+from perdure.frontend.workflows.querying import StepQueries
 from perdure.frontend.workflows.recorded_updates import RecordedUpdates
+from perdure.frontend.workflows.resets import Resets
+from perdure.frontend.workflows.starts import Starting
+from perdure.frontend.workflows.task_dispatch import TaskDispatch
+from perdure.frontend.workflows.update_with_start import UpdateWithStart
 from perdure.frontend.workflows.updates import Updates
+from perdure.frontend.workflows.updating import Updating
+from perdure.frontend.workflows.workflow_tasks import WorkflowTasks
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -42,53 +70,138 @@ _WORKERS_COME_WITHIN = timedelta(seconds=30)
 """How long workers may take to reconnect after a restart of the operator."""
 
 
-class Core:
-    """The state of the frontend, which is not needed after a restart."""
+class Frontend:
+    """The frontend of one operator. Its state is not needed after a restart."""
 
-    runs: RunGateway
-
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings = settings or Settings()
+    def __init__(self, manager: Manager, settings: Settings) -> None:
+        """Create the frontend for the runs of a manager, whose construction may still continue."""
+        self.manager = manager
+        self.settings = settings
         self.epoch = uuid.uuid4().hex
         self._begun = now()
+        client = manager.client
+        self.runs = RunGateway(manager)
         self.matching = Matching()
         self.queues = self.matching.queues
         self.workers = KnownWorkers(self.queues)
-        self.updates = Updates()
-        self.queries = Queries()
         self.visibility = Visibility()
-        self.registry = SearchAttributeRegistry(lambda: self.runs.manager.client, self.visibility.coded_types)
-        self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
+        self.registry = SearchAttributeRegistry(client, self.visibility)
+        self.endpoints = EndpointRegistry(client, settings.namespace or DEFAULT)
         self.deployments = NamespaceRegistry(
             WORKER_DEPLOYMENTS,
-            lambda: self.runs.manager.client,
+            client,
             self._route_again,
-            written=lambda *change: routing_events.report(self.runs.manager.tools.recorder, *change),
+            written=lambda *change: routing_events.report(manager.tools.recorder, *change),
         )
-        self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
-        self.versions = Versions(self.deployments, self.matching, self.pinned_versions)
-        self.calls = HandlerCallsOpen(self)
+        self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
+        self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)
+        self.calls = HandlerCallsOpen(self.runs, self.matching, self.endpoints)
         self.direct_calls = DirectCalls(self.matching)
-        self.payloads = LargePayloads(self._attached)
-        self.recorded_updates = RecordedUpdates(self.updates, self._attached, self.payloads)
-        self.query_dispatch = QueryDispatch(self._attached, self.matching, self.versions, self.visibility)
-        self.first_tasks = FirstTasks(self._attached, self.follow)
+        self.payloads = LargePayloads(self.runs)
+        self.updates = Updates()
+        self.recorded_updates = RecordedUpdates(self.runs, self.updates, self.payloads)
+        self.queries = Queries()
+        self.query_dispatch = QueryDispatch(self.runs, self.matching, self.versions, self.visibility)
+        self.first_tasks = FirstTasks(self.runs, self.follow)
 
-    def _attached(self) -> RunGateway:
-        return self.runs
+    # RPCs
+
+    def handlers(self) -> dict[str, Handler]:
+        """The served RPCs by name."""
+        runs, payloads, deployments, registry = self.runs, self.payloads, self.deployments, self.registry
+        maker = RunMaker(runs, self.first_tasks)
+        listing = Listing(runs, self.visibility, registry)
+        activities = ActivityTasks(runs, self.matching, self.versions, payloads)
+        dispatch = TaskDispatch(
+            runs=runs,
+            matching=self.matching,
+            versions=self.versions,
+            payloads=payloads,
+            queries=self.queries,
+            updates=self.updates,
+            epoch=lambda: self.epoch,
+            suggest_events=self.settings.suggest_events,
+        )
+        tasks = WorkflowTasks(
+            runs=runs,
+            dispatch=dispatch,
+            activities=activities,
+            matching=self.matching,
+            versions=self.versions,
+            payloads=payloads,
+            queries=self.queries,
+            query_dispatch=self.query_dispatch,
+            updates=self.updates,
+            endpoints=self.endpoints,
+            registry=registry,
+            visibility=self.visibility,
+            workers=self.workers,
+        )
+        workflows = Workflows(
+            runs=runs,
+            deployments=deployments,
+            payloads=payloads,
+            queries=self.queries,
+            query_dispatch=self.query_dispatch,
+            steps=StepQueries(runs, self.settings.console_url),
+            visibility=self.visibility,
+        )
+        starting = Starting(
+            runs=runs,
+            maker=maker,
+            first_tasks=self.first_tasks,
+            tasks=dispatch,
+            deployments=deployments,
+            registry=registry,
+        )
+        updating = Updating(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
+        found: dict[str, Handler] = {}
+        for service in (
+            dispatch,
+            tasks,
+            activities,
+            StandaloneActivities(runs, maker, registry),
+            StandaloneNexusOperations(runs, maker, payloads, self.endpoints, registry),
+            starting,
+            workflows,
+            updating,
+            UpdateWithStart(runs, self.updates, self.first_tasks, starting, updating),
+            Histories(runs, payloads),
+            listing,
+            Scheduling(runs, self.manager.schedules, registry),
+            Resets(runs, self.visibility, deployments),
+            Changing(runs),
+            Batches(runs, listing),
+            TaskWorkers(self.queues, self.workers, deployments, self.task_queues),
+            TaskQueueConfigs(self.task_queues),
+            WorkerDeployments(deployments, self.versions, self.queues),
+            WorkflowOptions(runs, self.visibility, deployments),
+            NexusTasks(
+                matching=self.matching,
+                versions=self.versions,
+                calls=self.calls,
+                direct_calls=self.direct_calls,
+                workers=self.workers,
+                shards=self.manager.shards,
+            ),
+            NexusEndpoints(self.endpoints, self.manager.served),
+            System(runs, registry),
+        ):
+            found |= _handlers_of(service)
+        return found | dict.fromkeys(DEPRECATED, _deprecated)
 
     # From the controller
 
     def follow(self, run: Followed) -> None:
         """Process the new state of a run."""
         state, run_id = run.state, run.ref.uid
-        if not self.runs.manager.shards.holds(run.ref.namespace, run.ref.workflow_id):
+        if not self.manager.shards.holds(run.ref.namespace, run.ref.workflow_id):
             self.runs.changes.changed(run_id)  # the run is a guest, which its owner follows
             return
         if state is None or state.closed or run.gone:
             self.matching.settle(run_id, {})
         else:
-            self.matching.settle(run_id, offers_of(run, state, now(), self.versions, self.first_tasks))
+            self.matching.settle(run_id, self._offers(run, state))
             if run.unrecorded:
                 self.visibility.started(run_id, state.start_time)
         self.calls.follow(run, None if run.gone else state)
@@ -97,6 +210,28 @@ class Core:
         if run.gone:
             self._abort(run_id)
         self.runs.changes.changed(run_id)
+
+    def _offers(self, run: Followed, state: RunState) -> dict[Offer, Destination]:
+        """The available workflow task and activities of a run, with their task queues."""
+        namespace, run_id = run.ref.namespace, run.ref.uid
+        offers: dict[Offer, Destination] = {}
+        task = state.offered_task()
+        if state.code is not None and task is not None and not self.first_tasks.is_reserved(namespace, run.ref.name):
+            version = self.versions.of_task(namespace, state)
+            queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
+            sticky = task.sticky_queue if version == state.code.versioning.version else ""
+            rank = priorities.rank(state.code.priority)
+            offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = Destination(queue, sticky)
+        inherited = state.code.priority if state.code is not None else None
+        queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
+        for activity in state.offered_activities(now()):
+            rank = priorities.rank(inherited, activity.priority)
+            offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
+            if activity.task_queue not in queues:
+                queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+                queues[activity.task_queue] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
+            offers[offer] = Destination(queues[activity.task_queue])
+        return offers
 
     def left(self, run: Followed) -> None:
         """Release a run that another member of the fleet owns now."""
@@ -108,7 +243,7 @@ class Core:
 
     def _route_again(self, namespace: str) -> None:
         """Route waiting tasks again after the worker deployments of a namespace have changed."""
-        for run in self.runs.manager.runs.all():
+        for run in self.runs.all():
             if run.ref.namespace == namespace:
                 self.follow(run)
 
@@ -116,36 +251,9 @@ class Core:
         """Apply changed settings of the task queues of a namespace."""
         self.queues.configure(namespace, self.task_queues.known(namespace))
 
-    async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
-        """Return the part of a task queue that a worker polls, once the settings of the task queue are known.
-
-        Args:
-            name: The task queue.
-            options: The deployment options of the worker.
-            sticky: Whether the queue is the sticky queue of this worker.
-
-        Raises:
-            RpcError: The options are invalid, there are too many versions, or the API server does not respond.
-        """
-        queue = await self.versions.polled_queue(name, options, sticky=sticky)
-        with suppress(RpcError):  # tasks continue at the last known rate
-            await self.task_queues.load(name.namespace)
-        return queue
-
-    def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:
-        """The versions that open workflows of a namespace are pinned to."""
-        pinned = {
-            run.state.code.versioning.pinned_to
-            for run in self.runs.manager.runs.all()
-            if run.ref.namespace == namespace and run.state and run.state.code and not run.state.closed
-        }
-        return {version for version in pinned if version is not None}
-
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process the creation, change, or deletion of a WorkflowRun."""
         self.visibility.seen(obj, deleted=deleted)
-        if not hasattr(self, "runs"):
-            return
         run_id = obj["metadata"]["uid"]
         if deleted:
             self.matching.settle(run_id, {})
@@ -218,6 +326,22 @@ class Core:
         value: object = to_json(Payloads.FromString(content).payloads)
         return value
 
-    async def attribute_types(self, namespace: str) -> dict[str, str]:
-        """The search attributes for filters in a namespace: the registered ones, and those of its runs."""
-        return {**self.visibility.attribute_types(namespace), **await self.registry.types(namespace)}
+
+async def _deprecated(request: Any, call: CallContext) -> Any:
+    """Reject an earlier form of worker versioning."""
+    del call
+    rpc = type(request).__name__.removesuffix("Request")
+    raise unimplemented(f"{rpc} is deprecated and not supported: use worker deployments (`temporal worker deployment`)")
+
+
+def _handlers_of(service: object) -> dict[str, Handler]:
+    """The methods of a part of the frontend that are RPCs of Temporal's API.
+
+    The generated servicers cannot be used: gRPC would read whole messages before the caller is authenticated.
+    """
+    rpcs = {method: "".join(map(str.capitalize, method.split("_"))) for method in vars(type(service))}
+    return {
+        rpc: getattr(service, method)
+        for method, rpc in rpcs.items()
+        if any(hasattr(module, f"{rpc}Request") for module in SERVICES.values())
+    }

@@ -52,7 +52,7 @@ class NamespaceRegistry(Generic[Entry]):
     def __init__(
         self,
         kind: EntryKind[Entry],
-        client: Callable[[], kube.Client],
+        client: kube.Client,
         changed: Callable[[str], None],
         *,
         written: Callable[[kube.Object, Entries[Entry], Entries[Entry]], None] = lambda *_: None,
@@ -61,7 +61,7 @@ class NamespaceRegistry(Generic[Entry]):
 
         Args:
             kind: The kind of entries.
-            client: Returns the client of the API server.
+            client: The client of the API server.
             changed: Called with a namespace whose entries have changed since the last read.
             written: Called after a change with the stored ConfigMap, and the entries before and after.
         """
@@ -179,15 +179,15 @@ class NamespaceRegistry(Generic[Entry]):
         meta = found.get("metadata") or {"name": self._kind.config_map, "namespace": namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
-            stored = await self._client().replace(_url(namespace, self._kind.config_map), body)
+            stored = await self._client.replace(_url(namespace, self._kind.config_map), body)
         else:
-            stored = await self._client().create(_url(namespace), body)
+            stored = await self._client.create(_url(namespace), body)
         self._written(stored, before, after)
         return after
 
     async def _get(self, namespace: str) -> kube.Object:
         try:
-            return await self._client().get(_url(namespace, self._kind.config_map))
+            return await self._client.get(_url(namespace, self._kind.config_map))
         except kube.NotFoundError:
             return {}
 

@@ -12,42 +12,17 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from perdure import __version__
-from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.core import Core
-from perdure.frontend.errors import RpcError, invalid, unimplemented
+from perdure.frontend.core import Frontend
+from perdure.frontend.errors import RpcError, invalid
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
+from perdure.frontend.nexus.dispatch import NexusDispatch
 from perdure.frontend.peers.peer_server import PeerSettings, peered
-from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.service.activity_tasks import ActivityTasks
-from perdure.frontend.service.batches import Batches
-from perdure.frontend.service.changing import Changing
-from perdure.frontend.service.deployments import WorkerDeployments
-from perdure.frontend.service.histories import Histories
-from perdure.frontend.service.listing import Listing
-from perdure.frontend.service.nexus import NexusEndpoints, NexusTasks
-from perdure.frontend.service.nexus_dispatch import NexusDispatch
-from perdure.frontend.service.overrides import WorkflowOptions
-from perdure.frontend.service.resets import Resets
-from perdure.frontend.service.scheduling import Scheduling
-from perdure.frontend.service.standalone import StandaloneActivities
-from perdure.frontend.service.standalone_nexus import StandaloneNexusOperations
-from perdure.frontend.service.starting import Starting
-from perdure.frontend.service.system import System
-from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.service.task_queue_config import TaskQueueConfigs
-from perdure.frontend.service.update_with_start import UpdateWithStart
-from perdure.frontend.service.updating import Updating
-from perdure.frontend.service.workers import TaskWorkers
-from perdure.frontend.service.workflow_tasks import WorkflowTasks
-from perdure.frontend.service.workflows import Workflows
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.call import CallContext
 from perdure.frontend.transport.connections import Connections, peer_of
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.open_calls import OpenCalls
-from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.rpc import Handler, Rpc
 from perdure.frontend.transport.services import SERVICES, head_of
 from perdure.frontend.transport.tls import Served, encryption
@@ -62,67 +37,6 @@ _GRACE_SECONDS = 0.5
 """How long open calls may continue when the operator stops."""
 
 
-class Frontend(Core):
-    """The frontend of one operator."""
-
-    def attach(self, manager: Manager) -> None:
-        """Serve the runs of a manager."""
-        self.runs = RunGateway(manager)
-
-    def handlers(self) -> dict[str, Handler]:
-        """The served RPCs by name."""
-        dispatch = TaskDispatch(self)
-        starting = Starting(self, dispatch)
-        updating = Updating(self)
-        found: dict[str, Handler] = {}
-        for service in (
-            dispatch,
-            WorkflowTasks(self, dispatch),
-            ActivityTasks(self),
-            StandaloneActivities(self),
-            StandaloneNexusOperations(self),
-            starting,
-            Workflows(self),
-            updating,
-            UpdateWithStart(self, starting, updating),
-            Histories(self),
-            Listing(self),
-            Scheduling(self),
-            Resets(self),
-            Changing(self),
-            Batches(self),
-            TaskWorkers(self),
-            TaskQueueConfigs(self),
-            WorkerDeployments(self),
-            WorkflowOptions(self),
-            NexusTasks(self),
-            NexusEndpoints(self),
-            System(self),
-        ):
-            found |= _handlers_of(service)
-        return found | dict.fromkeys(DEPRECATED, _deprecated)
-
-
-async def _deprecated(request: Any, call: CallContext) -> Any:
-    """Reject an earlier form of worker versioning."""
-    del call
-    rpc = type(request).__name__.removesuffix("Request")
-    raise unimplemented(f"{rpc} is deprecated and not supported: use worker deployments (`temporal worker deployment`)")
-
-
-def _handlers_of(service: object) -> dict[str, Handler]:
-    """The methods of a part of the frontend that are RPCs of Temporal's API.
-
-    The generated servicers cannot be used: gRPC would read whole messages before the caller is authenticated.
-    """
-    rpcs = {method: "".join(map(str.capitalize, method.split("_"))) for method in vars(type(service))}
-    return {
-        rpc: getattr(service, method)
-        for method, rpc in rpcs.items()
-        if any(hasattr(module, f"{rpc}Request") for module in SERVICES.values())
-    }
-
-
 @asynccontextmanager
 async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     """Serve gRPC at an address such as ``127.0.0.1:7233``, and the HTTP API at its configured address; yield the gRPC port.
@@ -135,7 +49,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     _check(chosen, address)
     for other in filter(None, (chosen.http_address, chosen.peer_address)):
         _check(chosen, other)
-    manager = frontend.runs.manager
+    manager = frontend.manager
     async with AsyncExitStack() as stack:
         shown = await stack.enter_async_context(encryption(chosen, manager.client, manager.served))
         server = grpc.aio.server(options=options(chosen))
@@ -211,7 +125,7 @@ def _http_api(
     nexus, webhooks, manager = (
         NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, frontend.settings.nexus_headers),
         None,
-        frontend.runs.manager,
+        frontend.manager,
     )
     if frontend.settings.webhooks:
         webhooks = WebhookGateway(manager.webhooks, manager.first_lists.wait)
@@ -222,7 +136,8 @@ def _http_api(
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
     """Build the RPC for calls of Nexus handlers by clients. It is not part of Temporal's API, but has the same checks."""
-    manager, handler = frontend.runs.manager, NexusDispatch(frontend).dispatch_nexus_task
+    manager = frontend.manager
+    handler = NexusDispatch(manager.shards, frontend.direct_calls).dispatch_nexus_task
     served, ready = manager.served, manager.first_lists.wait
     return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
 
@@ -247,7 +162,7 @@ async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tupl
     """
     if not frontend.settings.authentication:
         return Door(None), Door(None)
-    manager = frontend.runs.manager
+    manager = frontend.manager
     access = manager.client.access
     client = await stack.enter_async_context(
         kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)

@@ -1,7 +1,7 @@
 """Assemble the operator from its parts, except for the watches."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
 from perdure.controller.tools import Tools
-from perdure.controller.workers import Workers
+from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
 from perdure.kube.event_recorder import Recorder
@@ -132,13 +132,15 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
-def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tuple[Manager, Operations]:
+def assemble(
+    client: Client, options: OperatorOptions, frontend: Callable[[Manager], Workers] = lambda _: NoWorkers()
+) -> tuple[Manager, Operations]:
     """Assemble the parts that do the work.
 
     Args:
         client: The client of the API server.
         options: The options from the environment.
-        workers: The server for workers that poll task queues.
+        frontend: Creates the server for workers that poll task queues.
 
     Returns:
         The manager of runs and schedules, and the processor of Operations; neither is started.
@@ -157,11 +159,10 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         limits=WorkflowLimits(client, recorder),
         recorder=recorder,
         blobs=Blobs(client),
-        workers=workers,
         shards=_shards(client, options, recorder),
     )
     served = ServedNamespaces(options.namespaces, options.excluded)
     client.lists.serves = served.__contains__
-    manager = Manager(tools, served, workers=options.workers, kept=options.finished)
-    operations = Operations(tools, manager.runs, manager.schedules, manager.first_lists, served)
+    manager = Manager(tools, served, workers=options.workers, kept=options.finished, frontend=frontend)
+    operations = Operations(manager.tools, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

@@ -42,7 +42,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         Client.open(access, user_agent=agent, connections=0) as watching,
     ):
         temporal = Temporal(options.temporal_address, os.environ)
-        manager, operations = assemble(client, options, temporal.workers())
+        manager, operations = assemble(client, options, temporal.workers)
         watching.lists.skipped, watching.lists.serves = client.lists.skipped, client.lists.serves
         feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
@@ -70,7 +70,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                 return "the Lease of this operator was not renewed in time, or was renewed only recently"
             return feed.trouble()
 
-        async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):
+        async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve():
             work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
             handing_over = asyncio.create_task(hand_over(), name="handing over")
             watches = asyncio.create_task(_watch(registry, options, ready, stop), name="watches")

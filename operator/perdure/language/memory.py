@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from perdure.api.field_rules import json_name
+from perdure.api.rules import json_name
 from perdure.api.steps import STEP_KINDS, Step
 from perdure.language.memory import Status
 from perdure.language.program import Program

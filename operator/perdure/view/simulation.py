@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.language.step_failures import as_json
-from perdure.simulation.outcome import Report
-from perdure.simulation.simulation_timeline import Moment, length
+from perdure.simulation.report import Report
+from perdure.simulation.transcript import Moment, length
 from perdure.simulation.tree import Node
 from perdure.view import failure, text
 from perdure.view.page import Page, style_of

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from random import Random
 from typing import Any
 
 import grpc
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.server import Frontend, rpcs
+from perdure.frontend.server import rpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.connections import Peer
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import Rpc
 from perdure.frontend.transport.services import head_of
-from perdure.kube import clock
 from perdure.simulation.cluster.loop import ClusterLoop
 from simulated.operators import FaultyOperator
 from simulated.sdk.peers import Peers
@@ -33,7 +31,7 @@ _TRANSIENT = frozenset(
 
 
 class Frontends:
-    """Makes a frontend for each operator, and carries the calls of workers and clients to it."""
+    """Sets up the frontend of each operator, and carries the calls of workers and clients to it."""
 
     def __init__(self, loop: ClusterLoop, wires: Wires, fail: Callable[[str], None]) -> None:
         """`fail` records a violation."""
@@ -43,19 +41,17 @@ class Frontends:
         self._peers = Peers(wires)
         self._served: dict[FaultyOperator, Mapping[str, Rpc]] = {}
 
-    def make(self, name: str) -> Frontend:
-        """Make the frontend of an operator. Its clock is virtual."""
-        context = copy_context()
-        context.run(clock.source.set, self._loop.now)
-        return context.run(Frontend, Settings(authentication=False, member=name))
+    def settings(self, name: str) -> Settings:
+        """Return the settings of the frontend of an operator."""
+        return Settings(authentication=False, member=name)
 
-    def serve(self, operator: FaultyOperator, frontend: Frontend, *, fleet: bool) -> None:
+    def serve(self, operator: FaultyOperator, *, fleet: bool) -> None:
         """Serve callers of an operator until it is killed, and in a fleet, forward their calls to other operators."""
         for gone in [each for each in self._served if each.is_dead]:
             del self._served[gone]
-        manager, handlers = operator.manager, frontend.handlers()
+        manager, handlers = operator.manager, operator.frontend.handlers()
         if fleet:
-            handlers = self._peers.join(operator, frontend, handlers)
+            handlers = self._peers.join(operator, handlers)
         self._served[operator] = _by_name(rpcs(handlers, manager.served, manager.first_lists.wait, Door(None)))
 
     def choose(self, random: Random) -> FaultyOperator | None:

@@ -10,7 +10,6 @@ import grpc.aio
 
 from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity
 from perdure.frontend.peers.peer_server import PeerServer, connect
-from perdure.frontend.server import Frontend
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import Handler
 from simulated.operators import FaultyOperator
@@ -32,9 +31,9 @@ class Peers:
         self._members: dict[str, tuple[FaultyOperator, Sequence[grpc.GenericRpcHandler]]] = {}
         """By address."""
 
-    def join(self, operator: FaultyOperator, frontend: Frontend, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+    def join(self, operator: FaultyOperator, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """Connect an operator with the others; return handlers that forward the calls of workers and clients."""
-        shards = operator.manager.shards
+        frontend, shards = operator.frontend, operator.manager.shards
 
         def open_channel(address: str, _: object) -> "_Channel":
             return _Channel(self, operator, address)

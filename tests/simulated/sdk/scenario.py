@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.storage import Object
+from perdure.simulation.cluster.store import Object
 from simulated.definitions import CHILD, activity, step
 from simulated.sdk.acknowledged import Acknowledged
 from simulated.sdk.activity_workers import ActivityWorker

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from perdure.kube import clock
-from perdure.simulation.cluster.printed_tables import as_table
+from perdure.simulation.cluster.apiserver import as_table
 from threads import join
 
 

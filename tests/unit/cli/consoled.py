@@ -10,7 +10,7 @@ import aiohttp
 
 from perdure.api import labels
 from perdure.cli.connection import connect
-from perdure.console.doors import OwnDoor
+from perdure.console.access import KubeconfigAccess
 from perdure.console.local import serving
 from perdure.console.site import ConsoleSettings
 from unit.cli.apiserver import ApiServer, Log, items
@@ -183,7 +183,7 @@ async def opened(*, read_only: bool = False) -> AsyncIterator[Browser]:
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI, read_only=read_only)
     async with (
         connect(context=None, namespace=None, program="perdure") as found,
-        serving(OwnDoor(found), settings, 0) as guard,
+        serving(KubeconfigAccess(found), settings, 0) as guard,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         async with session.get(guard.url()) as answer:

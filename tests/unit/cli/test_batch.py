@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from perdure.api.field_rules import cel_name
 from perdure.api.operation import REQUESTS
+from perdure.api.rules import cel_name
 from perdure.cli.app import build
-from perdure.cli.asking import DONE
+from perdure.cli.operations import DONE
 from unit.cli.apiserver import ApiServer, items
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"

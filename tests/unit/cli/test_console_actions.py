@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.console import action_forms
+from perdure.console import actions
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
@@ -76,7 +76,7 @@ async def test_the_button_of_a_dead_letter_redrives_only_it(api: ApiServer, path
 
 
 @pytest.mark.usefixtures("api")
-@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(action_forms.MAX_TARGETS + 1)]])
+@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(actions.MAX_TARGETS + 1)]])
 async def test_an_invalid_selection_is_rejected(names: list[str]) -> None:
     async with opened() as browser:
         sent = [("request", "0123456789"), *(("name", name) for name in names)]
@@ -134,7 +134,7 @@ async def test_a_run_is_cancelled_with_a_reason(api: ApiServer) -> None:
 
 
 async def test_a_pending_request_can_be_viewed_again(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(action_forms, "_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "_SECONDS", 0.0)
     api.status = lambda _: {}
     async with opened() as browser:
         sent = [await request_id(browser, RUN), ("reason", "")]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.console.forms import MAX_FIELDS, Control, InputForm
+from perdure.console.start import MAX_FIELDS, Control, InputForm
 
 SCHEMA = {
     "type": "object",

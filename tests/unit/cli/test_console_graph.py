@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.console.placing import MOST, Box, needs_of, place, ranks
+from perdure.console.graph import MOST, Box, needs_of, place, ranks
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.shown_step import ShownStep
 from unit.cli import consoled

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from starlette.types import ASGIApp
 
+from perdure.console.access import TokenAccess
 from perdure.console.app import console
-from perdure.console.doors import TokenDoor
 from perdure.console.local import served
 from perdure.console.main import application
 from perdure.console.site import ConsoleSettings
@@ -81,7 +81,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[tuple[aiohttp.ClientSession, st
 async def test_the_token_of_the_user_determines_what_is_shown(api: tuple[str, list[str | None]]) -> None:
     address, seen = api
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
-    async with serving(console(TokenDoor(Access(server=address)), settings)) as (session, origin):
+    async with serving(console(TokenAccess(Access(server=address)), settings)) as (session, origin):
 
         async def get(namespace: str, token: str | None) -> tuple[int, str]:
             headers = {"Authorization": token} if token else {}
@@ -108,7 +108,7 @@ async def test_a_form_uses_the_token_of_its_user(api: tuple[str, list[str | None
     address, seen = api
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
     form = {"request": "0123456789"}
-    async with serving(console(TokenDoor(Access(server=address)), settings)) as (session, origin):
+    async with serving(console(TokenAccess(Access(server=address)), settings)) as (session, origin):
         path = f"{origin}/namespaces/shop/workflows/order-flow/start"
         statuses = []
         for token in ("Bearer of-ada", "Bearer of-eve", None):

@@ -6,7 +6,7 @@ from typer.testing import CliRunner, Result
 from perdure.api.crdgen import KINDS
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.cli.app import build
-from perdure.cli.explaining import topics
+from perdure.cli.explanations import topics
 
 
 def explain(topic: str) -> Result:

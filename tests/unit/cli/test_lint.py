@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from manuals import REPOSITORY, Block, blocks
 from perdure.cli.app import build
-from perdure.cli.linting import lint
+from perdure.cli.lint import lint
 from perdure.language.program import Severity
 
 GOOD = """

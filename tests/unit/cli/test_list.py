@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from perdure.api.phases import Phase
 from perdure.cli.app import build
-from perdure.cli.choosing import Chosen
+from perdure.cli.selection import Chosen
 from perdure.kube import clock
 from perdure.view.phases import CLOSED, RunPhase
 from unit.cli.apiserver import ApiServer, Log, items

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from perdure.cli.replaying import read_history, read_manifest, replay
+from perdure.cli.replays import read_history, read_manifest, replay
 from perdure.client.errors import CliError
 from perdure.engine.events import AnyEvent
 from perdure.view.difference import Difference, show

@@ -8,7 +8,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.asking import Inquiry, request_of, value
+from perdure.cli.inputs import value
+from perdure.cli.operations import Inquiry, request_of
 from perdure.client.errors import CliError
 from perdure.kube import clock
 from perdure.view.glyphs import ASCII

@@ -80,7 +80,7 @@ def test_start_waits_for_the_first_status(server: ApiServer, status: Any, want: 
 
 
 def test_start_warns_if_no_operator_reconciles_the_run(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.cli.starting.VERDICT_SECONDS", 0.1)
+    monkeypatch.setattr("perdure.cli.starts.VERDICT_SECONDS", 0.1)
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
     done = call("start", "flow", "--name", "order")
     assert (done.exit_code, "the operator has not processed the run `order`" in done.stderr) == (124, True)

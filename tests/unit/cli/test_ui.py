@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 from perdure.cli.app import build
 from perdure.cli.connection import connect
-from perdure.cli.frontend.bearer_tokens import AccountToken, KubeconfigToken
-from perdure.cli.frontend.forward import PortForward
-from perdure.cli.webui.proxy import Proxy
+from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
+from perdure.cli.web_ui import Proxy
 from perdure.client.errors import CliError
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer

@@ -5,7 +5,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.linting import lint
+from perdure.cli.lint import lint
 from perdure.kube import clock
 from perdure.view.glyphs import ASCII
 from perdure.view.page import Page

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from perdure.controller.manager import Manager
-from perdure.frontend.server import Frontend
+from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
@@ -20,8 +20,19 @@ async def client_without_server() -> AsyncIterator[Client]:
 
 def manager_over(client: Client, *, fleet: str = "") -> Manager:
     """A manager, as the operator assembles it. One with a fleet has not joined it, so it holds no shards."""
-    manager, _ = assemble(client, OperatorOptions(fleet=fleet), Frontend(Settings(authentication=False)))
-    return manager
+    return frontend_over(client, fleet=fleet).manager
+
+
+def frontend_over(client: Client, settings: Settings | None = None, *, fleet: str = "") -> Frontend:
+    """The frontend of such a manager."""
+    made: list[Frontend] = []
+
+    def frontend(manager: Manager) -> Frontend:
+        made.append(Frontend(manager, settings or Settings(authentication=False)))
+        return made[0]
+
+    assemble(client, OperatorOptions(fleet=fleet), frontend)
+    return made[0]
 
 
 async def unchanged() -> None:

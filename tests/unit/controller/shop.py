@@ -27,7 +27,7 @@ from perdure.kube.clock import now
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import PodSettings
-from perdure.simulation.cluster.selecting import by_labels
+from perdure.simulation.cluster.apiserver import by_labels
 
 Json = dict[str, Any]
 

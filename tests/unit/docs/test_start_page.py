@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from manuals import REPOSITORY, Json, blocks, example_files
 from perdure.cli.app import build
-from perdure.cli.linting import lint
+from perdure.cli.lint import lint
 from perdure.language.program import Severity
 from perdure.schedule.run_manifests import scheduled_run
 from perdure.schedule.state import Running, ScheduleState, Start

@@ -14,12 +14,13 @@ import trustme
 from cryptography import x509
 
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.server import Frontend, serve
+from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.certificates import bundle, renewed
 from perdure.frontend.transport.tls import Material, Own, Served, Trust, encryption
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from unit.controller.managers import client_without_server, frontend_over
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("perdure-temporal.perdure-system", "localhost", "127.0.0.1")
@@ -241,7 +242,8 @@ async def test_client_certificates_are_required_if_a_client_ca_is_set(tmp_path: 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
 async def test_authentication_without_tls_is_rejected(address: str) -> None:
-    frontend = Frontend(Settings())
-    with pytest.raises(ValueError, match="PERDURE_TEMPORAL_TLS=None"):
-        async with serve(frontend, address):
-            pass
+    async with client_without_server() as client:
+        frontend = frontend_over(client, Settings())
+        with pytest.raises(ValueError, match="PERDURE_TEMPORAL_TLS=None"):
+            async with serve(frontend, address):
+                pass

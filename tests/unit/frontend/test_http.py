@@ -32,8 +32,7 @@ from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query_parameters import from_query
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.nexus.endpoints import EndpointRegistry
-from perdure.frontend.server import Frontend, rpcs
-from perdure.frontend.settings import Settings
+from perdure.frontend.server import rpcs
 from perdure.frontend.transport.certificates import bundle, renewed
 from perdure.frontend.transport.connections import Connections
 from perdure.frontend.transport.door import Door
@@ -41,6 +40,7 @@ from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc
 from perdure.frontend.transport.tls import Material, Served
 from perdure.kube.clock import now
+from unit.controller.managers import client_without_server, frontend_over
 
 COUNT = "/api/v1/namespaces/orders/workflow-count"
 
@@ -149,10 +149,11 @@ def test_a_repeated_parameter_of_a_singular_field_is_rejected(names: tuple[str, 
         from_query(query, ListScheduleMatchingTimesRequest.DESCRIPTOR)
 
 
-def test_every_rpc_with_a_path_is_served_over_grpc_or_listed_as_unsupported() -> None:
+async def test_every_rpc_with_a_path_is_served_over_grpc_or_listed_as_unsupported() -> None:
     routes = list(Routes())
     assert len(routes) > 200
-    offered = Frontend(Settings()).handlers()
+    async with client_without_server() as client:
+        offered = frontend_over(client).handlers()
     assert {route.rpc for route in routes} & set(offered) > {"StartWorkflowExecution", "ListNexusEndpoints"}
     assert not {route.rpc for route in routes} & {"PollWorkflowTaskQueue", "ExecuteMultiOperation"}
 
@@ -200,7 +201,7 @@ async def serving(
     served = ServedNamespaces(("orders",))
     offered = rpcs(handlers, served, api.ready, door)
     dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
-    nexus = NexusGateway(dispatch, EndpointRegistry(lambda: reviews, "operator"))  # type: ignore[arg-type,return-value]
+    nexus = NexusGateway(dispatch, EndpointRegistry(reviews, "operator"))  # type: ignore[arg-type]
     context = shown.context() if shown else None
     served_here = serve_http(offered, nexus, None, listening, secured=context, connections=connections)
     async with served_here, aiohttp.ClientSession() as session:

@@ -24,13 +24,11 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.manager import Manager
 from perdure.frontend.errors import RpcError
-from perdure.frontend.server import Frontend
-from perdure.frontend.service.listing import Listing
-from perdure.frontend.settings import Settings
 from perdure.frontend.transport.call import CallContext
-from perdure.handlers.assembly import OperatorOptions, assemble
+from perdure.frontend.visibility.listing import Listing
 from perdure.kube.access import Access
 from perdure.kube.client import Client
+from unit.controller.managers import frontend_over
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
@@ -84,10 +82,9 @@ async def stage() -> AsyncIterator[Stage]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=server), user_agent="test") as client:
-        frontend = Frontend(Settings(authentication=False))
-        manager, _ = assemble(client, OperatorOptions(), frontend)
-        frontend.attach(manager)
-        yield Stage(manager, Listing(frontend), runs, read)
+        frontend = frontend_over(client)
+        listing = Listing(frontend.runs, frontend.visibility, frontend.registry)
+        yield Stage(frontend.manager, listing, runs, read)
     await runner.cleanup()
 
 

@@ -19,19 +19,23 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import OpenActivityOptions
-from perdure.frontend.core import Core
+from perdure.frontend.activities.changes import changed_options
 from perdure.frontend.errors import RpcError
-from perdure.frontend.service.batches import _request
-from perdure.frontend.service.changing import changed_options
-from perdure.frontend.service.resets import Resets
-from perdure.frontend.service.starting import Starting, _policies
-from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.service.update_with_start import _start_refused
 from perdure.frontend.transport.call import CallContext
+from perdure.frontend.workflows.batches import _request
 from perdure.frontend.workflows.command_conversion import BadCommandError
 from perdure.frontend.workflows.commands import CommandReader
+from perdure.frontend.workflows.starts import _policies
+from perdure.frontend.workflows.update_with_start import _start_refused
+from unit.controller.managers import client_without_server, frontend_over
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
+
+
+async def call(rpc: str, request: Any) -> None:
+    """Call an operator without an API server."""
+    async with client_without_server() as client:
+        await frontend_over(client).handlers()[rpc](request, CallContext(None))
 
 
 def test_49_an_invalid_cron_schedule_of_a_start_is_rejected() -> None:
@@ -57,9 +61,8 @@ def test_an_update_with_start_cannot_be_delayed(delay: dict[str, int]) -> None:
 async def test_signal_with_start_rejects_the_conflict_policy_fail() -> None:
     fail = WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL
     request = SignalWithStartWorkflowExecutionRequest(signal_name="go", workflow_id_conflict_policy=fail)
-    core = Core()
     with pytest.raises(RpcError, match="WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported") as caught:
-        await Starting(core, TaskDispatch(core)).signal_with_start_workflow_execution(request, CallContext(None))
+        await call("SignalWithStartWorkflowExecution", request)
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
@@ -134,4 +137,4 @@ def test_a_reset_in_a_batch_requires_a_valid_target() -> None:
 async def test_a_reset_to_a_too_large_event_id_is_rejected() -> None:
     request = ResetWorkflowExecutionRequest(workflow_task_finish_event_id=2**62)
     with pytest.raises(RpcError, match="WorkflowTaskFinishEventId"):
-        await Resets(Core()).reset_workflow_execution(request, CallContext(None))
+        await call("ResetWorkflowExecution", request)

@@ -25,6 +25,8 @@ from perdure.engine.commands import (
     StartTimer,
 )
 from perdure.engine.state import OpenActivityOptions
+from perdure.frontend.activities.changes import changed_options
+from perdure.frontend.activities.tasks import _result
 from perdure.frontend.errors import RpcError
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
@@ -32,13 +34,11 @@ from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.runs.start_requests import requested_run
 from perdure.frontend.schedules.calendars import to_times
-from perdure.frontend.service.activity_tasks import _result
-from perdure.frontend.service.changing import changed_options
-from perdure.frontend.service.scheduling import _requests_of
-from perdure.frontend.service.system import check_registered
-from perdure.frontend.service.updating import check_update
+from perdure.frontend.schedules.schedules import _requests_of
+from perdure.frontend.system import check_registered
 from perdure.frontend.workflows.command_conversion import BadCommandError
 from perdure.frontend.workflows.commands import CommandReader
+from perdure.frontend.workflows.updating import check_update
 
 NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
 NOT_FINE = Duration(nanos=2_000_000_000)

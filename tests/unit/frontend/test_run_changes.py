@@ -2,7 +2,7 @@
 
 import asyncio
 
-from perdure.frontend.runs.changes import RunChanges
+from perdure.frontend.runs.gateway import RunChanges
 
 CALLERS = 300
 

@@ -14,10 +14,10 @@ from temporalio.api.workflowservice.v1 import SignalWithStartWorkflowExecutionRe
 from perdure.api import labels
 from perdure.engine.starts import StartExtras
 from perdure.frontend.errors import RpcError
+from perdure.frontend.runs.creation import is_made_for, run_name
 from perdure.frontend.runs.start_requests import requested_run
 from perdure.frontend.schedules.messages import ClientOptions, new_schedule
-from perdure.frontend.service.batches import Batch, check_batch
-from perdure.frontend.service.making import is_made_for, run_name
+from perdure.frontend.workflows.batches import Batch, check_batch
 
 FIELDS = {
     "workflow",

@@ -10,7 +10,7 @@ import histories
 from histories import EXAMPLES, GOLDEN
 from manuals import blocks_in
 from perdure.simulation.cast import Manifest
-from perdure.simulation.outcome import Report
+from perdure.simulation.report import Report
 
 FLOWS = histories.REPOSITORY / "docs" / "flows.md"
 KEPT = sorted(GOLDEN.rglob("*.json"))

@@ -9,8 +9,8 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine.recording import MAX_PENDING
 from perdure.language.execution.tasks import MAX_WAITING
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.outcome import Report
-from perdure.simulation.playing import Play
+from perdure.simulation.play import Play
+from perdure.simulation.report import Report
 
 FANS = 32
 BLOCK = 32

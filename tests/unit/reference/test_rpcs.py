@@ -4,11 +4,10 @@ import grpc
 from temporalio.api.operatorservice.v1 import OperatorServiceStub
 from temporalio.api.workflowservice.v1 import WorkflowServiceStub
 
-from perdure.frontend.server import Frontend
-from perdure.frontend.settings import Settings
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.unserved import UNSERVED
 from reference.rpcs import pages
+from unit.controller.managers import client_without_server, frontend_over
 
 
 def of_the_api() -> set[str]:
@@ -17,8 +16,9 @@ def of_the_api() -> set[str]:
     return {name for stub in stubs for name in vars(stub) if name[0].isupper()}
 
 
-def test_each_rpc_is_served_or_listed_with_a_reason() -> None:
-    served = Frontend(Settings(authentication=False)).handlers().keys() - DEPRECATED
+async def test_each_rpc_is_served_or_listed_with_a_reason() -> None:
+    async with client_without_server() as client:
+        served = frontend_over(client).handlers().keys() - DEPRECATED
     assert UNSERVED.keys() == of_the_api() - served
     assert all(UNSERVED.values())
 

@@ -9,9 +9,9 @@ import yaml
 from perdure.engine import history
 from perdure.engine.fold import as_recorded
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.outcome import Report
+from perdure.simulation.play import Play
 from perdure.simulation.players import SimulatedChain, SimulatedRun, make_run
-from perdure.simulation.playing import Play
+from perdure.simulation.report import Report
 from perdure.simulation.tree import Node
 
 Json = dict[str, Any]

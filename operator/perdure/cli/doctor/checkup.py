@@ -6,15 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.cli.doctor import deployment, installation, operators, permissions, stuck_work
-from perdure.cli.doctor.finding import CheckResult, Result, unknown
+from perdure.cli.doctor import installation, operators, permissions, stuck_work
+from perdure.cli.doctor.findings import CheckResult, Result, unknown
 from perdure.client.errors import ForbiddenError
 from perdure.kube import clock, paths
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
 
-    from perdure.cli.doctor.deployment import OperatorDeployment
+    from perdure.cli.doctor.operators import OperatorDeployment
     from perdure.client.diagnosis import Diagnosis
     from perdure.client.requests import Object
 
@@ -33,7 +33,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     namespace = None if everywhere else api.namespace
     served = await _explained("CRDs", installation.kinds(api))
     try:
-        operator, hidden = await deployment.find(api, system), False
+        operator, hidden = await operators.find(api, system), False
     except ForbiddenError as error:
         operator, hidden = None, True
         operator_check = unknown("Operator", error)

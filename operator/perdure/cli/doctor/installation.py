@@ -1,8 +1,8 @@
 """Checks the installation of Perdure: its kinds, its admission policies, and the version of each part."""
 
 from perdure import __version__
-from perdure.cli.doctor.deployment import OperatorDeployment
-from perdure.cli.doctor.finding import CheckResult, counted, failed, ok, some, warning
+from perdure.cli.doctor.findings import CheckResult, counted, failed, ok, some, warning
+from perdure.cli.doctor.operators import OperatorDeployment
 from perdure.client.diagnosis import Diagnosis
 from perdure.client.requests import Object
 from perdure.kube import paths

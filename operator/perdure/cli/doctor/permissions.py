@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from perdure.cli.doctor.finding import counted, failed, ok, warning
+from perdure.cli.doctor.findings import counted, failed, ok, warning
 
 if TYPE_CHECKING:
-    from perdure.cli.doctor.deployment import OperatorDeployment
-    from perdure.cli.doctor.finding import CheckResult
+    from perdure.cli.doctor.findings import CheckResult
+    from perdure.cli.doctor.operators import OperatorDeployment
     from perdure.client.diagnosis import Diagnosis
     from perdure.client.requests import Object
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from perdure.cli.doctor.finding import CheckResult
+from perdure.cli.doctor.findings import CheckResult
 from perdure.view import text
 from perdure.view.page import Page
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from perdure.api.labels import RUN_ID_LABEL
 from perdure.api.reasons import ConditionReason, ConditionType
-from perdure.cli.choosing import created, phase_of
-from perdure.cli.doctor.finding import counted, failed, ok, some
+from perdure.cli.doctor.findings import counted, failed, ok, some
+from perdure.cli.selection import created, phase_of
 from perdure.kube import paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from perdure.cli.doctor.finding import CheckResult
+    from perdure.cli.doctor.findings import CheckResult
     from perdure.client.diagnosis import Diagnosis
     from perdure.client.requests import Object
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
@@ -22,7 +21,7 @@ from perdure.cli.options import (
     WorkflowIdOption,
     check_named,
 )
-from perdure.cli.terminal import Color, Screen, for_people
+from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, GoneError
 from perdure.client.requests import Object

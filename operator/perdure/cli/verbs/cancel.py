@@ -2,8 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import ReasonOption
-from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
+from perdure.cli.operations import BatchInquiry, ReasonOption, ask_runs, asking_runs
 
 HELP = """Request the cancellation of a run, or of all open runs with some labels.
 

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import Inquiry, ask, asking, value
+from perdure.cli.inputs import value
+from perdure.cli.operations import Inquiry, ask, asking
 
 HELP = """Complete a pending activity from outside.
 

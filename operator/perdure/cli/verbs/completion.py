@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.completing import VARIABLE
+from perdure.cli.completion import VARIABLE
 
 HELP = """Print a script that makes your shell complete this command.
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
+from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError
 
 HELP = """Open the console in the browser.
@@ -51,14 +51,14 @@ def command(
 ) -> None:
     """Serve the console until interrupted."""
     try:
-        from perdure.console.doors import OwnDoor
+        from perdure.console.access import KubeconfigAccess
         from perdure.console.local import serving
         from perdure.console.site import ConsoleSettings
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
     from urllib.parse import urlsplit
 
-    from perdure.cli.webui.interrupting import interrupted
+    from perdure.cli.web_ui import interrupted
 
     if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
         raise typer.BadParameter("must begin with http:// or https://", param_hint="--web-ui")
@@ -69,7 +69,7 @@ def command(
             settings = ConsoleSettings(
                 namespace=found.namespace, system_namespace=system, web_ui=web_ui, read_only=read_only
             )
-            async with serving(OwnDoor(found), settings, port) as guard:
+            async with serving(KubeconfigAccess(found), settings, port) as guard:
                 url = guard.url(f"/namespaces/{found.namespace}/runs")
                 typer.echo(f"The console is at {url}\nPress Ctrl-C to end it.")
                 if browser:

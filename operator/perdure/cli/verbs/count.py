@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import (
+from perdure.cli.connection import connect
+from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
+from perdure.cli.selection import (
     AttributeOption,
     CompletedOption,
     OlderOption,
@@ -17,10 +19,7 @@ from perdure.cli.choosing import (
     SinceOption,
     chosen,
 )
-from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
-from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Screen, program_of
 from perdure.kube import clock
 from perdure.view.phases import RunPhase
 

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.times import parse_duration
-from perdure.cli.asking import How, ask_several, asking_several
-from perdure.cli.completing import names_of
+from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
+from perdure.cli.operations import How, ask_several, asking_several
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
-from perdure.cli.terminal import Color, Screen, for_people, reference
+from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object

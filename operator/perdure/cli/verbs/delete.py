@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import PhaseOption, SelectorOption, chosen
-from perdure.cli.completing import names_of
+from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
+from perdure.cli.selection import PhaseOption, SelectorOption, chosen
+from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError, GoneError
 from perdure.client.requests import Object
 from perdure.kube import clock

@@ -5,22 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.choosing import Chosen, newest
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
     NamespaceOption,
     OutputOption,
     RunName,
-    TimeFormat,
     TimeOption,
     WorkflowIdOption,
     check_named,
 )
-from perdure.cli.terminal import Color, Screen, for_people, reference
-from perdure.cli.waiting import Waiter
+from perdure.cli.progress import Waiter
+from perdure.cli.selection import Chosen, newest
+from perdure.cli.terminal import Color, Screen, TimeFormat, for_people, page_of, program_of, reference
 from perdure.client.errors import CliError
 from perdure.kube import clock
 

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, ReportOption, SystemNamespaceOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, page_of, program_of
 from perdure.client.errors import ExitCode
 
 HELP = """Check the installation, and find stuck runs.
@@ -43,7 +42,7 @@ def command(
 ) -> None:
     """Check the installation."""
     from perdure.cli.doctor.checkup import check_all
-    from perdure.cli.doctor.finding import CheckResult, Result
+    from perdure.cli.doctor.findings import CheckResult, Result
 
     async def check() -> list[CheckResult]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

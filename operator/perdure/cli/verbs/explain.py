@@ -6,7 +6,7 @@ import typer
 
 
 def _complete(incomplete: str) -> list[str]:
-    from perdure.cli.explaining import topics
+    from perdure.cli.explanations import topics
 
     return [each for each in topics() if each.startswith(incomplete)]
 
@@ -30,7 +30,7 @@ def command(
     ],
 ) -> None:
     """Explain a field or a reason."""
-    from perdure.cli.explaining import explain
+    from perdure.cli.explanations import explain
 
     for line in explain(topic):
         typer.echo(line)

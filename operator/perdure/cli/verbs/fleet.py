@@ -6,9 +6,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, OutputOption
-from perdure.cli.terminal import Color, Screen, for_people
+from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of
 
 _DEFAULT: Final = "perdure-system"
 

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
     NamespaceOption,
     ReportOption,
     RunName,
-    TimeFormat,
     TimeOption,
     WorkflowIdOption,
     check_named,
 )
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, TimeFormat, page_of, program_of
 from perdure.client.errors import CliError, UnreachableError
 
 if TYPE_CHECKING:

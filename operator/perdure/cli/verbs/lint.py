@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, ReportOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, page_of
 from perdure.client.errors import ExitCode
 
 HELP = """Check manifests without a cluster.
@@ -43,7 +42,7 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Check manifests without a cluster."""
-    from perdure.cli.linting import findings, lint
+    from perdure.cli.lint import findings, lint
     from perdure.language.program import Severity
 
     screen = Screen(color)

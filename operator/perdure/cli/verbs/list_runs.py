@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import (
+from perdure.cli.connection import connect
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeOption
+from perdure.cli.selection import (
     AttributeOption,
     CompletedOption,
     OlderOption,
@@ -17,17 +19,7 @@ from perdure.cli.choosing import (
     chosen,
     newest,
 )
-from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
-from perdure.cli.options import (
-    ColorOption,
-    ContextOption,
-    NamespaceOption,
-    OutputOption,
-    TimeFormat,
-    TimeOption,
-)
-from perdure.cli.terminal import Color, Screen, for_people
+from perdure.cli.terminal import Color, Screen, TimeFormat, for_people, page_of, program_of
 from perdure.client.requests import Object
 from perdure.kube import clock
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from perdure.cli.connection import LOG_STREAMS, connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -16,6 +15,7 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
+from perdure.cli.terminal import program_of
 
 HELP = """Show the logs of the pods of a run.
 
@@ -90,7 +90,7 @@ def command(
             context=cluster, namespace=namespace, program=program, connections=LOG_STREAMS + 4
         ) as reached:
             found = await reached.runs.chosen(name, workflow_id)
-            from perdure.cli.log_reader import LogReader
+            from perdure.cli.logs import LogReader
             from perdure.view.logs import Choice, Lines
 
             reader = LogReader(

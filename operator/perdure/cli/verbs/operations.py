@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.connection import list_kind
-from perdure.cli.invocation import page_of, program_of
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeFormat, TimeOption
-from perdure.cli.terminal import Color, Screen, for_people
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeOption
+from perdure.cli.terminal import Color, Screen, TimeFormat, for_people, page_of, program_of
 
 HELP = """List Operations, newest first, with their results.
 

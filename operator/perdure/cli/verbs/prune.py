@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import PhaseOption, SelectorOption, chosen, phase_of
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
-from perdure.cli.terminal import Screen, reference
+from perdure.cli.selection import PhaseOption, SelectorOption, chosen, phase_of
+from perdure.cli.terminal import Screen, program_of, reference
 from perdure.client.errors import CliError
 from perdure.client.requests import Object
 from perdure.kube import clock

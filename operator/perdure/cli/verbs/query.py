@@ -2,7 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import json_or_text
+from perdure.cli.inputs import json_or_text
 from perdure.cli.talking import Talk, talk, talking
 
 HELP = """Query a run.

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, page_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.view.difference import Difference, show
 
@@ -42,12 +41,12 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Check that a definition still replays a recorded history."""
-    from perdure.cli import replaying
+    from perdure.cli import replays
 
     screen = Screen(color)
-    events = replaying.read_history(_read(file), file)
-    manifest = replaying.read_manifest(_read(workflow), workflow, replaying.workflow_type(events))
-    found = replaying.replay(events, manifest, name=name, namespace=namespace)
+    events = replays.read_history(_read(file), file)
+    manifest = replays.read_manifest(_read(workflow), workflow, replays.workflow_type(events))
+    found = replays.replay(events, manifest, name=name, namespace=namespace)
     if isinstance(found, Difference):
         screen.show(show(found, page_of(context, screen)))
         raise typer.Exit(ExitCode.NO)

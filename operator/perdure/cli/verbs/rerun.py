@@ -6,10 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
-from perdure.cli.asking import ParameterOption
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
-from perdure.cli.launching import DryRunOption, EndTimeoutOption, Launch, LogsOption, WaitOption, Where, start
+from perdure.cli.inputs import InputOption, ParameterOption, inputs_of, with_input
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -18,7 +16,8 @@ from perdure.cli.options import (
     WorkflowIdOption,
     check_named,
 )
-from perdure.cli.run_input import InputOption, inputs_of, with_input
+from perdure.cli.starts import DryRunOption, EndTimeoutOption, Launch, LogsOption, WaitOption, Where, start
+from perdure.cli.terminal import program_of
 from perdure.client.requests import Object
 
 HELP = """Start a run with the spec of another one, from the beginning.

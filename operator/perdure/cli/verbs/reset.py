@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from perdure.api.policies import ResetPoint
-from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
+from perdure.cli.operations import Inquiry, ReasonOption, ask, asking
 
 HELP = """Start a new run from a point in the history of a run.
 

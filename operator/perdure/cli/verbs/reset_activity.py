@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.asking import Inquiry, ask, asking
+from perdure.cli.operations import Inquiry, ask, asking
 
 HELP = """Count the attempts of a pending activity from 1 again.
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -16,7 +15,7 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Screen, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, UnreachableError
 from perdure.kube import clock

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.asking import ANSWER_TIMEOUT, Inquiry, ReasonOption, ask_to_start
-from perdure.cli.launching import EndTimeoutOption, Launch, LogsOption, WaitOption, Where, follow
+from perdure.cli.operations import ANSWER_TIMEOUT, Inquiry, ReasonOption, ask_to_start
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption, RunName, WorkflowIdOption
+from perdure.cli.starts import EndTimeoutOption, Launch, LogsOption, WaitOption, Where, follow
 
 HELP = """Run the failed steps of a closed run again, and keep the rest.
 

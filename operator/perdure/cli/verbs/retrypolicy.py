@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.completing import names_of
-from perdure.cli.invocation import program_of
+from perdure.cli.completion import names_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Screen, program_of
 from perdure.client.errors import CliError
 
 HELP = """Preview retry policies.
@@ -115,7 +114,7 @@ def _read(spec: Any, source: str) -> Any:
     """
     import pydantic
 
-    from perdure.api.common import mistakes
+    from perdure.api.models import mistakes
     from perdure.api.retrypolicy import RetryPolicySpec
     from perdure.language.program import retry_rules
 

@@ -8,21 +8,12 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
-from perdure.cli.moments import has_zone, moment, rfc3339
-from perdure.cli.options import (
-    ContextOption,
-    NamespaceOption,
-    OutputOption,
-    TimeFormat,
-    TimeOption,
-    word_of,
-    words_shown,
-)
-from perdure.cli.starting import check_input
-from perdure.cli.terminal import Screen, for_people, reference
+from perdure.cli.operations import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
+from perdure.cli.options import ContextOption, NamespaceOption, OutputOption, TimeOption, word_of, words_shown
+from perdure.cli.schedules import has_zone, moment, rfc3339
+from perdure.cli.starts import check_input
+from perdure.cli.terminal import Screen, TimeFormat, for_people, page_of, program_of, reference
 from perdure.cli.verbs.schedule_next import NEXT, next_times, read_schedule
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExistsError
@@ -255,7 +246,7 @@ def create(
     cluster: ContextOption = None,
 ) -> None:
     """Create a schedule that runs a Workflow."""
-    from perdure.cli.upcoming import new_schedule, outlook_of, read_json, times_of
+    from perdure.cli.schedules import new_schedule, outlook_of, read_json, times_of
 
     run: dict[str, Any] = {"workflow": {"name": workflow}}
     run |= {"workflowId": workflow_id} if workflow_id else {}
@@ -352,7 +343,7 @@ def backfill(
         schedule = asyncio.run(
             read_schedule(str(inquiry.name), inquiry.namespace, inquiry.cluster, program_of(context))
         )
-        from perdure.cli.upcoming import times_of
+        from perdure.cli.schedules import times_of
 
         zone = times_of(schedule).zone.rules
     times = {"startTime": rfc3339(moment(start_time, zone)), "endTime": rfc3339(moment(end_time, zone))}

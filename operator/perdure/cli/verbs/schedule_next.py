@@ -6,16 +6,15 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.names import schedule_name
-from perdure.cli.completing import names_of
+from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
-from perdure.cli.moments import moment
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
     ReportOption,
 )
-from perdure.cli.terminal import Screen
+from perdure.cli.schedules import moment
+from perdure.cli.terminal import Screen, program_of
 from perdure.client.errors import ExitCode
 from perdure.kube import clock
 
@@ -65,12 +64,7 @@ def next_times(
     if file is None and name is None:
         raise typer.BadParameter("set either NAME or --file")
     stored = None if file else asyncio.run(read_schedule(str(name), namespace, cluster, program_of(context)))
-    from perdure.cli.upcoming import (
-        outlook_of,
-        schedule_in,
-        times_of,
-        upcoming,
-    )
+    from perdure.cli.schedules import outlook_of, schedule_in, times_of, upcoming
     from perdure.view.schedules import is_paused, times_json, times_table
 
     found = stored if stored is not None else schedule_in(str(file), name)

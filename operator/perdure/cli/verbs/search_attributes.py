@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.searching import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
+from perdure.api.search_attributes import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, word_of, words_shown
-from perdure.cli.terminal import Color, Screen, for_people
+from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of
 from perdure.client.errors import CliError, ExitCode
 
 HELP = """Register search attributes for workflows as code.

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import Inquiry, ask_to_start, value
-from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
-from perdure.cli.starting import check_input
+from perdure.cli.inputs import value
+from perdure.cli.operations import BatchInquiry, Inquiry, ask_runs, ask_to_start, asking_runs
+from perdure.cli.starts import check_input
+from perdure.cli.terminal import program_of
 
 HELP = """Send a signal to a run, or to all open runs with some labels.
 

@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.asking import value
-from perdure.cli.invocation import page_of
-from perdure.cli.options import ColorOption, ReportOption, TimeFormat, TimeOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.inputs import value
+from perdure.cli.options import ColorOption, ReportOption, TimeOption
+from perdure.cli.terminal import Color, Screen, TimeFormat, page_of
 from perdure.client.errors import ExitCode
 
 HELP = """Run a workflow in virtual time, without a cluster.

@@ -8,20 +8,10 @@ import typer
 from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.cli.asking import ParameterOption
-from perdure.cli.completing import names_of
-from perdure.cli.launching import (
-    DryRunOption,
-    EndTimeoutOption,
-    Launch,
-    LogsOption,
-    WaitOption,
-    Where,
-    labels_of,
-    start,
-)
+from perdure.cli.completion import names_of
+from perdure.cli.inputs import InputOption, ParameterOption, inputs_of, with_input
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
-from perdure.cli.run_input import InputOption, inputs_of, with_input
+from perdure.cli.starts import DryRunOption, EndTimeoutOption, Launch, LogsOption, WaitOption, Where, labels_of, start
 from perdure.client.requests import Object
 
 HELP = """Start a run of a Workflow, of code, or from a file.
@@ -133,7 +123,7 @@ def command(
     launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
     base: Object = {"metadata": {"generateName": f"{workflow or _readable(kind or 'run')}-"}, "spec": {}}
     if file is not None:
-        from perdure.cli.run_files import read_run
+        from perdure.cli.inputs import read_run
 
         base = read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}

@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, ReportOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, page_of
 from perdure.client.errors import ExitCode
 
 HELP = """Simulate every scenario of a folder, and report differences.

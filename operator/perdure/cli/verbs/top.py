@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, ReportOption, SystemNamespaceOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, page_of, program_of
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.cli.top.load import Load
+    from perdure.cli.load import Load
 
 HELP = """Show open runs by Workflow, and the load of the operators.
 
@@ -42,7 +41,7 @@ def command(
     cluster: ContextOption = None,
 ) -> None:
     """Show open runs and the load of the operators."""
-    from perdure.cli.top.load import read_load
+    from perdure.cli.load import read_load
 
     async def read() -> "Load":
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -50,7 +49,7 @@ def command(
 
     load = asyncio.run(read())
     screen = Screen(color)
-    from perdure.cli.top.report import as_data, operators, workflows, workflows_table
+    from perdure.cli.load_report import as_data, operators, workflows, workflows_table
 
     page = page_of(context, screen)
     counted = workflows(load.runs, clock.now())

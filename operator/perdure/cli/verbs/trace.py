@@ -9,19 +9,17 @@ import typer
 
 from perdure.api.labels import PARENT_RUN_ID_LABEL
 from perdure.cli.connection import connect
-from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
     NamespaceOption,
     ReportOption,
     RunName,
-    TimeFormat,
     TimeOption,
     WorkflowIdOption,
     check_named,
 )
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, TimeFormat, page_of, program_of
 from perdure.client.errors import CliError
 from perdure.kube import clock
 

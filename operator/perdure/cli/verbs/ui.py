@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from perdure.cli.connection import connect
-from perdure.cli.invocation import program_of
 from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
 from perdure.cli.talking import AUDIENCE, AccountOption, AudienceOption
+from perdure.cli.terminal import program_of
 
 HELP = """Open the Web UI in the browser.
 
@@ -42,10 +42,8 @@ def command(
 ) -> None:
     """Serve the Web UI until interrupted."""
     from perdure.cli.flags import kubectl_arguments
-    from perdure.cli.frontend.bearer_tokens import AccountToken, KubeconfigToken
-    from perdure.cli.frontend.forward import PortForward
-    from perdure.cli.webui.interrupting import interrupted
-    from perdure.cli.webui.proxy import Proxy
+    from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
+    from perdure.cli.web_ui import Proxy, interrupted
 
     async def serve() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

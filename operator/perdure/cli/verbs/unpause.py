@@ -2,8 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import ReasonOption, StepOption
-from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
+from perdure.cli.operations import BatchInquiry, ReasonOption, StepOption, ask_runs, asking_runs
 
 HELP = """Unpause a run, or all open runs with some labels.
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.asking import json_or_text
+from perdure.cli.inputs import json_or_text
 from perdure.cli.talking import Talk, talk, talking
 
 HELP = """Update a run of a workflow as code, and print the result.

@@ -36,13 +36,13 @@ def command(
         import asyncio
 
         from perdure.cli.connection import connect
-        from perdure.cli.doctor import deployment, installation
-        from perdure.cli.invocation import program_of
+        from perdure.cli.doctor import installation, operators
+        from perdure.cli.terminal import program_of
 
         async def read() -> dict[str, str]:
             async with connect(context=cluster, namespace=None, program=program_of(context)) as found:
                 api = found.diagnosis
-                operator = await deployment.find(api, system)
+                operator = await operators.find(api, system)
                 return {
                     "operator": (operator.version if operator else "") or "not found",
                     "crds": ", ".join(await installation.crd_versions(api)) or "not found",

@@ -9,13 +9,12 @@ from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
     RunName,
-    TimeFormat,
     TimeOption,
     WorkflowIdOption,
     check_named,
 )
-from perdure.cli.terminal import Color, Screen
-from perdure.cli.waiting import Waiter
+from perdure.cli.progress import Waiter
+from perdure.cli.terminal import Color, Screen, TimeFormat
 from perdure.client.errors import GoneError
 
 HELP = """Wait until a run ends, and show its progress.

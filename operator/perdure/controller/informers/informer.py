@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from perdure.api.common import GROUP, VERSION
+from perdure.api.labels import GROUP, VERSION
 from perdure.kube import client as kube
 
 _STALE_AFTER: Final = 3

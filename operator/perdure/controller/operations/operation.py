@@ -18,7 +18,7 @@ from typing import Final, assert_never
 import pydantic
 import structlog
 
-from perdure.api.common import mistakes
+from perdure.api.models import mistakes
 from perdure.api.operation import Operation, Reset, Retry, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry

@@ -6,11 +6,11 @@ from typing import Any
 
 from perdure.api import labels
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.field_rules import cel_name
 from perdure.api.names import started_name
 from perdure.api.operation import REQUESTS
 from perdure.api.phases import OperationPhase
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.rules import cel_name
 from perdure.api.times import format_time
 from perdure.controller.directory import Entry
 from perdure.controller.reconcile.record import Status

@@ -21,8 +21,9 @@ import pydantic
 import structlog
 
 from perdure.api import labels
-from perdure.api.common import API_VERSION, mistakes
+from perdure.api.labels import API_VERSION
 from perdure.api.lenient import newer_annotation
+from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.schedule import ScheduleSpec
 from perdure.controller.peers import Peers

@@ -15,6 +15,7 @@ from perdure.frontend.deployments.registrations import Registration, Registratio
 from perdure.frontend.errors import RpcError, invalid
 from perdure.frontend.matching.offers import Matching
 from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.matching.settings import TaskQueueSettings
 from perdure.frontend.messages import values as given
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.registry import NamespaceRegistry, fits_key
@@ -61,6 +62,7 @@ class Versions:
     def __init__(
         self,
         registry: NamespaceRegistry[rules.WorkerDeployment],
+        task_queues: NamespaceRegistry[TaskQueueSettings],
         matching: Matching,
         pinned: Callable[[str], Collection[DeploymentVersion]],
     ) -> None:
@@ -68,17 +70,22 @@ class Versions:
 
         Args:
             registry: The worker deployments.
+            task_queues: The settings of task queues.
             matching: The matching, to see which task queues are polled.
             pinned: The versions that open workflows of a namespace are pinned to.
         """
         self.registry = registry
+        self._task_queues = task_queues
         self._matching = matching
-        self._pinned = pinned
+        self.pinned = pinned
+        """Returns the versions that open workflows of a namespace are pinned to."""
         self._registrations = Registrations(registry, self._removable)
         self._begun = now()
 
     async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
-        """Register the version of a worker, and return the queue that it polls. Only the first poll of each queue writes.
+        """Return the part of a task queue that a worker polls, once the settings of the task queue are known.
+
+        The version of the worker is registered. Only the first poll of each queue writes.
 
         Unversioned workers need no worker deployments: they get unversioned tasks even if the deployments cannot be read.
 
@@ -90,6 +97,12 @@ class Versions:
         Raises:
             RpcError: The options are invalid, there are too many versions, or the API server does not answer.
         """
+        queue = await self._registered(name, options, sticky=sticky)
+        with suppress(RpcError):  # tasks continue at the last known rate
+            await self._task_queues.load(name.namespace)
+        return queue
+
+    async def _registered(self, name: QueueName, options: Any, *, sticky: bool) -> QueueName:
         version = version_of(options)
         if version is None or sticky:
             with suppress(RpcError):
@@ -101,7 +114,7 @@ class Versions:
         return queue_of(name, version)
 
     def _removable(self, namespace: str) -> Callable[[DeploymentVersion], bool]:
-        pinned = cache(lambda: self._pinned(namespace))
+        pinned = cache(lambda: self.pinned(namespace))
         return lambda version: not self.has_pollers(namespace, version) and version not in pinned()
 
     def has_pollers(self, namespace: str, version: DeploymentVersion) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
-from perdure.api.stored_struct import MessageStruct
+from perdure.api.stored import MessageStruct
 
 LEVELS = 5
 """Priorities range from 1, the most urgent, to this (temporal.api.common.v1.Priority)."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from sys import getsizeof
 
-from perdure.api.stored_struct import MessageStruct
+from perdure.api.stored import MessageStruct
 from perdure.frontend.errors import exhausted
 from perdure.frontend.matching.backlog import ORDINARY, Backlog, Rank
 from perdure.frontend.matching.rates import RateLimits

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching.backlog import LEAST_WEIGHT, MOST_WEIGHT, Rank
 from perdure.frontend.matching.priorities import LONGEST_FAIRNESS_KEY

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
 
 import structlog
 from temporalio.api.common.v1 import Link
@@ -32,11 +31,9 @@ from perdure.frontend.messages import links
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.nexus import links as nexus_links
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.kube.clock import now
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, CallbackToken
-
-if TYPE_CHECKING:
-    from perdure.frontend.runs.gateway import RunGateway
 
 _REQUEST_TIMEOUT, _JAVAS_REQUEST_TIMEOUT = "request-timeout", "Request-Timeout"
 _OPERATION_TIMEOUT = "operation-timeout"
@@ -69,19 +66,13 @@ class HandlerCall:
         return Offer(self.name.run_id, query=self.call_id)
 
 
-class Caller(Protocol):
-    """The caller of handlers: the frontend."""
-
-    runs: "RunGateway"
-    matching: Matching
-    endpoints: EndpointRegistry
-
-
 class HandlerCallsOpen:
     """The calls that wait for a worker, or for its response."""
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, runs: RunGateway, matching: Matching, endpoints: EndpointRegistry) -> None:
+        self._runs = runs
+        self._matching = matching
+        self._endpoints = endpoints
         self._calls: dict[str, HandlerCall] = {}
         self._of_run: dict[str, dict[CallName, HandlerCall]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +108,7 @@ class HandlerCallsOpen:
     def _drop(self, call: HandlerCall) -> None:
         self._calls.pop(call.call_id, None)
         if call.queue is not None:
-            self._caller.matching.settle(key_of(call.offer), {})
+            self._matching.settle(key_of(call.offer), {})
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name="Nexus call")
@@ -127,7 +118,7 @@ class HandlerCallsOpen:
     async def _dispatch(self, call: HandlerCall, namespace: str, operation: PendingOperation) -> None:
         """Put a call into the task queue of its endpoint; report a failure if the endpoint does not admit it."""
         try:
-            found = await self._caller.endpoints.find(operation.endpoint_id, operation.endpoint)
+            found = await self._endpoints.find(operation.endpoint_id, operation.endpoint)
         except RpcError as error:
             _log.warning("The Nexus endpoints cannot be read", error=error.message)
             return  # the call times out, and is repeated
@@ -139,7 +130,7 @@ class HandlerCallsOpen:
             return
         call.endpoint, endpoint = found
         call.queue = QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue)
-        self._caller.matching.settle(key_of(call.offer), {call.offer: Destination(call.queue)})
+        self._matching.settle(key_of(call.offer), {call.offer: Destination(call.queue)})
 
     def _refusal(self, endpoint: Endpoint | None, namespace: str) -> Failure | None:
         """Why workflows of a namespace may not call an endpoint; None if they may."""
@@ -149,7 +140,7 @@ class HandlerCallsOpen:
             return _handler_error(
                 "UNAUTHORIZED", f"caller namespace {namespace!r} is not in the endpoint's allowedCallers"
             )
-        if endpoint.namespace not in self._caller.runs.manager.served:
+        if endpoint.namespace not in self._runs.served:
             return _handler_error("NOT_FOUND", f"namespace not found: {endpoint.namespace!r}")
         return None
 
@@ -181,17 +172,17 @@ class HandlerCallsOpen:
                 outcome=OperationOutcome.ATTEMPT_FAILED if is_retryable(failure) else OperationOutcome.REFUSED,
                 failure=failure,
             )
-        answer = await self._caller.runs.ask(entry, report)
+        answer = await self._runs.ask(entry, report)
         if answer.reason == ConditionReason.PAYLOAD_TOO_LARGE and isinstance(report, inputs.OperationReported):
-            await self._caller.runs.ask(entry, too_large(report))
+            await self._runs.ask(entry, too_large(report))
 
     def entry(self, call: HandlerCall) -> Entry | None:
         """The run that waits for a call."""
-        return self._caller.runs.manager.directory.get(call.name.run_id)
+        return self._runs.entry(call.name.run_id)
 
     def request(self, call: HandlerCall) -> Request | None:
         """The request for a worker; None if the run no longer waits for the call."""
-        run = self._caller.runs.manager.runs.get(call.name.run_id)
+        run = self._runs.get(call.name.run_id)
         state = run.state if run is not None else None
         if run is None or state is None:
             return None

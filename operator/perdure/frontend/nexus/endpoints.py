@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from perdure.api import lenient
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.frontend.errors import exists, not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -54,11 +54,11 @@ Endpoints = Mapping[str, Endpoint]
 class EndpointRegistry:
     """Reads and writes the endpoints."""
 
-    def __init__(self, client: Callable[[], kube.Client], namespace: str) -> None:
+    def __init__(self, client: kube.Client, namespace: str) -> None:
         """Create a registry.
 
         Args:
-            client: Returns the client of the API server.
+            client: The client of the API server.
             namespace: The namespace of the operator.
         """
         self._client = client
@@ -175,14 +175,14 @@ class EndpointRegistry:
             "data": {**kept, **{name: msgspec.json.encode(each).decode() for name, each in changed.items()}},
         }
         if found:
-            await self._client().replace(self._url(CONFIG_MAP), body)
+            await self._client.replace(self._url(CONFIG_MAP), body)
         else:
-            await self._client().create(self._url(), body)
+            await self._client.create(self._url(), body)
         return self._known(after)
 
     async def _get(self) -> kube.Object:
         try:
-            return await self._client().get(self._url(CONFIG_MAP))
+            return await self._client.get(self._url(CONFIG_MAP))
         except kube.NotFoundError:
             return {}
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from perdure.frontend.core import Core
+from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.offers import OfferBatch, PolledQueues, Poller, UnreachedError, queue_shard
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
@@ -55,11 +55,11 @@ class _Link:
 class FleetMembers:
     """The other members of the fleet, for `Matching`."""
 
-    def __init__(self, core: Core, client: PeerClient) -> None:
+    def __init__(self, frontend: Frontend, client: PeerClient) -> None:
         """`client` calls the other members."""
-        self._core = core
+        self._frontend = frontend
         self._client = client
-        self._shards = core.runs.manager.shards
+        self._shards = frontend.manager.shards
         self._session = uuid.uuid4().hex
         self._links: dict[str, _Link] = {}
         self._returning: set[asyncio.Task[None]] = set()
@@ -120,7 +120,7 @@ class FleetMembers:
                 link.task = asyncio.get_running_loop().create_task(self._offer_to(member, link), name="offers")
             link.whole = True
             link.changed.set()
-        self._core.matching.reassign(others)
+        self._frontend.matching.reassign(others)
 
     def close(self) -> None:
         """Stop sending offers."""
@@ -159,7 +159,7 @@ class FleetMembers:
 
     async def _send(self, member: str, link: _Link) -> None:
         """Send the next batch to a member, and learn which of its task queues are polled."""
-        matching, whole = self._core.matching, link.whole
+        matching, whole = self._frontend.matching, link.whole
         if whole:
             link.whole = False
             link.keys = dict.fromkeys(matching.offered_to(member, None))
@@ -177,4 +177,4 @@ class FleetMembers:
         """Read the worker deployments, which determine the workers that get the tasks."""
         for namespace in namespaces:
             with suppress(RpcError):
-                await self._core.deployments.load(namespace)
+                await self._frontend.deployments.load(namespace)

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
-from perdure.frontend.core import Core
+from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid
 from perdure.frontend.matching.offers import OfferBatch
 from perdure.frontend.peers.messages import (
@@ -69,17 +69,19 @@ class PeerSettings:
 class PeerServer:
     """Handles the calls of other members."""
 
-    def __init__(self, core: Core, router: Router, handlers: Mapping[str, Handler], door: Door, user: str) -> None:
+    def __init__(
+        self, frontend: Frontend, router: Router, handlers: Mapping[str, Handler], door: Door, user: str
+    ) -> None:
         """Create a server without starting it.
 
         Args:
-            core: The state of the frontend.
+            frontend: The frontend.
             router: Handles forwarded RPCs.
             handlers: The handlers by RPC.
             door: Authenticates members.
             user: The user of all members; empty without authentication.
         """
-        self._core = core
+        self._frontend = frontend
         self._router = router
         self._handlers = handlers
         self._door = door
@@ -155,7 +157,7 @@ class PeerServer:
             principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
             recheck = partial(self._router.recheck_at, member, _header(metadata, CALL), monotonic())
             call = CallContext(context.time_remaining(), metadata, principal, recheck, member)
-            await self._core.runs.manager.first_lists.wait()
+            await self._frontend.manager.first_lists.wait()
             response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
             made: bytes = response.SerializeToString()
             return made
@@ -165,27 +167,27 @@ class PeerServer:
     async def _offer(self, raw: bytes, context: Any) -> bytes:
         """Accept the offers of another member."""
         member = _header(tuple(context.invocation_metadata() or ()), MEMBER)
-        return pack(self._core.matching.receive(member, unpack(raw, OfferBatch)))
+        return pack(self._frontend.matching.receive(member, unpack(raw, OfferBatch)))
 
     async def _take(self, raw: bytes, context: Any) -> bytes:
         """Dispatch an offered task to a worker that polls at another member."""
         taken = unpack(raw, OfferTaken)
         if taken.offer.run_id:  # otherwise it is the call of a client of this member
-            shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(taken.offer.run_id)
+            shards, entry = self._frontend.manager.shards, self._frontend.manager.directory.get(taken.offer.run_id)
             if entry is None:
                 return b""
             if not shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
         offer, caller = replace(taken.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
         poller = replace(taken.poller, through=taken.poller.through or caller)
-        given = await self._core.matching.take(taken.kind, offer, poller)
+        given = await self._frontend.matching.take(taken.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:
         """Take back a task that a worker at another member did not receive."""
         del context
         returned = unpack(raw, OfferTaken)
-        self._core.matching.reclaim(returned.kind, replace(returned.offer, member=""), returned.poller)
+        self._frontend.matching.reclaim(returned.kind, replace(returned.offer, member=""), returned.poller)
         return b""
 
     async def _recheck(self, raw: bytes, context: Any) -> bytes:
@@ -197,7 +199,7 @@ class PeerServer:
     async def _reload(self, raw: bytes, context: Any) -> bytes:
         """Reload settings that another member has changed: those of a namespace, or of all namespaces."""
         del context
-        await self._core.reload(raw.decode())
+        await self._frontend.reload(raw.decode())
         return b""
 
 
@@ -206,23 +208,23 @@ def _header(metadata: tuple[tuple[str, str | bytes], ...], name: str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def connect(core: Core, client: PeerClient) -> tuple[Router, FleetMembers]:
+def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMembers]:
     """Share the work of a frontend with the other members, as the ownership of the shards says from now on.
 
     Args:
-        core: The state of the frontend.
+        frontend: The frontend.
         client: Calls the other members.
     """
-    shards, router, members = core.runs.manager.shards, Router(core, client), FleetMembers(core, client)
+    shards, router, members = frontend.manager.shards, Router(frontend, client), FleetMembers(frontend, client)
 
     def reassign() -> None:
         members.reassign()
         router.reassign()
         client.close_unused()
         if not shards.active:
-            core.forget_tasks()
+            frontend.forget_tasks()
 
-    core.matching.members = members
+    frontend.matching.members = members
     shards.subscribe(reassign)
     reassign()
     return router, members
@@ -230,28 +232,28 @@ def connect(core: Core, client: PeerClient) -> tuple[Router, FleetMembers]:
 
 @asynccontextmanager
 async def peered(
-    core: Core, handlers: Mapping[str, Handler], settings: PeerSettings, served: Served | None, door: Door
+    frontend: Frontend, handlers: Mapping[str, Handler], settings: PeerSettings, served: Served | None, door: Door
 ) -> AsyncIterator[dict[str, Handler]]:
     """Serve other members within the block; yield handlers that forward RPCs to them.
 
     Args:
-        core: The state of the frontend.
+        frontend: The frontend.
         handlers: The handlers by RPC, for the shards of this member.
         settings: The address and credentials of this member.
         served: The certificate that all members share; None without encryption.
         door: Authenticates members.
     """
-    shards, token = core.runs.manager.shards, Path(settings.token) if settings.token else None
+    shards, token = frontend.manager.shards, Path(settings.token) if settings.token else None
     identity = PeerIdentity(name=settings.member, token=token, served=served)
     client = PeerClient(identity, lambda: shards.others)
     user = claims_of(token.read_text(encoding="ascii").strip(), now()).subject if token else ""
-    router, members = connect(core, client)
+    router, members = connect(frontend, client)
     server = grpc.aio.server(options=_options())
     if served is None:
         server.add_insecure_port(settings.address)
     else:
         server.add_secure_port(settings.address, served.credentials())
-    server.add_generic_rpc_handlers(PeerServer(core, router, handlers, door, user).generic_handlers())
+    server.add_generic_rpc_handlers(PeerServer(frontend, router, handlers, door, user).generic_handlers())
     await server.start()
     try:
         yield router.routed(handlers)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from perdure.frontend.core import Core
+from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, not_found, unavailable
 from perdure.frontend.peers.messages import RECHECK, RELOAD
 from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
@@ -35,11 +35,11 @@ _RECHECK_SECONDS: Final = 5.0
 class Router:
     """Forwards RPCs, and handles the RPCs of shards that this member owns."""
 
-    def __init__(self, core: Core, client: PeerClient) -> None:
+    def __init__(self, frontend: Frontend, client: PeerClient) -> None:
         """`client` calls the other members."""
-        self._core = core
+        self._frontend = frontend
         self._client = client
-        self._shards = core.runs.manager.shards
+        self._shards = frontend.manager.shards
         self._handled: dict[asyncio.Future[None], int] = {}
         """The future that ends each RPC in progress, with the shard of the RPC."""
         self._callers: dict[str, CallContext] = {}
@@ -65,7 +65,7 @@ class Router:
         return handle
 
     def _shard_of(self, rpc: str, request: Any) -> int | None:
-        directory = self._core.runs.manager.directory
+        directory = self._frontend.manager.directory
 
         def workflow_of(run_id: str) -> str:
             entry = directory.get(run_id)

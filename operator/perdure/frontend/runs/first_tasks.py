@@ -9,7 +9,7 @@ from perdure.frontend.runs.gateway import RunGateway
 class FirstTasks:
     """The runs whose first task is not dispatched yet."""
 
-    def __init__(self, runs: Callable[[], RunGateway], follow: Callable[[Followed], None]) -> None:
+    def __init__(self, runs: RunGateway, follow: Callable[[Followed], None]) -> None:
         """Create it without reservations.
 
         Args:
@@ -33,8 +33,7 @@ class FirstTasks:
         if (namespace, name) not in self._reserved:
             return
         self._reserved.discard((namespace, name))
-        runs = self._runs()
-        entry = runs.manager.directory.named(namespace, name)
-        run = runs.manager.runs.get(entry.uid) if entry is not None else None
+        entry = self._runs.named(namespace, name)
+        run = self._runs.get(entry.uid) if entry is not None else None
         if run is not None:
             self._follow(run)

@@ -1,14 +1,31 @@
-"""The interface of the frontend's services to runs: find, read, request, and wait."""
+"""The runs of this operator, as RPCs see them: find, read, and create them, pass requests to them, and wait for changes."""
 
-from contextlib import suppress
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
+from perdure.controller.recorded_state import DamagedStateError, stored_state
+from perdure.controller.runs.history_segments import past_of
 from perdure.controller.runs.run import Run
-from perdure.engine import inputs
+from perdure.controller.runs.run_status import message_of
+from perdure.controller.workflows.definitions import Definitions
+from perdure.engine import events as ev
+from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.state import RunState
+from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.errors import (
     CompletedError,
     RpcError,
@@ -19,20 +36,412 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.runs.changes import RunChanges
-from perdure.frontend.runs.finder import RunFinder, gone, unreadable
-from perdure.frontend.runs.reader import RunReader
+from perdure.frontend.matching.rates import Throttle
+from perdure.frontend.messages import values
 from perdure.kube import client as kube
+from perdure.kube.paths import escaped
+from perdure.runtime.kinds import RunKind
+
+NOT_FOUND = "workflow not found for ID: {}"
+NO_ACTIVITY = "activity not found for ID: {}"
+NO_OPERATION = "nexus operation not found for ID: {}"
+_NOT_FOUND = {
+    RunKind.WORKFLOW: NOT_FOUND,
+    RunKind.ACTIVITY: NO_ACTIVITY,
+    RunKind.NEXUS_OPERATION: NO_OPERATION,
+}
+_RECORDED_WITHIN = 20.0
+"""How long a client waits for the record of a workflow's start, in seconds."""
+_LOOKUPS_PER_SECOND: Final = 20.0
+"""The most lookups per second in a namespace, so that requests for nonexistent runs do not burden the API server."""
+_ALL_AT_ONCE: Final = "0"
+"""The `limit` of a list without pages, which the API server serves from its cache, and not from etcd."""
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The recorded state of a run."""
+
+    entry: Entry
+    object: kube.Object
+    state: RunState | None
+    """The state; None before the run has begun."""
+    start: Sequence[ev.AnyEvent] = ()
+    """The whole history of a run whose start is not recorded yet; only workers see it."""
+
+    @property
+    def tail(self) -> list[kube.Object]:
+        """The unsealed end of the history, as JSON."""
+        found: list[kube.Object] = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
+        return found
+
+    @property
+    def by_step(self) -> bool:
+        """Whether the IDs in its events are paths of steps, because it runs a Workflow."""
+        return self.state is not None and self.state.code is None and not self.state.standalone
+
+    @property
+    def unsealed(self) -> int:
+        """The ID of the first unsealed event, or of the next event if all are sealed."""
+        if self.tail:
+            begins: int = self.tail[0]["eventId"]
+            return begins
+        return self.state.next_event_id if self.state is not None else 1
+
+
+class RunChanges:
+    """Lets callers wait for changes of runs."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        """The futures of the callers that wait for a change of a run, in order."""
+
+    def changed(self, run_id: str) -> None:
+        """Notify the callers that wait for a change of a run."""
+        for waiting in self._waiting.pop(run_id, {}):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    @contextmanager
+    def next_change(self, run_id: str) -> Iterator[asyncio.Future[None]]:
+        """Return a future that is done once a run has changed or was deleted."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run_id, {})[changed] = None
+        try:
+            yield changed
+        finally:
+            waiting = self._waiting.get(run_id, {})
+            waiting.pop(changed, None)
+            if not waiting:
+                self._waiting.pop(run_id, None)
+
+    async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float | None) -> bool:
+        """Wait until a condition holds, and return whether it does. It is checked at each change of the run. None: no limit."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not so():
+                    with self.next_change(run_id) as changed:
+                        await changed
+        except TimeoutError:
+            return so()
+        return True
 
 
 class RunGateway:
     """The runs of this operator."""
 
     def __init__(self, manager: Manager) -> None:
-        self.manager = manager
+        self._manager = manager
+        self._unseen = _UnseenRuns(manager)
         self.changes = RunChanges()
-        self.finder = RunFinder(manager, self.changes)
-        self.reader = RunReader(manager, self.changes)
+
+    @property
+    def client(self) -> kube.Client:
+        """The client of the API server."""
+        return self._manager.client
+
+    @property
+    def blobs(self) -> Blobs:
+        """The store of large payloads."""
+        return self._manager.tools.blobs
+
+    @property
+    def definitions(self) -> Definitions:
+        """The compiled Workflows."""
+        return self._manager.tools.definitions
+
+    @property
+    def served(self) -> ServedNamespaces:
+        """The served namespaces."""
+        return self._manager.served
+
+    async def ready(self) -> None:
+        """Wait until all runs are known."""
+        await self._manager.first_lists.wait()
+
+    # Known runs
+
+    def get(self, run_id: str) -> Run | None:
+        """Return a run that this process has in memory."""
+        return self._manager.runs.get(run_id)
+
+    def state(self, run_id: str) -> RunState | None:
+        """Return the state of a run that this process has in memory and that has started."""
+        run = self._manager.runs.get(run_id)
+        return run.state if run is not None else None
+
+    def all(self) -> list[Run]:
+        """Return the runs that this process has in memory."""
+        return self._manager.runs.all()
+
+    def entry(self, run_id: str) -> Entry | None:
+        """Return the entry of a run, open or closed, by run ID."""
+        return self._manager.directory.get(run_id)
+
+    def named(self, namespace: str, name: str) -> Entry | None:
+        """Return the entry of a run by the name of the WorkflowRun."""
+        return self._manager.directory.named(namespace, name)
+
+    def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
+        """Return the newest run of an ID."""
+        return self._manager.directory.current.newest(namespace, workflow_id, kind=kind)
+
+    def open_entry(self, namespace: str, workflow_id: str) -> Entry | None:
+        """Return the open run of a workflow ID, or the next one to open."""
+        return self._manager.directory.current.open_run(namespace, workflow_id)
+
+    def sharing(self, entry: Entry) -> Iterator[Entry]:
+        """Return the other runs of the same ID."""
+        return self._manager.directory.sharing(entry)
+
+    def run_id_of(self, namespace: str, name: str) -> str:
+        """Return the run ID of a WorkflowRun by its name; empty if it does not exist."""
+        entry = self.named(namespace, name)
+        return entry.uid if entry is not None else ""
+
+    def add(self, obj: kube.Object) -> None:
+        """Take a WorkflowRun that was created or read, before the watch shows it."""
+        self._manager.runs.made(obj)
+
+    def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:
+        """The versions that open workflows of a namespace are pinned to."""
+        pinned = {
+            run.state.code.versioning.pinned_to
+            for run in self.all()
+            if run.ref.namespace == namespace and run.state and run.state.code and not run.state.closed
+        }
+        return {version for version in pinned if version is not None}
+
+    def is_closed(self, run_id: str) -> bool:
+        """Whether a run has closed or was deleted."""
+        run = self.get(run_id)
+        if run is not None and run.state is not None:
+            return run.state.closed or run.gone
+        entry = self.entry(run_id)
+        return entry is None or entry.standing is Standing.CLOSED
+
+    # Find
+
+    async def catch_up(self, namespace: str) -> None:
+        """Ensure that all runs of a namespace are known that existed when this operator last gained shards.
+
+        Raises:
+            RpcError: The API server does not respond.
+        """
+        try:
+            await self._manager.runs.catch_up(namespace)
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
+
+    async def find(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
+        """Find a run by run ID, or the newest run of a workflow ID.
+
+        Raises:
+            RpcError: The run does not exist, or the API server does not respond.
+        """
+        if not execution.workflow_id and not execution.run_id:
+            raise invalid("WorkflowId is not set on request.")
+        if execution.run_id and not values.is_uuid(execution.run_id):
+            raise invalid("Invalid RunId.")
+        entry = self._known(namespace, execution)
+        if entry is None and await self._unseen.look(namespace, execution.workflow_id):
+            entry = self._known(namespace, execution)
+        if entry is None:
+            raise not_found(NOT_FOUND.format(execution.workflow_id))
+        if first_run_id and entry.first_uid != first_run_id:
+            raise not_found("workflow execution not found: the newest run belongs to another chain")
+        return entry
+
+    def _known(self, namespace: str, execution: WorkflowExecution) -> Entry | None:
+        directory = self._manager.directory
+        if not execution.run_id:
+            return directory.current.newest(namespace, execution.workflow_id)
+        entry = directory.get(execution.run_id)
+        if entry is None or entry.namespace != namespace or entry.kind.standalone:
+            return None
+        return entry if execution.workflow_id in {"", entry.workflow_id} else None
+
+    def find_activity(self, namespace: str, activity_id: str, run_id: str) -> Entry:
+        """Find a standalone activity by its run ID, or the newest of an activity ID.
+
+        Raises:
+            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
+        """
+        if not activity_id:
+            raise invalid("activity ID is required")
+        if len(activity_id) > values.MAX_ID:
+            raise invalid(f"activity ID exceeds length limit. Length={len(activity_id)} Limit={values.MAX_ID}")
+        if run_id and not values.is_uuid(run_id):
+            raise invalid("invalid run id: must be a valid UUID")
+        return self._standalone(namespace, activity_id, run_id, RunKind.ACTIVITY)
+
+    def find_operation(self, namespace: str, operation_id: str, run_id: str) -> Entry:
+        """Find a standalone Nexus operation by its run ID, or the newest of an operation ID.
+
+        Raises:
+            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
+        """
+        if not operation_id:
+            raise invalid("operation_id is required")
+        if len(operation_id) > values.MAX_ID:
+            raise invalid(f"operation_id exceeds length limit. Length={len(operation_id)} Limit={values.MAX_ID}")
+        if run_id and not values.is_uuid(run_id):
+            raise invalid("run_id is not a valid UUID")
+        return self._standalone(namespace, operation_id, run_id, RunKind.NEXUS_OPERATION)
+
+    def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
+        directory = self._manager.directory
+        entry = directory.get(run_id) if run_id else directory.current.newest(namespace, named, kind=kind)
+        if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
+            raise not_found(_NOT_FOUND[kind].format(named))
+        return entry
+
+    async def reach(
+        self, namespace: str, execution: WorkflowExecution, seconds: float, *, first_run_id: str = ""
+    ) -> Entry:
+        """Find a run like `find`. If it has closed and continues in a run that has not started yet, wait for that run.
+
+        Raises:
+            RpcError: The run does not exist, or the next run does not start in time.
+        """
+        gap = partial(self._manager.directory.current.gap, namespace, execution.workflow_id)
+
+        def bridged(before: Entry) -> bool:
+            return gap() is not before
+
+        while not execution.run_id and (before := gap()) is not None:
+            if not await self.changes.wait_until(before.uid, partial(bridged, before), seconds):
+                raise unavailable("the workflow continues in another run, which does not exist yet")
+        entry = await self.find(namespace, execution, first_run_id=first_run_id)
+        if entry.continues:
+            await self.has_started(entry.uid, seconds)
+        return entry
+
+    async def along(
+        self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Result]]
+    ) -> _Result:
+        """Do something with a run or, if it closes first and continues in another run, with that run.
+
+        Args:
+            entry: The run.
+            execution: The execution from the client. A run ID selects only that run.
+            seconds: How long to wait for the next run.
+            do: The function to call.
+
+        Raises:
+            RpcError: `do` raised it, or the workflow does not continue (CompletedError).
+        """
+        while True:
+            try:
+                return await do(entry)
+            except CompletedError:
+                if execution.run_id:
+                    raise
+                meant = WorkflowExecution(workflow_id=entry.workflow_id)
+                after = await self.reach(entry.namespace, meant, seconds)
+                if after.uid == entry.uid or after.first_uid != entry.first_uid:
+                    raise
+                entry = after
+
+    async def has_started(self, run_id: str, seconds: float) -> bool:
+        """Wait until a run has started or can never start, and return whether it has started."""
+
+        def so() -> bool:
+            entry, run = self._manager.directory.get(run_id), self._manager.runs.get(run_id)
+            waits = entry is not None and entry.standing is Standing.WAITING and not (run and run.unrecorded)
+            return not waits or unreadable(self._manager, run_id) is not None
+
+        return await self.changes.wait_until(run_id, so, seconds)
+
+    # Read
+
+    async def view(self, entry: Entry, followed: Run | None = None) -> View:
+        """Return the recorded state of a run. A start that waits for the first decision is recorded first.
+
+        Args:
+            entry: The run.
+            followed: The run in this process while it was open. If it has closed since, nothing is read.
+
+        Raises:
+            RpcError: The run was deleted, or the API server does not respond.
+        """
+        if followed is not None and followed.state is not None and followed.state.closed and not followed.gone:
+            return View(entry, followed.object, followed.state)
+        await self.changes.wait_until(entry.uid, partial(self._is_taken_up, entry.uid), _RECORDED_WITHIN)
+        if self._manager.runs.record_start(entry):
+            recorded = partial(self._is_recorded, entry.uid)
+            if not await self.changes.wait_until(entry.uid, recorded, _RECORDED_WITHIN):
+                raise unavailable("the start of the workflow has not been recorded yet; the operator keeps trying")
+        return await self.view_of_worker(entry)
+
+    def _is_taken_up(self, run_id: str) -> bool:
+        """Whether a run has started here, or its status shows why not."""
+        run = self._manager.runs.get(run_id)
+        if run is None or run.gone or run.state is not None:
+            return True
+        return bool((run.object.get("status") or {}).get("conditions"))
+
+    def _is_recorded(self, run_id: str) -> bool:
+        run = self._manager.runs.get(run_id)
+        return run is None or run.gone or not run.unrecorded
+
+    async def view_of_worker(self, entry: Entry) -> View:
+        """Return a run for the worker that takes its task, including a start that is not recorded yet.
+
+        Raises:
+            RpcError: The run was deleted, or the API server does not respond.
+        """
+        run = self._manager.runs.get(entry.uid)
+        if run is not None and run.state is not None:
+            return View(entry, run.object, run.state, run.unrecorded)
+        try:
+            url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+            obj = await self._manager.client.get(url)
+            if obj["metadata"]["uid"] != entry.uid:
+                raise gone(entry)
+            return View(entry, obj, stored_state(obj))
+        except kube.NotFoundError:
+            raise gone(entry) from None
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
+        except DamagedStateError as error:
+            raise damaged(str(error)) from error
+        except NewerStateError as error:
+            raise unavailable(message_for(str(error))) from error
+
+    async def history(self, view: View, first: int = 1) -> tuple[ev.AnyEvent, ...]:
+        """Return the history of a run starting at an event, including sealed events.
+
+        Raises:
+            RpcError: The API server does not respond, or a part of the history is missing.
+        """
+        if view.start:
+            return tuple(view.start[first - 1 :])
+        events, begins = view.tail, view.unsealed
+        if first < begins:
+            try:
+                past = await past_of(self._manager.client, view.object)
+            except kube.RequestError as error:
+                raise unavailable(str(error)) from error
+            if past.damage:
+                raise damaged(past.damage[0].message)
+            events, begins = past.events, 1
+        try:
+            return history.decode_events(events[max(first - begins, 0) :])
+        except msgspec.ValidationError as error:
+            raise unavailable(message_for(f"its history: {error}")) from error
+
+    async def last(self, view: View) -> ev.AnyEvent:
+        """Return the last event of a run that has begun.
+
+        Raises:
+            RpcError: As for `history`.
+        """
+        assert view.state is not None
+        return (await self.history(view, view.state.next_event_id - 1))[-1]
+
+    # Request
 
     async def open_run(self, entry: Entry) -> Run:
         """Return a run that can process requests, even if it has closed.
@@ -41,7 +450,7 @@ class RunGateway:
             RpcError: The run was deleted, or the API server does not respond.
         """
         try:
-            run = await self.manager.runs.find(entry)
+            run = await self._manager.runs.find(entry)
         except kube.RequestError as error:
             raise unavailable(str(error)) from error
         if run is None:
@@ -59,16 +468,16 @@ class RunGateway:
 
         def is_settled() -> bool:
             nonlocal refused
-            refused = unreadable(self.manager, entry.uid)
+            refused = unreadable(self._manager, entry.uid)
             return bool(answers) or refused is not None
 
         with suppress(kube.RequestError):  # the queue then retries
-            await self.manager.runs.find(entry)
+            await self._manager.runs.find(entry)
         if not is_settled():  # otherwise, the request would be processed after a repair
-            self.manager.runs.ask(entry, request, answered)
+            self._manager.runs.requests.send(entry, request, answered)
         await self.changes.wait_until(entry.uid, is_settled, None)
         if not answers and refused is not None:
-            self.manager.runs.withdraw(entry.uid, request.request_id)
+            self._manager.runs.requests.withdraw(entry.uid, request.request_id)
             return refused
         return answers[0]
 
@@ -83,13 +492,77 @@ class RunGateway:
             raise refusal(answer)
         return answer
 
-    def is_closed(self, run_id: str) -> bool:
-        """Whether a run has closed or was deleted."""
-        run = self.manager.runs.get(run_id)
-        if run is not None and run.state is not None:
-            return run.state.closed or run.gone
-        entry = self.manager.directory.get(run_id)
-        return entry is None or entry.standing is Standing.CLOSED
+    def send(self, entry: Entry, request: inputs.Request) -> None:
+        """Pass a request to a run without waiting for its answer."""
+        self._manager.runs.requests.send(entry, request, lambda _: None)
+
+
+class _UnseenRuns:
+    """Reads runs that were created a moment ago, such as those of a Schedule that another operator owns."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self._throttles: dict[str, Throttle] = {}
+        """By namespace."""
+
+    async def look(self, namespace: str, workflow_id: str) -> bool:
+        """Read the unknown runs of a workflow ID, and return whether there are any.
+
+        Nothing is read without a workflow ID, or if there were too many lookups in the namespace.
+
+        Raises:
+            RpcError: The API server does not respond.
+        """
+        if not workflow_id or not self._admits(namespace):
+            return False
+        try:
+            return await self._look(namespace, workflow_id)
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
+
+    def _admits(self, namespace: str) -> bool:
+        throttle = self._throttles.setdefault(namespace, Throttle(_LOOKUPS_PER_SECOND))
+        time = asyncio.get_running_loop().time()
+        if throttle.wait(time):
+            return False
+        throttle.count(time)
+        return True
+
+    async def _look(self, namespace: str, workflow_id: str) -> bool:
+        url, directory, found = kube.path(kube.PERDURE, namespace, "workflowruns"), self._manager.directory, False
+        for field in ("spec.workflowId", "metadata.name"):  # a run without a workflow ID has its name as the ID
+            selector = f"{field}={escaped(workflow_id)}"
+            async for page in self._manager.client.lists.versions(url, fieldSelector=selector, limit=_ALL_AT_ONCE):
+                for each in page:
+                    if directory.get(each.uid) is None:
+                        found = await self._take(url, each.name) or found
+        return found
+
+    async def _take(self, url: str, name: str) -> bool:
+        try:
+            obj = await self._manager.client.get(f"{url}/{name}")
+        except kube.NotFoundError:
+            return False
+        self._manager.runs.made(obj)
+        return True
+
+
+def gone(entry: Entry) -> RpcError:
+    """Build the error for a run that was deleted."""
+    return not_found(_NOT_FOUND[entry.kind].format(entry.workflow_id))
+
+
+def unreadable(manager: Manager, run_id: str) -> Answer | None:
+    """The answer to requests for a run whose status is damaged, or was written by a newer version; None for other runs."""
+    run = manager.runs.get(run_id)
+    if run is None or run.state is not None:
+        return None
+    status = run.object.get("status") or {}
+    damage, newer = message_of(status, ConditionReason.STATE_DAMAGED), reported(status)
+    if damage or newer:
+        reason = ConditionReason.STATE_DAMAGED if damage else ConditionReason.NEWER_STATE
+        return Answer(ok=False, reason=reason.value, message=damage or newer)
+    return None
 
 
 def not_open(state: RunState) -> RpcError:

@@ -1,6 +1,7 @@
 """Read large payloads, which are stored separately from runs, for messages to clients and workers."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from temporalio.api.history.v1 import HistoryEvent
@@ -22,7 +23,7 @@ _MEMORY = 128 * 1024 * 1024
 class LargePayloads:
     """Reads the large payloads of messages."""
 
-    def __init__(self, runs: Callable[[], RunGateway]) -> None:
+    def __init__(self, runs: RunGateway) -> None:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
 
@@ -48,7 +49,7 @@ class LargePayloads:
             async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
                 for name, reference in known.missing.items():
                     try:
-                        known.contents[name] = await self._runs().manager.tools.blobs.load(namespace, reference)
+                        known.contents[name] = await self._runs.blobs.load(namespace, reference)
                     except LostBlobError as error:
                         raise damaged(str(error)) from error
 
@@ -61,4 +62,4 @@ class LargePayloads:
 
     def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
         """Build a Historian for a namespace."""
-        return Historian(namespace, self._runs().finder.run_id_of(namespace), by_step=by_step)
+        return Historian(namespace, partial(self._runs.run_id_of, namespace), by_step=by_step)

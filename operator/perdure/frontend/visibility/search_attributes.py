@@ -5,9 +5,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from perdure.api import labels
-from perdure.api.searching import REGISTRY
+from perdure.api.search_attributes import REGISTRY
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
+from perdure.frontend.visibility.index import Visibility
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -19,16 +20,16 @@ _TRIES = 20
 class SearchAttributeRegistry:
     """Reads and writes the registered search attributes of namespaces."""
 
-    def __init__(self, client: Callable[[], kube.Client], in_use: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(self, client: kube.Client, visibility: Visibility) -> None:
         """Create a registry.
 
         Args:
-            client: Returns the client of the API server.
-            in_use: Returns the search attributes that runs of Temporal SDK workers have in a namespace, with their types. An
+            client: The client of the API server.
+            visibility: The index, which knows the search attributes that runs of Temporal SDK workers have in a namespace. An
                 earlier version did not require them to be registered.
         """
         self._client = client
-        self._in_use = in_use
+        self._visibility = visibility
         self._read: dict[str, tuple[datetime, dict[str, str]]] = {}
 
     async def types(self, namespace: str) -> dict[str, str]:
@@ -46,6 +47,10 @@ class SearchAttributeRegistry:
             if read is not None:
                 return types
             raise unavailable(str(error)) from error
+
+    async def filter_types(self, namespace: str) -> dict[str, str]:
+        """Return the search attributes for filters in a namespace: the registered ones, and those of its runs."""
+        return {**self._visibility.attribute_types(namespace), **await self.types(namespace)}
 
     def expire(self, namespace: str) -> None:
         """Read the search attributes of a namespace again at the next use."""
@@ -88,7 +93,7 @@ class SearchAttributeRegistry:
 
     async def _changed(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
         """Read the ConfigMap, and write it if anything changes."""
-        client, url = self._client(), kube.path(kube.CORE, namespace, "configmaps", REGISTRY)
+        client, url = self._client, kube.path(kube.CORE, namespace, "configmaps", REGISTRY)
         try:
             found = await client.get(url)
         except kube.NotFoundError:
@@ -97,7 +102,7 @@ class SearchAttributeRegistry:
         meta = found.get("metadata") or {"name": REGISTRY, "namespace": namespace}
         annotations = meta.get("annotations") or {}
         adopted = labels.ADOPTED_ANNOTATION in annotations
-        types = change(stored if adopted else {**self._in_use(namespace), **stored})
+        types = change(stored if adopted else {**self._visibility.coded_types(namespace), **stored})
         usable = {name: kind for name, kind in types.items() if kind in data.ATTRIBUTE_TYPES}
         if types == stored and (adopted or not found):
             return usable

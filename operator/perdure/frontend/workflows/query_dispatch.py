@@ -1,7 +1,6 @@
 """Dispatch queries to the worker that takes the workflow task, or that has the workflow in memory."""
 
 import asyncio
-from collections.abc import Callable
 
 from perdure.controller.directory import Entry
 from perdure.engine.versioning import DeploymentVersion
@@ -19,9 +18,7 @@ _STICKY_SECONDS = 5.0
 class QueryDispatch:
     """Offers queries to workers."""
 
-    def __init__(
-        self, runs: Callable[[], RunGateway], matching: Matching, versions: Versions, visibility: Visibility
-    ) -> None:
+    def __init__(self, runs: RunGateway, matching: Matching, versions: Versions, visibility: Visibility) -> None:
         self._runs = runs
         self._matching = matching
         self._versions = versions
@@ -29,8 +26,7 @@ class QueryDispatch:
 
     def dispatch(self, entry: Entry, query: Query) -> None:
         """Let a worker answer a query, with a due workflow task or separately."""
-        run = self._runs().manager.runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         code = state.code if state is not None else None
         if state is not None and code is not None and not state.closed:
             if code.task is not None and not code.deciding:

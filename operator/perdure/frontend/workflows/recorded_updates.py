@@ -1,7 +1,7 @@
 """Synchronize the updates in memory with the recorded updates of runs."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 
 from temporalio.api.update.v1 import Outcome
@@ -14,9 +14,8 @@ from perdure.frontend.errors import RpcError
 from perdure.frontend.messages import failures
 from perdure.frontend.messages.histories import update_request
 from perdure.frontend.messages.payloads import payloads
-from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
-from perdure.frontend.runs.reader import View
 from perdure.frontend.workflows.updates import Update, Updates
 from perdure.kube import client as kube
 from perdure.runtime.callbacks import UPDATE_LOST
@@ -25,7 +24,7 @@ from perdure.runtime.callbacks import UPDATE_LOST
 class RecordedUpdates:
     """Admits the updates that a run has recorded, and ends those of a closed run."""
 
-    def __init__(self, updates: Updates, runs: Callable[[], RunGateway], payloads: LargePayloads) -> None:
+    def __init__(self, runs: RunGateway, updates: Updates, payloads: LargePayloads) -> None:
         self._updates = updates
         self._runs = runs
         self._payloads = payloads
@@ -36,7 +35,7 @@ class RecordedUpdates:
         code, run_id = view.state.code if view.state is not None else None, view.entry.uid
         admitted = code.admitted if code else {}
         wanted = {name: event_id for name, event_id in admitted.items() if self._updates.get(run_id, name) is None}
-        for event in await self._runs().reader.history(view, min(wanted.values())) if wanted else ():
+        for event in await self._runs.history(view, min(wanted.values())) if wanted else ():
             if isinstance(event, ev.WorkflowExecutionUpdateAdmitted) and event.update_id in wanted:
                 request = await self._payloads.whole(view.entry.namespace, partial(update_request, event))
                 self._updates.admit(run_id, event.update_id, request, event.principal)

@@ -3,12 +3,12 @@
 | module | purpose |
 | --- | --- |
 | `loop` | virtual time |
-| `apiserver`, `selecting` | the API server: requests and lists |
-| `object_store`, `resources`, `patching`, `garbage` | creation, change, deletion and collection of objects |
-| `storage` | the stored objects |
+| `apiserver` | the API server: requests, lists, and tables |
+| `store` | the stored objects: their creation, change, deletion, and collection |
+| `resources` | the kinds, with the defaults of their CRDs |
+| `patches` | JSON patch and merge patch |
 | `kubelet` | starts pods, renews their Leases, and ends them as a script defines |
-| `session`, `watches` | the ports of the operator: requests and watch events |
-| `process` | an operator process |
+| `process` | an operator process, with its connections and watches |
 
 This cluster has no faults; `tests/simulated` adds them.
 """

@@ -6,22 +6,32 @@ bytes, so the operator's own client runs unchanged. Admission, schemas and CEL r
 them.
 """
 
+from __future__ import annotations
+
+import re
 from collections.abc import Callable
-from functools import partial
+from datetime import datetime, timedelta
+from functools import cache, partial
 from operator import itemgetter
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
 
-from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.object_store import ObjectStore, Refusal
-from perdure.simulation.cluster.patching import PatchError, json_patch, merge_patch
-from perdure.simulation.cluster.printed_tables import as_table
+from perdure.api.crdgen import KINDS
+from perdure.api.models import AGE, Column
+from perdure.simulation.cluster.patches import PatchError, json_patch, merge_patch
 from perdure.simulation.cluster.resources import ResourceType, resources
-from perdure.simulation.cluster.selecting import by_fields, by_labels
-from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.store import Object, ObjectKey, ObjectStore, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from jsonpath import JSONPath
+
+    from perdure.simulation.cluster.loop import ClusterLoop
+    from perdure.simulation.cluster.store import Object
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,3 +189,155 @@ def _parse(path: str) -> tuple[ResourceType, str | None, str | None, str | None]
         raise Refusal(404, "NotFound", f"the server could not find the requested resource: {path}")
     name, subresource, *_ = (*rest[1:], None, None)
     return resource, namespace, name, subresource
+
+
+# Label and field selectors of lists
+
+Select = Callable[[dict[str, Any]], bool]
+
+
+def by_labels(selector: str) -> Select:
+    """Return a filter for labels: ``a``, ``!a``, ``a=b`` and ``a!=b``, separated by commas."""
+    wanted = [_requirement(part.strip()) for part in selector.split(",") if part.strip()]
+
+    def select(obj: dict[str, Any]) -> bool:
+        labels = obj["metadata"].get("labels") or {}
+        return all(each(labels) for each in wanted)
+
+    return select
+
+
+def _requirement(part: str) -> Callable[[dict[str, str]], bool]:
+    if "!=" in part:
+        key, value = part.split("!=", 1)
+        return lambda labels: labels.get(key) != value
+    if "=" in part:
+        key, value = part.split("=", 1)
+        return lambda labels: labels.get(key) == value.removeprefix("=")
+    if part.startswith("!"):
+        return lambda labels: part[1:] not in labels
+    return lambda labels: part in labels
+
+
+def by_fields(selector: str) -> tuple[Select, set[str]]:
+    """Return a filter for fields, and the names of these fields."""
+    wanted = list(map(_term, _terms(selector)))
+
+    def select(obj: dict[str, Any]) -> bool:
+        return all((_field(obj, path) == value) is equal for path, value, equal in wanted)
+
+    return select, {path for path, _, _ in wanted}
+
+
+def _terms(selector: str) -> list[str]:
+    """Split a selector at unescaped commas. The parts stay escaped."""
+    parts, part, rest = [], "", iter(selector)
+    for character in rest:
+        if character == ",":
+            parts.append(part)
+            part = ""
+        else:
+            part += character + (next(rest, "") if character == "\\" else "")
+    return [each for each in (*parts, part) if each]
+
+
+def _term(term: str) -> tuple[str, str, bool]:
+    path, _, value = term.partition("=")
+    equal = not path.endswith("!")
+    read, rest = "", iter(value.removeprefix("="))
+    for character in rest:
+        read += next(rest, "") if character == "\\" else character
+    return path.removesuffix("!"), read, equal
+
+
+def _field(obj: dict[str, Any], path: str) -> str:
+    at: Any = obj
+    for key in path.split("."):
+        at = at.get(key) if isinstance(at, dict) else None
+    return "" if at is None else str(at)
+
+
+# Tables: what kubectl prints, with the columns of the CRDs
+
+_ESCAPED: Final = re.compile(r"\.([^.]+)\\\.([^.]+)")
+"""A name with a dot in a path, such as ``.perdure\\.dev/run``."""
+
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "y": 365 * 86_400}
+"""The seconds of each unit."""
+
+
+_AGES: Final = (
+    (120, "s", ""),
+    (600, "m", "s"),
+    (3 * 3600, "m", ""),
+    (8 * 3600, "h", "m"),
+    (48 * 3600, "h", ""),
+    (8 * 86_400, "d", "h"),
+    (2 * 365 * 86_400, "d", ""),
+    (8 * 365 * 86_400, "y", "d"),
+)
+"""The units of ages below a number of seconds."""
+
+
+def as_table(plural: str, objects: Iterable[Object], meta: Object, now: datetime, *, metadata: bool) -> Object:
+    """Convert a list of custom objects to a table.
+
+    Args:
+        plural: The resource of the objects.
+        objects: The objects.
+        meta: The metadata of the list.
+        now: The time.
+        metadata: Whether the rows contain the metadata of the objects.
+    """
+    columns = _columns(plural)
+    name = {"name": "Name", "type": "string", "format": "name", "description": "Name of the object", "priority": 0}
+    definitions = [
+        {
+            "name": each.name,
+            "type": each.type,
+            "format": "",
+            "description": each.description,
+            "priority": int(each.wide),
+        }
+        for each, _ in columns
+    ]
+    rows: list[Object] = []
+    for obj in objects:
+        row: Object = {"cells": [obj["metadata"]["name"], *(_cell(*each, obj, now) for each in columns)]}
+        if metadata:
+            partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+            row["object"] = {**partial, "metadata": obj["metadata"]}
+        rows.append(row)
+    table = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+    return {**table, "columnDefinitions": [name, *definitions], "rows": rows}
+
+
+@cache
+def _columns(plural: str) -> list[tuple[Column, JSONPath]]:
+    """The columns of a kind, with their compiled paths."""
+    import jsonpath  # noqa: PLC0415 - slow to import, and rarely needed
+
+    info = next(kind.info for kind in KINDS if kind.info.plural == plural)
+    found = []
+    for column in (*info.columns, AGE):
+        path = jsonpath.compile("$" + _ESCAPED.sub(lambda name: f"['{name[1]}.{name[2]}']", column.path))
+        assert isinstance(path, jsonpath.JSONPath), column.path
+        found.append((column, path))
+    return found
+
+
+def _cell(column: Column, path: JSONPath, obj: Object, now: datetime) -> Any:
+    """The first value of a path; None if there is none. A date becomes its age."""
+    value: Any = next((match.value for match in path.finditer(obj)), None)
+    if column.type == "date":
+        return "<unknown>" if value is None else _age((now - datetime.fromisoformat(value)) // timedelta(seconds=1))
+    return value if value is None or column.type != "string" else str(value)
+
+
+def _age(seconds: int) -> str:
+    """Format an age with one or two units (k8s.io/apimachinery/pkg/util/duration: HumanDuration)."""
+    unit, smaller = next(((large, small) for less, large, small in _AGES if seconds < less), ("y", ""))
+    whole, rest = divmod(max(seconds, 0), _UNITS[unit])
+    part = rest // _UNITS[smaller] if smaller else 0
+    return f"{whole}{unit}" + (f"{part}{smaller}" if part else "")

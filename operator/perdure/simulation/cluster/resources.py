@@ -6,11 +6,11 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
-from perdure.api.common import GROUP, VERSION
-from perdure.api.common import Resource as Model
 from perdure.api.crdgen import KINDS
+from perdure.api.labels import GROUP, VERSION
+from perdure.api.models import Resource as Model
 from perdure.api.schema import structural_schema
-from perdure.simulation.cluster.patching import copy
+from perdure.simulation.cluster.patches import copy
 
 Default = Callable[..., Any]
 """Returns a value with its defaults filled in; the value itself does not change.

@@ -1,0 +1,100 @@
+"""Search attributes of runs, which become their labels and annotations."""
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from perdure.api.names import NAME_LIMIT
+from perdure.api.stored import nests_deeper
+
+MAX_ALL: Final = 40 * 1024
+"""Maximum size of all values together in bytes, as in Temporal's server (`limit.searchAttributesTotalSize`)."""
+MAX_VALUE: Final = 2_048
+"""Maximum size of one value in bytes, as in Temporal's server (`limit.searchAttributesSizeOfValue`)."""
+
+REGISTRY: Final = "perdure-search-attributes"
+"""Name of the ConfigMap with the names and types of the registered search attributes of a namespace."""
+SYSTEM: Final = {
+    "WorkflowId": "Keyword",
+    "WorkflowType": "Keyword",
+    "RunId": "Keyword",
+    "ExecutionStatus": "Keyword",
+    "StartTime": "Datetime",
+    "CloseTime": "Datetime",
+    "ExecutionTime": "Datetime",
+    "ExecutionDuration": "Int",
+    "HistoryLength": "Int",
+    "HistorySizeBytes": "Int",
+    "StateTransitionCount": "Int",
+    "TaskQueue": "Keyword",
+    "ParentWorkflowId": "Keyword",
+    "ParentRunId": "Keyword",
+    "RootWorkflowId": "Keyword",
+    "RootRunId": "Keyword",
+    "FirstRunId": "Keyword",
+}
+"""The search attributes of every run, and their types."""
+PREDEFINED: Final = {
+    "TemporalChangeVersion": "KeywordList",
+    "TemporalScheduledStartTime": "Datetime",
+    "TemporalScheduledById": "Keyword",
+    "TemporalSchedulePaused": "Bool",
+    "BuildIds": "KeywordList",
+    "BinaryChecksums": "KeywordList",
+    "BatcherNamespace": "Keyword",
+    "BatcherUser": "Keyword",
+    "TemporalNamespaceDivision": "Keyword",
+    "TemporalPauseInfo": "KeywordList",
+    "TemporalReportedProblems": "KeywordList",
+    "TemporalWorkerDeployment": "Keyword",
+    "TemporalWorkerDeploymentVersion": "Keyword",
+    "TemporalWorkflowVersioningBehavior": "Keyword",
+}
+"""The search attributes that every Temporal server registers, and their types."""
+
+_MISNAMED: Final = (
+    f"must be 1 to {NAME_LIMIT} letters, digits, `-`, `_` or `.` that begin and end with a letter or digit: "
+    "it becomes a label"
+)
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+class AttributeType(StrEnum):
+    """The type of a registered search attribute, as in Temporal."""
+
+    KEYWORD = "Keyword"
+    TEXT = "Text"
+    INT = "Int"
+    DOUBLE = "Double"
+    BOOL = "Bool"
+    DATETIME = "Datetime"
+    KEYWORD_LIST = "KeywordList"
+
+
+def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the invalid search attributes by name, with a message each."""
+    found: dict[str, str] = {}
+    size = 0
+    for name, value in attributes.items():
+        text = text_of(value)
+        length = len((text or "").encode("utf-8", "surrogatepass"))
+        if len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
+            found[name] = _MISNAMED
+        elif text is None:
+            found[name] = "is nested too deeply: make it a string"
+        elif length > MAX_VALUE:
+            found[name] = f"has more than {MAX_VALUE:,} bytes: put large values into the input"
+        elif size + length > MAX_ALL:
+            found[name] = f"is too large: all values together must have at most {MAX_ALL:,} bytes"
+        else:
+            size += length
+    return found
+
+
+def text_of(value: Any) -> str | None:
+    """Convert a value to a string: a string stays the same, other values become JSON; None if the value nests too deep."""
+    if isinstance(value, str):
+        return value
+    return None if nests_deeper(value) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)

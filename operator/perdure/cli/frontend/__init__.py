@@ -1,1 +1,0 @@
-"""Connects commands to the Temporal frontend, authenticates, and calls its HTTP API."""

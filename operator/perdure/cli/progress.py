@@ -1,0 +1,138 @@
+"""Follows a run until it ends, and shows its progress."""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import typer
+
+from perdure.cli.connection import connect
+from perdure.cli.options import seconds_of
+from perdure.cli.terminal import Screen, TimeFormat, page_of, program_of
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.requests import Object
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perdure.view.facts import ShownRun
+
+_PAUSE = 0.5
+"""Seconds between two polls."""
+
+
+class Waiter:
+    """Follows a run, and shows its progress."""
+
+    def __init__(self, context: typer.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
+        self.context = context
+        self.screen = screen
+        self.times = times
+        self.cluster = cluster
+        self.run: Object | None = None
+        """The run as it was last read."""
+
+    def to_the_end(
+        self, name: str | None, workflow_id: str | None, namespace: str | None, limit: str | None
+    ) -> ExitCode:
+        """Follow the run; return the exit status for its outcome.
+
+        Args:
+            name: Name of the run; None if the workflow ID is given.
+            workflow_id: The workflow ID.
+            namespace: The namespace; None for the namespace of the kubeconfig.
+            limit: Maximum wait, such as 5m; None for no limit.
+
+        Raises:
+            CliError: The run does not exist, or cannot be read.
+        """
+        seconds = None if limit is None else seconds_of(limit, "--timeout")
+        phase = asyncio.run(self.wait(name, workflow_id, namespace, seconds))
+        if phase is None:
+            which = f"`{name}`" if name is not None else f"with workflow ID `{workflow_id}`"
+            typer.echo(f"Error: the run {which} has not ended within {limit}; it keeps running", err=True)
+            return ExitCode.TIMEOUT
+        return ExitCode.YES if phase == "Completed" else ExitCode.NO
+
+    async def wait(
+        self, name: str | None, workflow_id: str | None, namespace: str | None, seconds: float | None
+    ) -> str | None:
+        """Follow the run. Return its final phase, or None if it has not ended in time."""
+        program = program_of(self.context)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
+                reads = self._reads(cluster, await cluster.runs.chosen(name, workflow_id))
+                return await (self.draw(reads) if self.screen.interactive else self.print_changes(reads))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+
+    async def draw(self, reads: "AsyncIterator[ShownRun]") -> str:
+        """Redraw the steps at each poll."""
+        from rich.console import Group
+        from rich.live import Live
+
+        from perdure.view.follow import ended, window
+
+        run: ShownRun | None = None
+        with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
+            async for run in reads:
+                page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
+                live.update(Group(*window(run, page, self.screen.height)), refresh=True)
+        assert run is not None, "the first look finds the run, or says why not"
+        self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
+        return run.phase
+
+    async def print_changes(self, reads: "AsyncIterator[ShownRun]") -> str:
+        """Write a line for each change."""
+        before: ShownRun | None = None
+        async for run in reads:
+            page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
+            from rich.text import Text
+
+            from perdure.view.changes import changes
+
+            self.screen.show(Text(line) for line in changes(before, run, page))
+            before = run
+        assert before is not None, "the first look finds the run, or says why not"
+        return before.phase
+
+    async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
+        """Yield the run at each poll until it is closed, beginning with the given one."""
+        from perdure.view.facts import read_run
+        from perdure.view.tracing import trace
+
+        name, uid = found["metadata"]["name"], found["metadata"]["uid"]
+        away = False
+        while True:
+            if not away:
+                self.run = found
+                status = found.get("status") or {}
+                pending = status.get("pendingActivities") or status.get("pendingChildren")
+                if status.get("completionTime"):
+                    with suppress(CliError):  # without the sealed history, the tree is less exact
+                        found = await cluster.runs.with_past(found)
+                seen = await cluster.runs.seen(found) if pending else None
+                run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))
+                yield run
+                if run.closed:
+                    return
+            await asyncio.sleep(_PAUSE)
+            try:
+                found = await cluster.runs.named(name)
+            except UnreachableError as error:
+                if not away:
+                    typer.echo(f"{error}; still waiting", err=True)
+                away = True
+                continue
+            except GoneError:
+                raise GoneError(f"the run `{name}` was deleted before it ended") from None
+            away = False
+            if found["metadata"]["uid"] != uid:
+                raise GoneError(
+                    f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
+                )

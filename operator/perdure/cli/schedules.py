@@ -1,0 +1,178 @@
+"""Manifests of Schedules and their times, computed from a file or from an object in a cluster."""
+
+import json
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+
+from perdure.api.models import mistakes
+from perdure.api.schedule import Schedule, ScheduleSpec
+from perdure.cli.scenarios import read_documents
+from perdure.client.errors import CliError
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.status import Outlook, outlook_after
+from perdure.schedule.times import Due, Times
+from perdure.simulation.cast import BadFileError
+
+Object = dict[str, Any]
+
+
+def schedule_in(file: str, name: str | None) -> Object:
+    """Read the manifest of a Schedule.
+
+    Args:
+        file: A file of manifests; `-` is standard input.
+        name: Name of the Schedule, if there are several.
+
+    Raises:
+        CliError: The file cannot be read, or does not contain the Schedule.
+    """
+    try:
+        found = [each for each in read_documents(file) if isinstance(each, dict) and each.get("kind") == "Schedule"]
+    except BadFileError as error:
+        raise CliError(str(error)) from error
+    named = [each for each in found if name is None or (each.get("metadata") or {}).get("name") == name]
+    if not named:
+        raise CliError(f"{file}: has no Schedule" + (f" `{name}`" if name else ""))
+    if len(named) > 1:
+        names = ", ".join(str((each.get("metadata") or {}).get("name")) for each in named)
+        raise CliError(f"{file}: has {len(named)} Schedules ({names}); set NAME to one of them")
+    try:
+        Schedule.parse(named[0])
+    except ValidationError as error:
+        raise CliError(f"{file}: {'; '.join(mistakes(error))}") from error
+    return named[0]
+
+
+def times_of(schedule: Object) -> Times:
+    """Return the times of a Schedule.
+
+    Args:
+        schedule: The object, or its manifest.
+
+    Raises:
+        CliError: The times are not valid.
+    """
+    try:
+        return Times(ScheduleSpec.parse(schedule["spec"]))
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, count: int) -> list[Due]:
+    """Return the next times of a Schedule.
+
+    Args:
+        times: The times of the Schedule.
+        schedule: The object, or its manifest.
+        namespace: The default namespace; jitter depends on it.
+        after: The exclusive lower bound.
+        count: The number of times.
+
+    Raises:
+        CliError: The search ended without a result, because too many times are excluded.
+    """
+    meta = schedule.get("metadata") or {}
+    try:
+        return list(islice(times.dues(after, f"{meta.get('namespace') or namespace}/{meta.get('name')}"), count))
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def outlook_of(schedule: Object, after: datetime) -> Outlook:
+    """Return whether a Schedule has work after an instant, by the rules of the operator.
+
+    Raises:
+        CliError: The times are not valid.
+    """
+    try:
+        return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def read_json(option: str, text: str) -> Any:
+    """Parse a JSON value from a user.
+
+    Raises:
+        CliError: The text is not valid JSON.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CliError(f"{option}: `{text}` is not valid JSON: {error}") from None
+
+
+def new_schedule(name: str, spec: Object) -> Object:
+    """Build the manifest of a Schedule, without omitted options.
+
+    Raises:
+        CliError: The API server would reject the manifest.
+    """
+    given = {key: value for key, value in spec.items() if value not in (None, [])}
+    manifest = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": name},
+        "spec": given,
+    }
+    try:
+        Schedule.parse(manifest)
+    except ValidationError as error:
+        raise CliError("; ".join(mistakes(error))) from error
+    return manifest
+
+
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def has_zone(text: str) -> bool:
+    """Return whether a time has an offset from UTC.
+
+    Raises:
+        CliError: The text is not a time.
+    """
+    return _parsed(text).tzinfo is not None
+
+
+def moment(text: str, zone: tzinfo) -> datetime:
+    """Read a time.
+
+    Args:
+        text: RFC 3339, or a date or a time without an offset.
+        zone: The time zone of a time without an offset.
+
+    Returns:
+        The time, in UTC.
+
+    Raises:
+        CliError: The text is not a time, or the time is before 1970.
+    """
+    time = _parsed(text)
+    try:
+        time = (time.replace(tzinfo=zone) if time.tzinfo is None else time).astimezone(UTC)
+    except OverflowError:
+        raise _not_a_time(text) from None
+    if time < _EARLIEST:
+        raise CliError(f"`{text}` is before 1970; use a later time")
+    return time
+
+
+def rfc3339(time: datetime) -> str:
+    """Format a time for the API."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise _not_a_time(text) from None
+
+
+def _not_a_time(text: str) -> CliError:
+    return CliError(
+        f"`{text}` is not a time: write 2026-03-29T00:00:00Z, or 2026-03-29 for midnight in the schedule's time zone"
+    )

@@ -1,0 +1,387 @@
+"""Starts runs: checks the request before a run is created, and waits for the operator's decision afterwards.
+
+`start`, `rerun`, and `retry` then follow the run until it is accepted, or until it ends, with its progress or its logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from perdure.api.labels import RESERVED_PREFIXES
+from perdure.api.policies import WorkflowIdConflictPolicy
+from perdure.api.reasons import ConditionReason
+from perdure.cli.connection import LOG_STREAMS, connect
+from perdure.cli.options import seconds_of
+from perdure.cli.progress import Waiter
+from perdure.cli.terminal import Output, Screen, TimeFormat, for_people, program_of, progress_screen, reference
+from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
+
+
+VERDICT_SECONDS = 30.0
+"""Maximum wait for the operator's decision about a run; the same as for the result of an Operation."""
+_PAUSE = 0.25
+"""Seconds between two reads."""
+_REFUSED = frozenset(
+    {
+        ConditionReason.INVALID_INPUT,
+        ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.LIMIT_REACHED,
+        ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
+    }
+)
+
+_WAITS = frozenset(
+    {
+        ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.LIMIT_NOT_FOUND,
+        ConditionReason.LIMIT_REACHED,
+        ConditionReason.RETRY_POLICY_NOT_FOUND,
+        ConditionReason.WORKFLOW_ID_IN_USE,
+        ConditionReason.NO_WORKER,
+    }
+)
+"""The conditions that a new run may wait for. A missing Workflow was reported before."""
+
+
+class NotStartedError(CliError):
+    """The run will never start."""
+
+    status = ExitCode.NO
+
+
+async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: Iterable[str] = ()) -> Any:
+    """Validate the input of a new run; warn of expressions in it, and if the Workflow does not exist.
+
+    Args:
+        cluster: The cluster of the new run.
+        workflow: Name of the Workflow of the run.
+        given: The input; None for no input.
+        parameters: The `key=value` that the input contains. Their values stay texts if the Workflow declares texts.
+
+    Returns:
+        The input.
+
+    Raises:
+        NotStartedError: The input does not match the schema of the Workflow.
+    """
+    if "${" in str(given):  # the checks take long to import
+        for warning in await asyncio.to_thread(_unevaluated, workflow, given):
+            typer.echo(f"Warning: {warning}", err=True)
+    try:
+        found = await cluster.read("Workflow", "workflows", workflow)
+    except GoneError:
+        problem = (
+            f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; its runs wait until it exists"
+        )
+        typer.echo(f"Warning: {problem}", err=True)
+        return given
+    except CliError:
+        return given  # the user has no permission
+    given = _with_texts(found.get("spec"), given, parameters)
+    findings = await asyncio.to_thread(_findings, found.get("spec"), given)
+    if findings:
+        problem = "; ".join(findings)
+        raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {problem}; nothing was created")
+    return given
+
+
+def _unevaluated(workflow: str, given: Any) -> list[str]:
+    """Return the warnings about expressions in an input, which is used unchanged."""
+    from perdure.api.workflowrun import WorkflowRunSpec
+    from perdure.language.checks import unevaluated
+
+    spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": given})
+    return [str(finding) for finding in unevaluated(spec)]
+
+
+def _with_texts(definition: Any, given: Any, parameters: Iterable[str]) -> Any:
+    """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
+    from perdure.api.lenient import mapping
+
+    declared = mapping(mapping(definition).get("input"))
+    default, properties = mapping(declared.get("default")), mapping(mapping(declared.get("schema")).get("properties"))
+    texts = {}
+    for parameter in parameters:
+        key, _, text = parameter.partition("=")
+        is_text = mapping(properties.get(key)).get("type") == "string" or isinstance(default.get(key), str)
+        if is_text and not isinstance(given[key], str):
+            texts[key] = text
+    return {**given, **texts} if texts else given
+
+
+def _findings(definition: Any, given: Any) -> list[str]:
+    """Return the errors of an input; empty if the definition does not compile, because the operator reports that."""
+    import pydantic
+
+    from perdure.api.workflow import WorkflowSpec
+    from perdure.language.compiler import compile_program
+    from perdure.language.program import InvalidWorkflowError, with_defaults
+
+    try:
+        program = compile_program(WorkflowSpec.parse(definition))
+    except (pydantic.ValidationError, InvalidWorkflowError):
+        return []
+    return [str(finding) for finding in program.check_input(with_defaults(program, given))]
+
+
+async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
+    """Check that no open run has a workflow ID.
+
+    Raises:
+        NotStartedError: An open run has the workflow ID.
+    """
+    name = await cluster.runs.open_run(workflow_id)
+    if name is not None:
+        raise NotStartedError(
+            f"the open run `{name}` has workflow ID `{workflow_id}`; choose another one, or set --id-conflict-policy; "
+            "nothing was created"
+        )
+
+
+async def wait_for_verdict(cluster: Cluster, name: str) -> None:
+    """Wait until the operator has decided whether a run starts; warn with the reason if it waits.
+
+    Args:
+        cluster: The cluster of the run.
+        name: The name of the run.
+
+    Raises:
+        NotStartedError: The run does not start.
+        Exit: The operator does not decide in time.
+    """
+    deadline = time.monotonic() + VERDICT_SECONDS
+    while True:
+        try:
+            condition = _succeeded(await cluster.runs.named(name))
+        except GoneError:
+            raise NotStartedError(f"the run `{name}` was deleted before it started") from None
+        except UnreachableError:
+            condition = None
+        reason = str(condition["reason"]) if condition else ""
+        if condition is not None and reason != ConditionReason.WORKFLOW_ID_IN_USE:
+            break
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(_PAUSE)
+    if condition is None:
+        typer.echo(
+            f"Error: the operator has not processed the run `{name}` within {VERDICT_SECONDS:.0f}s; the run is kept, and "
+            "starts when an operator runs",
+            err=True,
+        )
+        raise typer.Exit(ExitCode.TIMEOUT)
+    message = str(condition.get("message") or reason)
+    if condition["status"] == "False" and reason in _REFUSED:
+        raise NotStartedError(f"the run `{name}` was not started: {message}")
+    if reason in _WAITS:
+        typer.echo(f"Warning: the run `{name}` waits: {message}", err=True)
+
+
+def _succeeded(run: Object) -> Object | None:
+    conditions: list[Object] = (run.get("status") or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition["type"] == "Succeeded"), None)
+
+
+class DryRun(StrEnum):
+    """The mode of a dry run."""
+
+    CLIENT = "client"
+    """Print the manifest."""
+    SERVER = "server"
+    """Also validate the manifest with the API server."""
+
+
+WaitOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--wait/--no-wait",
+        "--watch",
+        "-W",
+        help="Show the progress until the run ends, or do not wait; default: until it is accepted",
+        show_default=False,
+    ),
+]
+LogsOption = Annotated[bool, typer.Option("--logs", "--log", help="Print the logs of the steps until the run ends")]
+EndTimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", help="With --wait or --logs: how long, such as 5m", show_default=False)
+]
+DryRunOption = Annotated[
+    DryRun | None,
+    typer.Option(
+        "--dry-run",
+        metavar="[client|server]",
+        help="Create nothing: print the manifest, or have the API server validate it",
+        show_default=False,
+    ),
+]
+
+
+class Where(NamedTuple):
+    """The destination of the run."""
+
+    namespace: str | None
+    cluster: str | None
+    """Context of the kubeconfig."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """The options for creating a run, and for the return of the command."""
+
+    wait: bool | None
+    """Whether to return at the end of the run; False: immediately, None: once the run is accepted."""
+    logs: bool
+    timeout: str | None
+    dry_run: DryRun | None
+    parameters: tuple[str, ...] = ()
+    """The `key=value` that the input contains."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether the command returns at the end of the run."""
+        return bool(self.wait) or self.logs
+
+    @staticmethod
+    def of(
+        *,
+        wait: bool | None,
+        logs: bool,
+        timeout: str | None,
+        dry_run: DryRun | None,
+        parameters: Iterable[str] | None,
+    ) -> Launch:
+        """Check the options.
+
+        Raises:
+            BadParameter: Options exclude each other, or the timeout is not a duration.
+        """
+        if timeout is not None:
+            seconds_of(timeout, "--timeout")
+            if not wait and not logs:
+                raise typer.BadParameter("requires --wait or --logs", param_hint="--timeout")
+        if logs and wait is not None:
+            raise typer.BadParameter("leave out --wait, --watch, and --no-wait", param_hint="--logs")
+        return Launch(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=tuple(parameters or ()))
+
+
+def labels_of(given: Iterable[str]) -> dict[str, str]:
+    """Read labels of the form `KEY=VALUE`.
+
+    Raises:
+        BadParameter: A label has another form, or is reserved for the operator.
+    """
+    labels = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"`{text}` does not have the form KEY=VALUE", param_hint="--label")
+        if key.startswith(RESERVED_PREFIXES):
+            raise typer.BadParameter(f"`{key}` is reserved for the operator", param_hint="--label")
+        if key in labels:
+            raise typer.BadParameter(f"`{key}` is given twice", param_hint="--label")
+        labels[key] = value
+    return labels
+
+
+def start(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> None:
+    """Create a run, print it, and wait as the options require.
+
+    Raises:
+        CliError: The run was rejected, or does not start.
+        Exit: The run did not complete, or did not complete in time.
+    """
+    if launch.dry_run is DryRun.CLIENT:
+        namespace = {} if where.namespace is None else {"namespace": where.namespace}
+        shown = {**body, "metadata": {**body["metadata"], **namespace}}
+        Screen().write_object("yaml" if for_people(output) else output, shown)
+        return
+    made = asyncio.run(_create(context, body, where, output, launch))
+    if launch.dry_run is None:
+        follow(context, made["metadata"]["name"], Where(made["metadata"]["namespace"], where.cluster), output, launch)
+
+
+def follow(context: typer.Context, name: str, where: Where, output: Output, launch: Launch) -> None:
+    """Follow a new run as the options require. In a format for programs, print the run as it was last read.
+
+    Raises:
+        CliError: The run cannot be read.
+        Exit: The run has ended, or has not ended in time.
+    """
+    if not launch.follows:
+        return
+    if launch.logs:
+        status, last = asyncio.run(_logs(context, name, where, output, launch))
+    else:
+        waiter = Waiter(context, progress_screen(output), TimeFormat.RELATIVE, where.cluster)
+        status, last = waiter.to_the_end(name, None, where.namespace, launch.timeout), waiter.run
+    if last is not None and not for_people(output):
+        Screen().write_object(output, last)
+    raise typer.Exit(status)
+
+
+async def _create(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:
+    """Create a run and print it; by default, wait until the operator accepts it."""
+    dry = launch.dry_run is not None
+    spec = body["spec"]
+    async with connect(context=where.cluster, namespace=where.namespace, program=program_of(context)) as reached:
+        workflow = spec.get("workflow", {}).get("name")
+        if workflow is not None:
+            given = await check_input(reached, workflow, spec.get("input"), launch.parameters)
+            body = {**body, "spec": spec if given is None else {**spec, "input": given}}
+        conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
+        if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
+            await check_workflow_id(reached, spec["workflowId"])
+        made = await reached.create("workflowruns", body, dry_run=dry)
+        name = made["metadata"]["name"]
+        if for_people(output) or (launch.follows and not dry):
+            created = f"{reference('WorkflowRun', name)} created{' (server dry run)' if dry else ''}"
+            progress_screen(output).write(created)
+        else:
+            Screen().write_object(output, made)
+        if launch.wait is None and not launch.logs and not dry:
+            await wait_for_verdict(reached, name)
+        return made
+
+
+async def _logs(
+    context: typer.Context, name: str, where: Where, output: Output, launch: Launch
+) -> tuple[ExitCode, Object | None]:
+    """Follow the logs of a run until it ends; return the exit status for its outcome, and the run as it was last read."""
+    seconds = None if launch.timeout is None else seconds_of(launch.timeout, "--timeout")
+    last: Object | None = None
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            connect(
+                context=where.cluster,
+                namespace=where.namespace,
+                program=program_of(context),
+                connections=LOG_STREAMS + 4,
+            ) as reached,
+        ):
+            from perdure.cli.logs import LogReader
+
+            last = await reached.runs.named(name)
+            reader = LogReader.of(reached, last, to_stderr=not for_people(output))
+            await reader.follow(required=False)
+            last = await reached.runs.named(name)
+    except TimeoutError:
+        typer.echo(f"Error: the run `{name}` has not ended within {launch.timeout}; it keeps running", err=True)
+        return ExitCode.TIMEOUT, last
+    phase = (last.get("status") or {}).get("phase")
+    if phase == "Completed":
+        return ExitCode.YES, last
+    typer.echo(f"Error: the run `{name}` ended as {phase}; `{program_of(context)} describe {name}` shows why", err=True)
+    return ExitCode.NO, last

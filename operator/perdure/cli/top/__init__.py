@@ -1,1 +1,0 @@
-"""Reads and formats the data for `perdure top`."""

@@ -1,0 +1,140 @@
+"""Requests to runs and dead letters: the console creates Operations as the user, and shows their results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from perdure.api.lenient import mapping, mappings, text
+from perdure.client.errors import ExistsError
+from perdure.client.operations import manifest, wait_for_results
+from perdure.console import rows
+from perdure.console.site import NAME
+from perdure.console.submissions import submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from perdure.api.lenient import Json
+    from perdure.client.cluster import Cluster
+    from perdure.console.site import Site
+    from perdure.console.submissions import Submission
+
+
+MAX_TARGETS: Final = 50
+"""Maximum number of objects that one form can request something of."""
+_SECONDS: Final = 10.0
+"""Maximum time to wait for results."""
+
+
+class ActionForms:
+    """Serves the forms that request something."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def routes(self) -> list[Route]:
+        """The destinations of the forms."""
+        space = "/namespaces/{namespace}"
+        return [
+            Route(f"{space}/deadletters/redrive", self.redrive, methods=["POST"]),
+            Route(f"{space}/runs/{{name}}/signal", self.signal, methods=["POST"]),
+            Route(f"{space}/runs/{{name}}/cancel", self.cancel, methods=["POST"]),
+        ]
+
+    async def redrive(self, request: Request) -> Response:
+        """Run activities again: that of the pressed button, or the selected ones."""
+        given = await submitted(request)
+        names = given.all("only") or given.all("name")
+        if not 0 < len(names) <= MAX_TARGETS or not all(map(NAME.fullmatch, names)):
+            raise HTTPException(422, f"Select 1 to {MAX_TARGETS} dead letters.")
+        targets = [{"kind": "DeadLetter", "name": name} for name in names]
+        return await self._ask(request, given.request_id, "redrive", {}, targets)
+
+    async def signal(self, request: Request) -> Response:
+        """Send a signal to a run, or show the form with what is wrong."""
+        given = await submitted(request)
+        request_id = given.request_id
+        action, problems = read_signal(given)
+        if not problems:
+            return await self._ask(request, request_id, "signal", action, _run(request))
+        name = request.path_params["name"]
+        async with self._site.open(request) as cluster:
+            awaited = awaited_signals(await cluster.runs.named(name))
+        entered = {each: given.text(each) for each in SIGNAL_FIELDS}
+        shown = {"name": name, "awaited": awaited, "entered": entered, "problems": problems}
+        return self._site.show(request, "signal.html", status=422, **shown)
+
+    async def cancel(self, request: Request) -> Response:
+        """Request the cancellation of a run."""
+        given = await submitted(request)
+        action = {"reason": given.text("reason").strip() or None}
+        return await self._ask(request, given.request_id, "cancel", action, _run(request))
+
+    async def _ask(
+        self, request: Request, request_id: str, verb: str, action: Mapping[str, Any], targets: Sequence[Json]
+    ) -> Response:
+        """Create the Operations of a form, once, and show their results."""
+        async with self._site.open(request) as cluster:
+            operations = []
+            for target in targets:
+                # The name identifies the form and the target, so a form that is sent twice creates nothing twice.
+                part = hashlib.sha256(target["name"].encode()).hexdigest()[:10]
+                body = manifest(verb, action, target, f"{verb}-{request_id}-{part}")
+                operations.append(await _create(cluster, body))
+            await wait_for_results(cluster, operations, _SECONDS)
+        return self._site.show(request, "answers.html", verb=verb, rows=list(map(rows.operation, operations)))
+
+
+def _run(request: Request) -> Sequence[Json]:
+    return [{"kind": "WorkflowRun", "name": request.path_params["name"]}]
+
+
+async def _create(cluster: Cluster, body: Json) -> Json:
+    """Create an Operation, or return it if the same form has created it before.
+
+    Raises:
+        HTTPException: The form has created another one.
+    """
+    try:
+        return await cluster.create("operations", body)
+    except ExistsError:
+        found = await cluster.read("Operation", "operations", body["metadata"]["name"])
+        if any(found["spec"].get(key) != each for key, each in body["spec"].items()):
+            raise HTTPException(409, "This form was sent before, with other values. Open it again.") from None
+        return found
+
+
+# The form that sends a signal to a run
+
+SIGNAL_FIELDS: Final = ("signal", "input")
+"""The names of the fields."""
+
+
+def awaited_signals(run: Json) -> list[str]:
+    """Return the names of the signals that a run waits for."""
+    awaited = mappings(mapping(run.get("status")).get("awaitedSignals"))
+    return list(dict.fromkeys(text(each.get("name")) for each in awaited))
+
+
+def read_signal(given: Submission) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the form.
+
+    Returns:
+        The request of the Operation, and what is wrong by the names of the fields; empty if the request is valid.
+    """
+    name, value, problems = given.text("signal").strip(), None, {}
+    if not name:
+        problems["signal"] = "Enter the name of the signal."
+    try:
+        value = json.loads(given.text("input").strip() or "null")
+    except (ValueError, RecursionError) as error:
+        problems["input"] = f'Enter JSON: {error}. Write a text with its quotes: "yes".'
+    return {"name": name, "input": value}, problems

@@ -1,0 +1,327 @@
+"""RPCs that change open activities of workflows and standalone ones: pause, unpause, reset, change options."""
+
+import re
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.workflowservice.v1 import (
+    PauseActivityExecutionRequest,
+    PauseActivityExecutionResponse,
+    PauseActivityRequest,
+    PauseActivityResponse,
+    ResetActivityExecutionRequest,
+    ResetActivityExecutionResponse,
+    ResetActivityRequest,
+    ResetActivityResponse,
+    UnpauseActivityExecutionRequest,
+    UnpauseActivityExecutionResponse,
+    UnpauseActivityRequest,
+    UnpauseActivityResponse,
+    UpdateActivityExecutionOptionsRequest,
+    UpdateActivityExecutionOptionsResponse,
+    UpdateActivityOptionsRequest,
+    UpdateActivityOptionsResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import activities, inputs
+from perdure.engine.recording import activity_named
+from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
+from perdure.frontend.activities.standalone_messages import pending_state
+from perdure.frontend.errors import invalid, not_found, precondition, unavailable
+from perdure.frontend.matching import priorities
+from perdure.frontend.messages import histories, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
+from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.index import status_named
+
+_TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
+_POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
+_WHOLE_QUEUE, _WHOLE_POLICY = {"task_queue", "task_queue.name"}, "retry_policy"
+
+
+_CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The activity of a request."""
+
+    entry: Entry
+    activity: PendingActivity | None
+    """The activity; None if it is not open."""
+    state: str
+    """The state of the activity or, if it has closed, of its run."""
+    requests: Collection[str]
+    """IDs of the requests that its run has processed."""
+
+
+class Changing:
+    """Changes open activities."""
+
+    def __init__(self, runs: RunGateway) -> None:
+        self._runs = runs
+
+    async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
+        """Stop new attempts of an activity."""
+        entry = await self._runs.find(request.namespace, request.execution)
+        for activity in await self._activities(entry, request, every=False):
+            pause = inputs.PauseRequested(
+                request_id=uuid.uuid4().hex,
+                activity_id=activity.activity_id,
+                reason=request.reason,
+                identity=request.identity or call.principal,
+            )
+            await self._runs.demand(entry, pause)
+        return PauseActivityResponse()
+
+    async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
+        """Unpause an activity; on request, restart the count of its attempts."""
+        del call
+        entry = await self._runs.find(request.namespace, request.execution)
+        for activity in await self._activities(entry, request, every=request.unpause_all):
+            name, request_id = activity.activity_id, uuid.uuid4().hex
+            change: inputs.Request = inputs.UnpauseRequested(
+                request_id=request_id, activity_id=name, identity=request.identity
+            )
+            if request.reset_attempts:
+                change = inputs.ActivityReset(
+                    request_id=request_id, activity_id=name, heartbeat=request.reset_heartbeat
+                )
+            await self._runs.demand(entry, change)
+        return UnpauseActivityResponse()
+
+    async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
+        """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
+        del call
+        entry = await self._runs.find(request.namespace, request.execution)
+        for activity in await self._activities(entry, request, every=request.match_all):
+            reset = inputs.ActivityReset(
+                request_id=uuid.uuid4().hex,
+                activity_id=activity.activity_id,
+                heartbeat=request.reset_heartbeat,
+                keep_paused=request.keep_paused,
+                restore=request.restore_original_options,
+            )
+            await self._runs.demand(entry, reset)
+        return ResetActivityResponse()
+
+    async def update_activity_options(
+        self, request: UpdateActivityOptionsRequest, call: CallContext
+    ) -> UpdateActivityOptionsResponse:
+        """Change the options of an activity, or restore those that the workflow has set."""
+        del call
+        if request.restore_original and request.update_mask.paths:
+            raise invalid("restore_original: cannot be used with update_mask")
+        entry = await self._runs.find(request.namespace, request.execution)
+        response = UpdateActivityOptionsResponse()
+        for activity in await self._activities(entry, request, every=request.match_all):
+            options = None
+            if not request.restore_original:
+                paths = [_snake(path) for path in request.update_mask.paths]
+                options = changed_options(activities.options_of(activity), request.activity_options, paths)
+            change = inputs.OptionsChanged(
+                request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
+            )
+            await self._runs.demand(entry, change)
+            current = options or activity.original or activities.options_of(activity)
+            response.activity_options.CopyFrom(_message(current))
+        return response
+
+    # One activity, of a workflow or standalone
+
+    async def pause_activity_execution(
+        self, request: PauseActivityExecutionRequest, call: CallContext
+    ) -> PauseActivityExecutionResponse:
+        """Stop new attempts of an activity."""
+        pause = inputs.PauseRequested(
+            request_id=_request_id(request, "pause"),
+            activity_id=request.activity_id,
+            reason=request.reason,
+            identity=request.identity or call.principal,
+        )
+        await self._change(request, pause, "Scheduled", "Started", why="activity is in non-pausable state {}")
+        return PauseActivityExecutionResponse()
+
+    async def unpause_activity_execution(
+        self, request: UnpauseActivityExecutionRequest, call: CallContext
+    ) -> UnpauseActivityExecutionResponse:
+        """Let an activity continue."""
+        del call
+        unpause = inputs.UnpauseRequested(
+            request_id=_request_id(request, "unpause"), activity_id=request.activity_id, identity=request.identity
+        )
+        await self._change(request, unpause, "Paused", "PauseRequested", why="activity is in non-unpausable state {}")
+        return UnpauseActivityExecutionResponse()
+
+    async def reset_activity_execution(
+        self, request: ResetActivityExecutionRequest, call: CallContext
+    ) -> ResetActivityExecutionResponse:
+        """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
+        del call
+        reset = inputs.ActivityReset(
+            request_id=_request_id(request, "reset"),
+            activity_id=request.activity_id,
+            heartbeat=request.reset_heartbeat,
+            keep_paused=request.keep_paused,
+            restore=request.restore_original_options,
+        )
+        await self._change(request, reset, *_CHANGEABLE, why="cannot reset an activity in state {}")
+        return ResetActivityExecutionResponse()
+
+    async def update_activity_execution_options(
+        self, request: UpdateActivityExecutionOptionsRequest, call: CallContext
+    ) -> UpdateActivityExecutionOptionsResponse:
+        """Change the options of an activity, or restore its original ones."""
+        del call
+        if request.restore_original and request.update_mask.paths:
+            raise invalid("Both UpdateMask and RestoreOriginal are provided")
+        if not request.restore_original and not request.update_mask.paths:
+            raise invalid("UpdateMask must specify at least one path")
+        activity = (await self._find(request)).activity
+        options = None
+        if not request.restore_original and activity is not None:
+            paths = [_snake(path) for path in request.update_mask.paths]
+            options = changed_options(activities.options_of(activity), request.activity_options, paths)
+        change = inputs.OptionsChanged(
+            request_id=_request_id(request, "options"), activity_id=request.activity_id, options=options
+        )
+        await self._change(request, change, *_CHANGEABLE, why="Cannot update options for activity in state {}")
+        response = UpdateActivityExecutionOptionsResponse()
+        found = (await self._find(request)).activity
+        if found is not None:
+            response.activity_options.CopyFrom(_message(activities.options_of(found)))
+        return response
+
+    async def _change(self, request: Any, change: inputs.Request, *states: str, why: str) -> None:
+        """Change an activity. A repeated request changes nothing.
+
+        Args:
+            request: The request with the IDs of the activity.
+            change: The change.
+            states: The states of a standalone activity in which it can be changed.
+            why: The error message for other states, with a placeholder for the state.
+        """
+        found = await self._find(request)
+        if change.request_id in found.requests:
+            return
+        if found.entry.kind.standalone and found.state not in states:
+            raise precondition(why.format(found.state))
+        if found.activity is None:
+            raise not_found("activity not found")
+        await self._runs.demand(found.entry, change)
+
+    async def _find(self, request: Any) -> "_Found":
+        """Find an activity of a workflow or, without a workflow ID, a standalone one."""
+        runs = self._runs
+        if request.workflow_id:
+            execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
+            entry = await runs.find(request.namespace, execution)
+        else:
+            entry = runs.find_activity(request.namespace, request.activity_id, request.run_id)
+        state = (await runs.view(entry)).state
+        if state is None:
+            raise unavailable("the activity has not started yet")
+        activity = activity_named(state, request.activity_id)
+        status = pending_state(activity) if activity is not None else status_named(state.status.value)
+        return _Found(entry, activity, status, state.requests)
+
+    async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
+        """Find the open activities that a request selects: one by ID, all of a type, or all."""
+        if not (request.id or every or request.type):
+            raise invalid("Either Activity.Id or Activity.Type should be set on request.")
+        view = await self._runs.view(entry)
+        open_ = list(view.state.open_activities()) if view.state is not None else []
+        if request.id:
+            found = [a for a in open_ if a.activity_id == request.id]
+        else:
+            found = [a for a in open_ if every or a.activity_type == request.type]
+        if not found:
+            raise not_found("activity not found")
+        return found
+
+
+def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
+    """The options of an activity after the changes of a client.
+
+    Args:
+        now: The current options.
+        wanted: The requested options.
+        paths: The fields to change: a field mask in snake_case.
+
+    Raises:
+        RpcError: An option cannot be changed like this.
+        UnfitError: A value is not valid.
+    """
+    changes: dict[str, Any] = {}
+    policy = histories.retry_policy(now.retry_policy)
+    for path in paths:
+        field = path.removeprefix(f"{_WHOLE_POLICY}.")
+        if path in _WHOLE_QUEUE:
+            changes["task_queue"] = wanted.task_queue.name
+        elif path in _TIMEOUTS:
+            changes[path] = duration_or_none(wanted, path)
+        elif path == "priority":
+            changes["priority"] = priorities.requested(wanted)
+        elif path == _WHOLE_POLICY:
+            policy = ProtoRetryPolicy()
+            policy.CopyFrom(wanted.retry_policy)
+        elif path != field and field in _POLICY:
+            policy.ClearField(field)  # type: ignore[arg-type]
+            policy.MergeFrom(_only(wanted.retry_policy, field))
+        else:
+            raise invalid(f"update_mask: `{path}` cannot be changed")
+    if any(path.startswith(_WHOLE_POLICY) for path in paths):
+        try:
+            changes[_WHOLE_POLICY] = retry_policy(policy)
+        except UnfitError as error:
+            raise invalid(f"activity_options.retry_policy: {error}") from error
+    queue = changes.get("task_queue")
+    if queue is not None and (not queue or queue.startswith(PODS_QUEUE)):
+        raise invalid("activity_options.task_queue: must be one that workers poll")
+    values.name(queue or "", "activity_options.task_queue", required=False)
+    changed = msgspec.structs.replace(now, **changes)
+    if changed.schedule_to_close_timeout is None and changed.start_to_close_timeout is None:
+        raise invalid("activity_options: schedule_to_close_timeout or start_to_close_timeout must be set")
+    return changed
+
+
+def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
+    """Return a retry policy with only one of its fields."""
+    made = ProtoRetryPolicy()
+    value = getattr(policy, field)
+    if hasattr(value, "CopyFrom"):
+        getattr(made, field).CopyFrom(value)
+    else:
+        setattr(made, field, value)
+    return made
+
+
+def _message(options: OpenActivityOptions) -> ActivityOptions:
+    made = ActivityOptions(retry_policy=histories.retry_policy(options.retry_policy))
+    made.task_queue.name = options.task_queue
+    made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+    for name in _TIMEOUTS:
+        getattr(made, name).FromTimedelta(getattr(options, name) or timedelta(0))
+    if options.priority is not None:
+        made.priority.CopyFrom(data.message_from_json(options.priority, type(made.priority)))
+    return made
+
+
+def _request_id(request: Any, kind: str) -> str:
+    """The stored ID of a request, which includes its kind, because requests of different kinds may have the same ID."""
+    return f"{kind}/{values.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
+
+
+def _snake(path: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", path)

@@ -1,0 +1,282 @@
+"""RPCs about worker deployments."""
+
+from collections.abc import Callable
+from typing import Any
+
+from temporalio.api.workflowservice import v1 as api
+
+from perdure.engine.versioning import DeploymentVersion
+from perdure.frontend.deployments import messages
+from perdure.frontend.deployments import rules as model
+from perdure.frontend.deployments.rules import Deployments, RoutingChange, WorkerDeployment
+from perdure.frontend.deployments.versions import Versions
+from perdure.frontend.errors import invalid, not_found, precondition
+from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import MAX_MEMO, small
+from perdure.frontend.registry import NamespaceRegistry, fits_key
+from perdure.frontend.transport.call import CallContext
+from perdure.kube.clock import now
+
+_PAGE = 100
+
+
+class WorkerDeployments:
+    """Shows worker deployments and changes their routing."""
+
+    def __init__(
+        self, deployments: NamespaceRegistry[WorkerDeployment], versions: Versions, queues: TaskQueues
+    ) -> None:
+        self._deployments = deployments
+        self._versions = versions
+        self._queues = queues
+
+    async def describe_worker_deployment(
+        self, request: api.DescribeWorkerDeploymentRequest, call: CallContext
+    ) -> api.DescribeWorkerDeploymentResponse:
+        """Describe a deployment and its versions."""
+        del call
+        found = await self._find(request.namespace, request.deployment_name)
+        info = messages.deployment(
+            request.deployment_name, found, self._drainage(request, request.deployment_name, found)
+        )
+        return api.DescribeWorkerDeploymentResponse(conflict_token=found.conflict_token, worker_deployment_info=info)
+
+    async def list_worker_deployments(
+        self, request: api.ListWorkerDeploymentsRequest, call: CallContext
+    ) -> api.ListWorkerDeploymentsResponse:
+        """List the deployments, the newest first."""
+        del call
+        known = await self._deployments.load(request.namespace)
+        listed = [
+            messages.summary(name, found, self._drainage(request, name, found))
+            for name, found in sorted(known.items(), key=lambda each: each[1].create_time, reverse=True)
+        ]
+        page, token = page_of(
+            listed, request.next_page_token, request.page_size, _PAGE, lambda each: 2 * each.ByteSize()
+        )
+        return api.ListWorkerDeploymentsResponse(worker_deployments=page, next_page_token=token)
+
+    async def describe_worker_deployment_version(
+        self, request: api.DescribeWorkerDeploymentVersionRequest, call: CallContext
+    ) -> api.DescribeWorkerDeploymentVersionResponse:
+        """Describe a version and the task queues that its workers poll."""
+        del call
+        version = _version(request)
+        known = await self._deployments.load(request.namespace)
+        found = known.get(version.deployment_name)
+        if found is None or version.build_id not in found.versions:
+            raise not_found("Worker Deployment Version not found")
+        drained = self._drainage(request, version.deployment_name, found)
+        response = api.DescribeWorkerDeploymentVersionResponse(
+            worker_deployment_version_info=messages.version(version, found, drained[version.build_id])
+        )
+        for kind, queue in messages.task_queues(found.versions[version.build_id]):
+            described = response.version_task_queues.add(name=queue, type=messages.TYPES[kind])
+            if request.report_task_queue_stats:
+                stats = self._queues.statistics(QueueName(request.namespace, kind, queue, str(version)))
+                described.stats.approximate_backlog_count = stats.waiting
+                described.stats.approximate_backlog_age.FromTimedelta(stats.age)
+                described.stats.tasks_add_rate, described.stats.tasks_dispatch_rate = stats.added, stats.dispatched
+        return response
+
+    async def set_worker_deployment_current_version(
+        self, request: api.SetWorkerDeploymentCurrentVersionRequest, call: CallContext
+    ) -> api.SetWorkerDeploymentCurrentVersionResponse:
+        """Route new and upgrading workflows to a version."""
+        del call
+        change, time = _routing_change(request), now()
+        before, after = await self._change(
+            request, lambda found: model.with_current(found, change, time, self._active(request))
+        )
+        return api.SetWorkerDeploymentCurrentVersionResponse(
+            conflict_token=after.conflict_token,
+            previous_version=messages.text(change.name, before.current),
+            previous_deployment_version=messages.version_or_none(change.name, before.current),
+        )
+
+    async def set_worker_deployment_ramping_version(
+        self, request: api.SetWorkerDeploymentRampingVersionRequest, call: CallContext
+    ) -> api.SetWorkerDeploymentRampingVersionResponse:
+        """Route a percentage of new and upgrading workflows to a version."""
+        del call
+        if not 0 <= request.percentage <= 100:  # noqa: PLR2004 (percent)
+            raise invalid("Percentage must be between 0 and 100 (inclusive)")
+        change, time = _routing_change(request), now()
+        before, after = await self._change(
+            request,
+            lambda found: model.with_ramping(found, change, request.percentage, time, self._active(request)),
+        )
+        return api.SetWorkerDeploymentRampingVersionResponse(
+            conflict_token=after.conflict_token,
+            previous_version="" if before.ramping is None else messages.text(change.name, before.ramping),
+            previous_deployment_version=messages.version_or_none(change.name, before.ramping or ""),
+            previous_percentage=before.percentage,
+        )
+
+    async def set_worker_deployment_manager(
+        self, request: api.SetWorkerDeploymentManagerRequest, call: CallContext
+    ) -> api.SetWorkerDeploymentManagerResponse:
+        """Let only one client change a deployment."""
+        del call
+        if not request.identity:
+            raise invalid("Identity is required")
+        manager = request.identity if request.self else request.manager_identity
+        before, after = await self._change(
+            request,
+            lambda found: model.with_manager(found, manager, request.identity, request.conflict_token),
+        )
+        return api.SetWorkerDeploymentManagerResponse(
+            conflict_token=after.conflict_token, previous_manager_identity=before.manager_identity
+        )
+
+    async def update_worker_deployment_version_metadata(
+        self, request: api.UpdateWorkerDeploymentVersionMetadataRequest, call: CallContext
+    ) -> api.UpdateWorkerDeploymentVersionMetadataResponse:
+        """Set and remove metadata of a version."""
+        del call
+        small(request.upsert_entries.values(), MAX_MEMO)
+        version, upserted = _version(request), data.fields_to_json(request.upsert_entries) or {}
+        build = version.build_id
+
+        def change(known: Deployments) -> Deployments:
+            found = known.get(version.deployment_name)
+            if found is None or build not in found.versions:
+                raise not_found("Worker Deployment Version not found")
+            changed = model.with_metadata(found, build, upserted, request.remove_entries, request.identity)
+            return {**known, version.deployment_name: changed}
+
+        known = await self._deployments.change(request.namespace, change)
+        made = messages.metadata(known[version.deployment_name].versions[build])
+        return api.UpdateWorkerDeploymentVersionMetadataResponse(metadata=made)
+
+    async def delete_worker_deployment(
+        self, request: api.DeleteWorkerDeploymentRequest, call: CallContext
+    ) -> api.DeleteWorkerDeploymentResponse:
+        """Delete a deployment without versions. A missing deployment counts as deleted."""
+        del call
+        model.check_name(request.deployment_name)
+
+        def delete(known: Deployments) -> Deployments:
+            found = known.get(request.deployment_name)
+            if found is not None and found.versions:
+                raise precondition("deployment has versions, can't be deleted")
+            return {name: each for name, each in known.items() if name != request.deployment_name}
+
+        await self._deployments.change(request.namespace, delete)
+        return api.DeleteWorkerDeploymentResponse()
+
+    async def delete_worker_deployment_version(
+        self, request: api.DeleteWorkerDeploymentVersionRequest, call: CallContext
+    ) -> api.DeleteWorkerDeploymentVersionResponse:
+        """Delete an unused version. A missing version counts as deleted."""
+        del call
+        version = _version(request)
+        name, build = version.deployment_name, version.build_id
+
+        def delete(known: Deployments) -> Deployments:
+            found = known.get(name)
+            if found is None:
+                raise model.no_deployment(name)
+            if build not in found.versions:
+                return known
+            kept = model.without_version(found, name, build, request.identity)
+            if self._versions.has_pollers(request.namespace, version):
+                raise precondition(f"version '{version}' cannot be deleted since it has active pollers")
+            draining = self._drainage(request, name, found)[build] == "Draining"
+            if draining and not request.skip_drainage:
+                raise precondition(f"version '{version}' cannot be deleted since it is draining")
+            return {**known, name: kept}
+
+        await self._deployments.change(request.namespace, delete)
+        return api.DeleteWorkerDeploymentVersionResponse()
+
+    async def _find(self, namespace: str, name: str) -> WorkerDeployment:
+        model.check_name(name)
+        found = (await self._deployments.load(namespace)).get(name)
+        if found is None:
+            raise model.no_deployment(name)
+        return found
+
+    async def _change(
+        self, request: Any, change: Callable[[WorkerDeployment], WorkerDeployment]
+    ) -> tuple[WorkerDeployment, WorkerDeployment]:
+        """Change the deployment of a request; return it before and after the change."""
+        name = request.deployment_name
+        model.check_name(name)
+        before: list[WorkerDeployment] = []
+
+        def changed(known: Deployments) -> Deployments:
+            found = known.get(name)
+            if found is None:
+                if not getattr(request, "allow_no_pollers", False):
+                    raise model.no_deployment(name)
+                model.need_room(known)
+                found = WorkerDeployment(create_time=now())
+            before[:] = [found]
+            return {**known, name: change(found)}
+
+        if not fits_key(name):
+            raise invalid("size of WorkerDeploymentName larger than the maximum allowed")
+        after = await self._deployments.change(request.namespace, changed)
+        return before[0], after[name]
+
+    def _active(self, request: Any) -> Callable[[str, str, str], bool]:
+        """Return a function that says whether a task queue of a version gets tasks, by build ID, kind, and name."""
+
+        def active(build: str, kind: str, queue: str) -> bool:
+            version = DeploymentVersion(deployment_name=request.deployment_name, build_id=build)
+            stats = self._queues.statistics(QueueName(request.namespace, Kind(kind), queue, str(version)))
+            return bool(stats.waiting) or stats.added > _IDLE
+
+        return active
+
+    def _drainage(self, request: Any, name: str, found: WorkerDeployment) -> dict[str, str]:
+        """The drainage status of each version of a deployment."""
+        time, pinned = now(), self._versions.pinned(request.namespace)
+        return {
+            build: model.drainage(
+                version, pinned=DeploymentVersion(deployment_name=name, build_id=build) in pinned, time=time
+            )
+            for build, version in found.versions.items()
+        }
+
+
+_IDLE = 1e-3
+"""Tasks per second below which a task queue counts as unused."""
+
+
+def _routing_change(request: Any) -> RoutingChange:
+    build, shown = request.build_id, request.version
+    if not build and shown not in {"", model.UNVERSIONED}:
+        prefix = f"{request.deployment_name}."
+        if not shown.startswith(prefix):
+            raise invalid(
+                f"invalid version string '{shown}' does not match deployment name '{request.deployment_name}'"
+            )
+        build = shown.removeprefix(prefix)
+    if build:
+        model.check_name(build, "BuildID")
+    return RoutingChange(
+        name=request.deployment_name,
+        build_id=build,
+        identity=request.identity,
+        conflict_token=request.conflict_token,
+        ignore_missing_task_queues=request.ignore_missing_task_queues,
+        allow_no_pollers=request.allow_no_pollers,
+    )
+
+
+def _version(request: Any) -> DeploymentVersion:
+    """The version in a request, including its deprecated fields."""
+    name, build = request.deployment_version.deployment_name, request.deployment_version.build_id
+    if not request.HasField("deployment_version"):
+        name, dot, build = request.version.partition(".")
+        if not dot:
+            raise invalid(
+                f'invalid version string "{request.version}", expected format is "<deployment_name>.<build_id>"'
+            )
+    model.check_name(name)
+    model.check_name(build, "BuildID")
+    return DeploymentVersion(deployment_name=name, build_id=build)

@@ -1,1 +1,0 @@
-"""The RPCs by topic. A method ``list_workflow_executions`` serves ``ListWorkflowExecutions``."""

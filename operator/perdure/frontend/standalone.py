@@ -1,0 +1,221 @@
+"""The shared parts of the RPCs of standalone activities and Nexus operations: clients follow and stop them."""
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from perdure.controller.directory import Entry
+from perdure.engine import inputs
+from perdure.engine.state import RunState
+from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.values import MAX_BLOB, MAX_ID
+from perdure.frontend.runs.gateway import RunGateway, View, not_open
+from perdure.frontend.transport.call import LONGEST_POLL, LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.index import status_named
+from perdure.kube import client as kube
+
+_CANCEL, _TERMINATE = "cancel/", "terminate/"
+"""Prefixes of stored request IDs, because requests of different kinds may have the same ID."""
+_METADATA = (("summary", 400), ("details", 20_000))
+"""Maximum size of user metadata, in bytes."""
+_Response = TypeVar("_Response")
+
+
+class StandaloneRuns:
+    """The runs of standalone activities and Nexus operations."""
+
+    def __init__(self, runs: RunGateway, max_reason: int = MAX_BLOB) -> None:
+        """`max_reason`: the size limit of the reason of a request, in bytes."""
+        self._runs = runs
+        self._max_reason = max_reason
+
+    # Following
+
+    async def once_changed(
+        self,
+        entry: Entry,
+        token: bytes,
+        call: CallContext,
+        describe: Callable[[View], Awaitable[_Response]],
+    ) -> _Response | None:
+        """Describe a run; with the token of an earlier description, wait for a change. None if there is no change in time.
+
+        Raises:
+            RpcError: The token does not belong to this run, or the run has not begun.
+        """
+        if token:
+            _check_token(token, entry.uid)
+        runs, seconds = self._runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
+        if not await runs.has_started(entry.uid, seconds):
+            raise not_started(entry)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    with runs.changes.next_change(entry.uid) as changed:
+                        response: Any = await describe(await runs.view(entry))
+                        if response.long_poll_token != token:
+                            return response  # type: ignore[no-any-return]
+                        await changed
+        return None
+
+    async def state(self, entry: Entry, call: CallContext) -> RunState:
+        """Return the state of a run that has begun.
+
+        Raises:
+            RpcError: The run has not begun.
+        """
+        await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT))
+        state = (await self._runs.view(entry)).state
+        if state is None:
+            raise not_started(entry)
+        return state
+
+    # Stopping
+
+    async def cancel(self, entry: Entry, request: Any, call: CallContext) -> None:
+        """Request a cancellation. A repeated request changes nothing.
+
+        Raises:
+            RpcError: The run has closed, or another request has already requested the cancellation.
+        """
+        wanted = inputs.CancelRequested(
+            request_id=_CANCEL + request_id_of(request),
+            reason=self._reason(request),
+            identity=request.identity,
+            principal=call.principal,
+        )
+        state = await self.state(entry, call)
+        if wanted.request_id in state.requests:
+            return
+        if state.closed:
+            raise _terminal(entry, state)
+        if state.cancel_requested:
+            before = next((each for each in state.requests if each.startswith(_CANCEL)), "")
+            raise precondition(f"cancellation already requested with request ID {before.removeprefix(_CANCEL)}")
+        await self.demand(entry, wanted)
+
+    async def terminate(self, entry: Entry, request: Any, call: CallContext) -> None:
+        """Terminate a run without notifying a worker. A repeated request changes nothing.
+
+        Raises:
+            RpcError: The run has closed.
+        """
+        wanted = inputs.TerminateRequested(
+            request_id=_TERMINATE + request_id_of(request),
+            reason=self._reason(request),
+            identity=request.identity,
+            principal=call.principal,
+        )
+        state = await self.state(entry, call)
+        if wanted.request_id in state.requests:
+            return
+        before = next((each for each in state.requests if each.startswith(_TERMINATE)), "")
+        if before:
+            raise precondition(f"already terminated with request ID {before.removeprefix(_TERMINATE)}")
+        if state.closed:
+            raise not_open(state)
+        await self.demand(entry, wanted)
+
+    async def delete(self, entry: Entry) -> None:
+        """Remove a run with its history. This stops an open run."""
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+        await self._runs.client.delete(url, uid=entry.uid)
+
+    async def demand(self, entry: Entry, wanted: inputs.Request) -> None:
+        """Pass a request to a run, which must accept it.
+
+        Raises:
+            RpcError: The run has closed, or rejected the request.
+        """
+        try:
+            await self._runs.demand(entry, wanted)
+        except CompletedError:
+            state = (await self._runs.view(entry)).state
+            if state is None:
+                raise
+            raise _terminal(entry, state) from None
+
+    def _reason(self, request: Any) -> str:
+        size = len(request.reason.encode())
+        if size > self._max_reason:
+            raise invalid(f"reason exceeds length limit. Length={size} Limit={self._max_reason}")
+        return str(request.reason)
+
+
+def id_policies(request: Any, reuse_policy: Any, conflict_policy: Any) -> tuple[str, str]:
+    """The policies for a start whose ID a closed run or an open run has.
+
+    Args:
+        request: The start.
+        reuse_policy: The enum of the policy for closed runs.
+        conflict_policy: The enum of the policy for open runs.
+
+    Raises:
+        RpcError: A policy is unknown.
+    """
+    reuse, conflict = (
+        from_enum(reuse_policy, request.id_reuse_policy),
+        from_enum(conflict_policy, request.id_conflict_policy),
+    )
+    if not reuse:
+        raise invalid(f"unsupported ID reuse policy: {request.id_reuse_policy}")
+    if not conflict:
+        raise invalid(f"unsupported ID conflict policy: {request.id_conflict_policy}")
+    return "AllowDuplicate" if reuse == "Unspecified" else reuse, "Fail" if conflict == "Unspecified" else conflict
+
+
+def check_metadata(request: Any) -> None:
+    """Check that the metadata of a start is not too large.
+
+    Raises:
+        RpcError: The metadata is too large.
+    """
+    for name, most in _METADATA:
+        size = getattr(request.user_metadata, name).ByteSize()
+        if size > most:
+            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={most}")
+
+
+def request_id_of(request: Any) -> str:
+    """The ID of a request; a new one if it has none.
+
+    Raises:
+        RpcError: The ID is too long.
+    """
+    request_id = request.request_id or uuid.uuid4().hex
+    if len(request_id) > MAX_ID:
+        raise invalid(f"request ID exceeds length limit. Length={len(request_id)} Limit={MAX_ID}")
+    return str(request_id)
+
+
+def not_started(entry: Entry) -> RpcError:
+    """Build the error for a request that requires a run that has started."""
+    return unavailable(f"the {entry.kind.noun} has not started yet")
+
+
+def _terminal(entry: Entry, state: RunState) -> RpcError:
+    return precondition(f"{entry.kind.noun} is in terminal state {status_named(state.status.value)}")
+
+
+def token_of(run_id: str, info: Message) -> bytes:
+    """The token of a long poll, which identifies the content of a description: it changes if the content changes."""
+    return f"{run_id}/{hashlib.sha256(info.SerializeToString(deterministic=True)).hexdigest()}".encode()
+
+
+def _check_token(token: bytes, run_id: str) -> None:
+    """Check that the token of a long poll belongs to a run.
+
+    Raises:
+        RpcError: The token is not valid, or belongs to another run.
+    """
+    named, found, digest = token.partition(b"/")
+    if not found or len(digest) != hashlib.sha256().digest_size * 2:
+        raise invalid("invalid long poll token")
+    if named != run_id.encode():
+        raise invalid("long poll token does not match execution")

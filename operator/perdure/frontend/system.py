@@ -1,0 +1,252 @@
+"""RPCs about the server, its namespaces, and their search attributes."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import ArchivalState, IndexedValueType, NamespaceState
+from temporalio.api.namespace.v1 import NamespaceInfo
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    AddSearchAttributesResponse,
+    ListSearchAttributesRequest,
+    ListSearchAttributesResponse,
+    RemoveSearchAttributesRequest,
+    RemoveSearchAttributesResponse,
+)
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    GetClusterInfoRequest,
+    GetClusterInfoResponse,
+    GetSearchAttributesRequest,
+    GetSearchAttributesResponse,
+    GetSystemInfoRequest,
+    GetSystemInfoResponse,
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+)
+
+from perdure import __version__
+from perdure.api.search_attributes import unfit
+from perdure.frontend.errors import namespace_not_found, unavailable
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, UnfitError
+from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.namespaces import DEFAULT
+from perdure.frontend.visibility.index import BUILT_IN
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.kube import client as kube
+
+SERVER_VERSION = "1.32.0"
+"""The version of Temporal's server whose behavior Perdure follows; some clients check it."""
+_KEPT = timedelta(days=1)
+_MAX_NAMESPACES = 1_000
+"""Maximum number of namespaces in one response."""
+_CLIENTS = {
+    **dict.fromkeys(
+        (
+            "temporal-go",
+            "temporal-java",
+            "temporal-php",
+            "temporal-typescript",
+            "temporal-python",
+            "temporal-dotnet",
+            "temporal-ruby",
+            "temporal-cli",
+        ),
+        "<2.0.0",
+    ),
+    "temporal-ui": "<3.0.0",
+}
+"""The supported clients of Temporal's server (common/headers/version_checker.go), and the other SDKs on sdk-core."""
+
+
+class System:
+    """Describes the server."""
+
+    def __init__(self, runs: RunGateway, registry: SearchAttributeRegistry) -> None:
+        self._runs = runs
+        self._registry = registry
+
+    async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
+        """Describe the capabilities of this server."""
+        del request, call
+        return GetSystemInfoResponse(
+            server_version=SERVER_VERSION,
+            capabilities=GetSystemInfoResponse.Capabilities(
+                signal_and_query_header=True,
+                internal_error_differentiation=True,
+                activity_failure_include_heartbeat=True,
+                supports_schedules=True,
+                eager_workflow_start=True,
+                encoded_failure_attributes=True,
+                upsert_memo=True,
+                build_id_based_versioning=True,
+                sdk_metadata=True,
+                count_group_by_execution_status=True,
+                nexus=True,
+            ),
+        )
+
+    async def get_cluster_info(self, request: GetClusterInfoRequest, call: CallContext) -> GetClusterInfoResponse:
+        """Describe this cluster."""
+        del request, call
+        return GetClusterInfoResponse(
+            server_version=SERVER_VERSION,
+            cluster_id=self._runs.client.access.server,
+            cluster_name="perdure",
+            history_shard_count=1,
+            persistence_store="kubernetes",
+            visibility_store=f"perdure {__version__}",
+            supported_clients=_CLIENTS,
+        )
+
+    # Namespaces
+
+    async def describe_namespace(
+        self, request: DescribeNamespaceRequest, call: CallContext
+    ) -> DescribeNamespaceResponse:
+        """Describe a namespace of Kubernetes."""
+        del call
+        name = request.namespace or request.id
+        found = await self._find(name) if name in self._runs.served else None
+        if found is None:
+            raise namespace_not_found(name)
+        return self._namespace(found)
+
+    async def _find(self, name: str) -> kube.Object | None:
+        """Find a namespace of Kubernetes; None if it does not exist."""
+        try:
+            return await self._runs.client.get(kube.path(kube.CORE, None, "namespaces", name))
+        except (kube.NotFoundError, ValueError):
+            return None
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
+
+    async def list_namespaces(self, request: ListNamespacesRequest, call: CallContext) -> ListNamespacesResponse:
+        """List the served namespaces that the caller may describe, by name."""
+        found = await self._served()
+        page, token = page_of(
+            await call.visible(sorted(found)), request.next_page_token, request.page_size, _MAX_NAMESPACES
+        )
+        listed = [found[name] or await self._find(name) for name in page]
+        return ListNamespacesResponse(
+            namespaces=[self._namespace(each) for each in listed if each is not None], next_page_token=token
+        )
+
+    async def _served(self) -> dict[str, kube.Object | None]:
+        """The served namespaces by name; None: not yet read."""
+        served = self._runs.served
+        if served.names:  # the operator's Roles allow it to read these namespaces, but not to list any
+            return dict.fromkeys(name for name in served.names if name in served)
+        try:
+            found = await self._runs.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
+        return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in served}
+
+    def _namespace(self, found: kube.Object) -> DescribeNamespaceResponse:
+        meta = found["metadata"]
+        leaving = bool(meta.get("deletionTimestamp"))
+        info = NamespaceInfo(
+            name=meta["name"],
+            id=meta["uid"],
+            state=to_enum(NamespaceState, "Deleted" if leaving else "Registered"),
+            description="a namespace of Kubernetes",
+            capabilities=NamespaceInfo.Capabilities(
+                eager_workflow_start=True,
+                sync_update=True,
+                async_update=True,
+                worker_heartbeats=True,
+                standalone_activities=True,
+                standalone_nexus_operation=True,
+                workflow_update_callbacks=True,
+                standalone_activity_start_delay=True,
+                standalone_activity_operator_commands=True,
+            ),
+            limits=NamespaceInfo.Limits(blob_size_limit_error=MAX_BLOB, memo_size_limit_error=MAX_MEMO),
+            supports_schedules=True,
+        )
+        response = DescribeNamespaceResponse(namespace_info=info)
+        response.config.workflow_execution_retention_ttl.FromTimedelta(_KEPT)
+        response.config.bad_binaries.SetInParent()
+        response.config.history_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
+        response.config.visibility_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
+        response.replication_config.active_cluster_name = "perdure"
+        response.replication_config.clusters.add(cluster_name="perdure")
+        return response
+
+    # Search attributes
+
+    async def list_search_attributes(
+        self, request: ListSearchAttributesRequest, call: CallContext
+    ) -> ListSearchAttributesResponse:
+        """List the registered search attributes."""
+        del call
+        known = await self._registry.types(request.namespace or DEFAULT)
+        custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
+        response = ListSearchAttributesResponse()
+        for target, types in (
+            (response.custom_attributes, custom),
+            (response.system_attributes, BUILT_IN),
+        ):
+            for name, kind in types.items():
+                target[name] = to_enum(IndexedValueType, kind)
+        return response
+
+    async def get_search_attributes(
+        self, request: GetSearchAttributesRequest, call: CallContext
+    ) -> GetSearchAttributesResponse:
+        """List the fields for filters, for all namespaces."""
+        del request, call
+        response = GetSearchAttributesResponse()
+        for name, kind in BUILT_IN.items():
+            response.keys[name] = to_enum(IndexedValueType, kind)
+        return response
+
+    async def add_search_attributes(
+        self, request: AddSearchAttributesRequest, call: CallContext
+    ) -> AddSearchAttributesResponse:
+        """Register search attributes."""
+        del call
+        namespace = request.namespace or DEFAULT
+        added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
+        check_registered(added)
+        await self._registry.add(namespace, added)
+        return AddSearchAttributesResponse()
+
+    async def remove_search_attributes(
+        self, request: RemoveSearchAttributesRequest, call: CallContext
+    ) -> RemoveSearchAttributesResponse:
+        """Remove search attributes from the registry."""
+        del call
+        if not request.search_attributes:
+            raise UnfitError("SearchAttributes are not set on request.")
+        await self._registry.remove(request.namespace or DEFAULT, request.search_attributes)
+        return RemoveSearchAttributesResponse()
+
+
+def check_registered(types: Mapping[str, str]) -> None:
+    """Check that search attributes can be registered.
+
+    Args:
+        types: The types by name, with Temporal's names.
+
+    Raises:
+        UnfitError: A search attribute cannot be registered.
+    """
+    if not types:
+        raise UnfitError("SearchAttributes are not set on request.")
+    for name, kind in types.items():
+        if name in BUILT_IN:
+            raise UnfitError(f"search_attributes: {name!r} is built in")
+        wrong = unfit({name: ""}).get(name)
+        if wrong is not None:
+            raise UnfitError(f"search_attributes: {name[:63]!r} {wrong}")
+        if kind not in data.ATTRIBUTE_TYPES:
+            raise UnfitError(
+                f"search_attributes: {name!r} must be of one of the types {', '.join(data.ATTRIBUTE_TYPES)}"
+            )

@@ -1,0 +1,319 @@
+"""RPCs that list and count workflows, standalone activities, and standalone Nexus operations."""
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import (
+    CountActivityExecutionsRequest,
+    CountActivityExecutionsResponse,
+    CountNexusOperationExecutionsRequest,
+    CountNexusOperationExecutionsResponse,
+    CountWorkflowExecutionsRequest,
+    CountWorkflowExecutionsResponse,
+    ListActivityExecutionsRequest,
+    ListActivityExecutionsResponse,
+    ListClosedWorkflowExecutionsRequest,
+    ListClosedWorkflowExecutionsResponse,
+    ListNexusOperationExecutionsRequest,
+    ListNexusOperationExecutionsResponse,
+    ListOpenWorkflowExecutionsRequest,
+    ListOpenWorkflowExecutionsResponse,
+    ListWorkflowExecutionsRequest,
+    ListWorkflowExecutionsResponse,
+    ScanWorkflowExecutionsRequest,
+    ScanWorkflowExecutionsResponse,
+)
+
+from perdure.frontend.errors import invalid, unavailable
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.values import UnfitError, moment
+from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.transport.call import CallContext
+from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
+from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
+from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.kube import client as kube
+from perdure.runtime.kinds import RunKind
+
+PAGE = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIGHT = 2_048
+_AT_ONCE = 8
+"""Number of runs that are read concurrently."""
+
+
+class Listing:
+    """Lists and counts runs."""
+
+    def __init__(self, runs: RunGateway, visibility: Visibility, registry: SearchAttributeRegistry) -> None:
+        self._runs = runs
+        self._visibility = visibility
+        self._registry = registry
+
+    async def _page(
+        self, namespace: str, text: str, token: bytes, size: int, kind: RunKind = RunKind.WORKFLOW
+    ) -> tuple[Sequence[VisibilityRecord], bytes]:
+        found, query = await self.find(namespace, text, kind)
+        if query.group_by:
+            raise invalid("invalid query: 'group by' clause is only supported for counting")
+        page, token = page_of(found, token, size, PAGE, lambda run_id: self._weight(namespace, run_id))
+        return await self._records(namespace, page), token
+
+    def _weight(self, namespace: str, run_id: str) -> int:
+        """The size of a run in a list, in bytes. Only its search attributes and its memo can be large."""
+        record = self._visibility.get(namespace, run_id)
+        if record is None:
+            return 0
+        return record.left_out + (record.info().ByteSize() if record.memo else _LIGHT)
+
+    async def list_workflow_executions(
+        self, request: ListWorkflowExecutionsRequest, call: CallContext
+    ) -> ListWorkflowExecutionsResponse:
+        """List the workflows that match a filter, the newest first."""
+        del call
+        page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
+        return ListWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+
+    async def scan_workflow_executions(
+        self, request: ScanWorkflowExecutionsRequest, call: CallContext
+    ) -> ScanWorkflowExecutionsResponse:
+        """List the workflows that match a filter, the newest first."""
+        del call
+        page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
+        return ScanWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+
+    async def list_open_workflow_executions(
+        self, request: ListOpenWorkflowExecutionsRequest, call: CallContext
+    ) -> ListOpenWorkflowExecutionsResponse:
+        """List the open workflows that match a filter of the older kind, the newest first."""
+        del call
+        query = " AND ".join(("ExecutionStatus = 'Running'", *_conditions(request)))
+        page, token = await self._page(request.namespace, query, request.next_page_token, request.maximum_page_size)
+        return ListOpenWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+
+    async def list_closed_workflow_executions(
+        self, request: ListClosedWorkflowExecutionsRequest, call: CallContext
+    ) -> ListClosedWorkflowExecutionsResponse:
+        """List the closed workflows that match a filter of the older kind, the newest first."""
+        del call
+        status = "ExecutionStatus != 'Running'"
+        if request.HasField("status_filter"):
+            status = f"ExecutionStatus = {quoted(from_enum(WorkflowExecutionStatus, request.status_filter.status))}"
+        query = " AND ".join((status, *_conditions(request)))
+        page, token = await self._page(request.namespace, query, request.next_page_token, request.maximum_page_size)
+        return ListClosedWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+
+    async def count_workflow_executions(
+        self, request: CountWorkflowExecutionsRequest, call: CallContext
+    ) -> CountWorkflowExecutionsResponse:
+        """Count the workflows that match a filter."""
+        del call
+        count, groups = await self._counted(request.namespace, request.query)
+        response = CountWorkflowExecutionsResponse(count=count)
+        for status, number in groups:
+            response.groups.add(count=number, group_values=[data.attribute(status)])
+        return response
+
+    async def list_activity_executions(
+        self, request: ListActivityExecutionsRequest, call: CallContext
+    ) -> ListActivityExecutionsResponse:
+        """List the standalone activities that match a filter, the newest first."""
+        del call
+        page, token = await self._page(
+            request.namespace, request.query, request.next_page_token, request.page_size, RunKind.ACTIVITY
+        )
+        return ListActivityExecutionsResponse(executions=[r.activity_info() for r in page], next_page_token=token)
+
+    async def count_activity_executions(
+        self, request: CountActivityExecutionsRequest, call: CallContext
+    ) -> CountActivityExecutionsResponse:
+        """Count the standalone activities that match a filter."""
+        del call
+        count, groups = await self._counted(request.namespace, request.query, RunKind.ACTIVITY)
+        response = CountActivityExecutionsResponse(count=count)
+        for status, number in groups:
+            response.groups.add(count=number, group_values=[data.attribute(status)])
+        return response
+
+    async def list_nexus_operation_executions(
+        self, request: ListNexusOperationExecutionsRequest, call: CallContext
+    ) -> ListNexusOperationExecutionsResponse:
+        """List the standalone Nexus operations that match a filter, the newest first."""
+        del call
+        page, token = await self._page(
+            request.namespace, request.query, request.next_page_token, request.page_size, RunKind.NEXUS_OPERATION
+        )
+        return ListNexusOperationExecutionsResponse(
+            operations=[r.operation_info() for r in page], next_page_token=token
+        )
+
+    async def count_nexus_operation_executions(
+        self, request: CountNexusOperationExecutionsRequest, call: CallContext
+    ) -> CountNexusOperationExecutionsResponse:
+        """Count the standalone Nexus operations that match a filter."""
+        del call
+        count, groups = await self._counted(request.namespace, request.query, RunKind.NEXUS_OPERATION)
+        response = CountNexusOperationExecutionsResponse(count=count)
+        for status, number in groups:
+            response.groups.add(count=number, group_values=[data.attribute(status)])
+        return response
+
+    async def _counted(
+        self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """Count the runs that match a filter, also by status if the filter groups by status.
+
+        Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
+        """
+        found, query = await self.find(namespace, text, kind)
+        records = self._visibility.records(namespace, found if query.group_by else (), query.effort)
+        groups = Counter([record.status async for record in records])
+        number = functools.partial(to_enum, WorkflowExecutionStatus)
+        return len(found), [
+            (status, groups[status]) for status in sorted(groups, key=None if kind.standalone else number)
+        ]
+
+    async def find(self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
+        """Return the IDs of the runs that match a filter, the newest first, and the parsed filter.
+
+        Args:
+            namespace: The namespace.
+            text: The filter.
+            kind: The kind of runs.
+
+        Raises:
+            RpcError: The filter is not valid, or search attributes that are not in memory could not be read.
+        """
+        types = await self._registry.filter_types(namespace) | OF_KIND[kind]
+        try:
+            query = parse(text, converter(types, kind), lists_of(types))
+            for name in sorted(query.names):
+                _check(name, types)
+            found, unread = await self._visibility.find(namespace, query, kind)
+            if unread:
+                known = [
+                    (r.start_time, r.run_id) async for r in self._visibility.records(namespace, found, query.effort)
+                ]
+                for at in range(0, len(unread), _AT_ONCE):
+                    read = await self._records(namespace, unread[at : at + _AT_ONCE])
+                    for record in read:
+                        if record.finds and query.test(record.field):
+                            known.append((record.start_time, record.run_id))
+                        await query.effort.rest()
+                found = self._visibility.sorted(known)
+        except InvalidQueryError as error:
+            raise invalid(f"invalid query: {error}") from error
+        return found, query
+
+    async def _records(self, namespace: str, run_ids: Sequence[str]) -> list[VisibilityRecord]:
+        """Return the records of runs in the order of `run_ids`, without deleted runs."""
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def whole(run_id: str) -> VisibilityRecord | None:
+            record = self._visibility.get(namespace, run_id)
+            if record is None or not record.left_out:
+                return record
+            entry = self._runs.entry(run_id)
+            if entry is None:
+                return None
+            url = kube.path(kube.PERDURE, namespace, "workflowruns", entry.name)
+            try:
+                async with at_once:
+                    obj = await self._runs.client.get(url)
+            except kube.NotFoundError:
+                return None
+            except kube.UnreadableError:
+                return record
+            except kube.RequestError as error:
+                raise unavailable(str(error)) from error
+            return record_of(obj) if obj["metadata"]["uid"] == run_id else None
+
+        return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
+
+
+def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
+    """Convert older filters to parts of a query (Temporal: service/frontend/workflow_handler.go)."""
+    try:
+        earliest, latest = (moment(request.start_time_filter, field) for field in ("earliest_time", "latest_time"))
+    except UnfitError as error:
+        raise invalid(str(error)) from error
+    if latest is not None and (earliest or _EPOCH) > latest:
+        raise invalid("EarliestTime in StartTimeFilter should not be larger than LatestTime.")
+    if earliest is not None:
+        yield f"StartTime >= {quoted(earliest.isoformat())}"
+    if latest is not None:
+        yield f"StartTime <= {quoted(latest.isoformat())}"
+    if request.HasField("execution_filter"):
+        yield f"WorkflowId = {quoted(request.execution_filter.workflow_id)}"
+        if request.execution_filter.run_id:
+            yield f"RunId = {quoted(request.execution_filter.run_id)}"
+    if request.HasField("type_filter"):
+        yield f"WorkflowType = {quoted(request.type_filter.name)}"
+
+
+def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Convert:
+    """Build the function that checks the values of a filter, as on Temporal's server (visibility/store/query/converter.go).
+
+    Args:
+        types: The types of search attributes other than the built-in ones.
+        kind: The kind of runs; the status of a standalone run can be any text.
+    """
+
+    def convert(name: str, value: Any) -> Any:
+        if name == "ExecutionStatus" and not kind.standalone:
+            return _status(value)
+        if name == "ExecutionDuration" and isinstance(value, str):
+            found = nanoseconds(value)
+            if found is None:
+                raise InvalidQueryError(
+                    f"invalid value for ExecutionDuration: {value!r} is not a duration such as '1h30m'"
+                )
+            return found
+        named = BUILT_IN.get(name) or types.get(name, "")
+        if named not in _COMPARED_WITH:
+            return value  # the name is rejected later, or its type is not one of Temporal's
+        if named == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):
+            return moment_of(value)
+        if not isinstance(value, _COMPARED_WITH[named]) or isinstance(value, bool) != (named == "Bool"):
+            raise InvalidQueryError(f"invalid value for search attribute {name} of type {named}: {value!r}")
+        return value
+
+    return convert
+
+
+def lists_of(types: Mapping[str, str]) -> set[str]:
+    """The search attributes that filters compare as lists or texts."""
+    return {name for name, kind in {**types, **BUILT_IN}.items() if kind in {"KeywordList", "Text"}}
+
+
+_COMPARED_WITH: dict[str, tuple[type, ...]] = {
+    "Int": (int, float),
+    "Double": (int, float),
+    "Bool": (bool,),
+    "Datetime": (),
+    "Keyword": (str,),
+    "KeywordList": (str,),
+    "Text": (str,),
+}
+
+
+def _status(value: Any) -> str:
+    names = {from_enum(WorkflowExecutionStatus, number): number for number in WorkflowExecutionStatus.values()}
+    for name, number in names.items():
+        if value in (name, WorkflowExecutionStatus.Name(number)) or (value == number and not isinstance(value, bool)):
+            return name
+    valid = ", ".join(name for name in names if name != "Unspecified")
+    raise InvalidQueryError(f"invalid value for ExecutionStatus: {value!r}; it can be {valid}")
+
+
+def _check(name: str, types: dict[str, str]) -> None:
+    if not is_known(name, types):
+        raise InvalidQueryError(f"{name} is not a valid search attribute")

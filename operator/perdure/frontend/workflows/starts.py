@@ -1,0 +1,320 @@
+"""RPCs that start workflows."""
+
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from temporalio.api.workflowservice.v1 import (
+    SignalWithStartWorkflowExecutionRequest,
+    SignalWithStartWorkflowExecutionResponse,
+    StartWorkflowExecutionRequest,
+    StartWorkflowExecutionResponse,
+)
+
+from perdure.api import labels
+from perdure.api.times import nearest_duration
+from perdure.controller.directory import Entry, Standing
+from perdure.engine import inputs
+from perdure.engine.starts import Callback
+from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.frontend.deployments import rules
+from perdure.frontend.deployments.overrides import override_refused
+from perdure.frontend.deployments.rules import WorkerDeployment
+from perdure.frontend.deployments.versions import version_of
+from perdure.frontend.errors import (
+    CompletedError,
+    RpcError,
+    invalid,
+    precondition,
+)
+from perdure.frontend.matching.queues import Kind
+from perdure.frontend.messages import links, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.callbacks import callbacks_of, own_links
+from perdure.frontend.messages.enums import from_enum
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.registry import NamespaceRegistry
+from perdure.frontend.runs.creation import BEGIN_SECONDS, RunMaker, StartedRun, run_name
+from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.runs.start_requests import check_extras, cron_refused, requested_run
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.frontend.workflows.task_dispatch import TaskDispatch
+from perdure.kube import client as kube
+from perdure.kube.clock import monotonic
+from perdure.runtime.blobs import with_content
+from perdure.runtime.operation_requests import StartSignal
+
+_MAX_CARRIED = 64 * 1024
+"""Size limit of a signal that is sent with the start, in bytes; the annotations of an object have room for 256 KiB."""
+_CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
+_REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
+
+
+class Starting:
+    """Creates WorkflowRuns for the requests of clients."""
+
+    def __init__(
+        self,
+        *,
+        runs: RunGateway,
+        maker: RunMaker,
+        first_tasks: FirstTasks,
+        tasks: TaskDispatch,
+        deployments: NamespaceRegistry[WorkerDeployment],
+        registry: SearchAttributeRegistry,
+    ) -> None:
+        self._runs = runs
+        self._maker = maker
+        self._first_tasks = first_tasks
+        self._tasks = tasks
+        self._deployments = deployments
+        self._registry = registry
+
+    async def start_workflow_execution(
+        self, request: StartWorkflowExecutionRequest, call: CallContext
+    ) -> StartWorkflowExecutionResponse:
+        """Start a workflow."""
+        begun, attached = await self._begin_or_attach(request, call)
+        eager = None
+        if begun.started and self._first_tasks.is_reserved(begun.entry.namespace, begun.entry.name):
+            try:
+                eager = await self._tasks.take_at_once(begun.entry, request.identity)
+            finally:
+                self._first_tasks.release(begun.entry.namespace, begun.entry.name)
+        return StartWorkflowExecutionResponse(
+            eager_workflow_task=eager,
+            run_id=begun.entry.uid,
+            first_execution_run_id=begun.entry.first_uid,
+            started=begun.started,
+            status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+            link=links.to_attachment(begun.entry, request.request_id) if attached else links.to_start(begun.entry),
+        )
+
+    async def _begin_or_attach(
+        self, request: StartWorkflowExecutionRequest, call: CallContext
+    ) -> tuple[StartedRun, bool]:
+        """Start a workflow; also return whether the request was attached to an open run instead."""
+        until = monotonic() + call.within(LONGEST_WAIT)
+        while True:
+            begun = await self.begin(request, "Fail", principal=call.principal)
+            options = request.on_conflict_options
+            if begun.started or not (options.attach_request_id or options.attach_completion_callbacks):
+                return begun, False
+            attached = inputs.CallbacksAttached(
+                request_id=request.request_id or uuid.uuid4().hex,
+                callbacks=self._callbacks(request) if options.attach_completion_callbacks else (),
+                identity=request.identity,
+                principal=call.principal,
+                links=own_links(request) if options.attach_links else None,
+            )
+            try:
+                await self._runs.demand(begun.entry, attached)
+            except CompletedError:
+                if monotonic() > until:
+                    raise
+                continue
+            return begun, True
+
+    def _callbacks(self, request: Any) -> tuple[Callback, ...]:
+        """The completion callbacks of a start.
+
+        Raises:
+            UnfitError: A callback is not valid.
+        """
+        if not getattr(request, "completion_callbacks", ()):
+            return ()
+        if request.task_queue.name == WORKFLOWS_QUEUE:
+            raise UnfitError("completion_callbacks are not supported for Workflows, which are started by name")
+        return callbacks_of(request, self._runs.served)
+
+    async def signal_with_start_workflow_execution(
+        self, request: SignalWithStartWorkflowExecutionRequest, call: CallContext
+    ) -> SignalWithStartWorkflowExecutionResponse:
+        """Signal a workflow. Start it first if it is not open, or if it closes before it gets the signal."""
+        if not request.signal_name:
+            raise invalid("SignalName is not set on request.")
+        if request.workflow_id_conflict_policy == WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL:
+            raise invalid(
+                "Invalid WorkflowIDConflictPolicy: WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported for this operation."
+            )
+        signal = StartSignal(
+            request_id=request.request_id or uuid.uuid4().hex,
+            signal_name=request.signal_name,
+            input=data.to_json(request.signal_input.payloads, apart=True),
+            identity=request.identity,
+            principal=call.principal,
+            header=data.header_to_json(request),
+            client_request_id=request.request_id,
+            links=links.to_json(request.links),
+        )
+
+        async def demand(entry: Entry) -> Entry:
+            await self._runs.demand(entry, signal.request)  # changes nothing if the run started with the signal
+            return entry
+
+        meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
+        until = monotonic() + seconds
+        while True:
+            begun = await self.begin(request, "UseExisting", signal, principal=call.principal)
+            try:
+                entry = await self._runs.along(begun.entry, meant, seconds, demand)
+            except CompletedError:
+                if begun.started or monotonic() > until:
+                    raise
+                continue
+            return SignalWithStartWorkflowExecutionResponse(
+                run_id=entry.uid,
+                started=begun.started,
+                first_execution_run_id=entry.first_uid,
+                signal_link=links.to_signal(entry, request.request_id),
+            )
+
+    async def begin(
+        self,
+        request: Any,
+        conflict: str,
+        signal: StartSignal | None = None,
+        *,
+        principal: str = "",
+        reserved: bool = False,
+    ) -> StartedRun:
+        """Start a workflow, or find the open one, according to the policies.
+
+        Args:
+            request: The request to start, or to signal with start.
+            conflict: The default policy for an open run with the ID.
+            signal: The signal to send with the start.
+            principal: The user that the API server authenticated.
+            reserved: Whether to reserve the first workflow task of a new run until `FirstTasks.release` is called.
+
+        Raises:
+            RpcError: The workflow cannot be started.
+        """
+        reuse, conflict = _policies(request, conflict)
+        await self._runs.ready()
+        await self._runs.catch_up(request.namespace)
+        name = run_name(request.workflow_id, request.request_id)
+        mine = self._runs.named(request.namespace, name)
+        if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
+            return StartedRun(mine, started=True)
+        if self._runs.newest(request.namespace, request.workflow_id) is not None:
+            meant = WorkflowExecution(workflow_id=request.workflow_id)
+            with suppress(RpcError):  # the new run waits for the next run of the chain
+                await self._runs.reach(request.namespace, meant, BEGIN_SECONDS)
+        known = self._runs.open_entry(request.namespace, request.workflow_id)
+        if known is not None and known.name != name:
+            if conflict == "UseExisting":
+                return StartedRun(known, started=False)
+            if conflict == "Fail":
+                raise await self._maker.taken(known, "Workflow execution is already running.")
+        if known is None:
+            await self._may_be_used_again(request, reuse, name)
+        eager = await self._may_begin_eagerly(request)
+        body = await self._body(request, name, reuse, conflict, eager=eager)
+        if principal:
+            body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
+        carried = msgspec.json.encode(signal).decode() if signal is not None else ""
+        if carried and len(carried) <= _MAX_CARRIED:
+            body["metadata"]["annotations"][labels.START_SIGNAL_ANNOTATION] = carried
+            large = [*with_content(body["spec"]), *with_content(signal)]
+        else:
+            large = [*with_content(body["spec"])]
+        return await self._maker.make(body, reserved=eager or reserved, large=large)
+
+    async def _may_begin_eagerly(self, request: Any) -> bool:
+        """Whether the client gets the first workflow task (eager start).
+
+        It must be a worker of the version that gets the task. If no version is current, any worker may have it, as on Temporal's
+        server: a versioned client would otherwise wait for an unversioned worker.
+        """
+        if not isinstance(request, StartWorkflowExecutionRequest) or not request.request_eager_execution:
+            return False
+        if request.cron_schedule or request.HasField("workflow_start_delay"):
+            return False  # the first task is not due
+        known = await self._deployments.load(request.namespace)
+        target = rules.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
+        version = version_of(request.eager_worker_deployment_options)
+        return target in (None, version) and not request.HasField("versioning_override")
+
+    async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
+        newest = self._runs.newest(request.namespace, request.workflow_id)
+        if newest is None or newest.name == name or reuse == "AllowDuplicate":
+            return
+        if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
+            raise await self._maker.taken(newest, "Workflow execution already finished.")
+
+    async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
+        try:
+            types = await self._registry.types(request.namespace)
+            spec, extras = requested_run(request, types, request.namespace, apart=True)
+            if extras.versioning_override is not None:
+                known = await self._deployments.load(request.namespace)
+                if refused := override_refused(known, extras.versioning_override, request.task_queue.name):
+                    raise precondition(refused)
+            delay = duration(request, "workflow_start_delay")
+            extras = msgspec.structs.replace(
+                extras,
+                identity=values.name(request.identity, "Identity", required=False),
+                last_completion_result=data.to_json(request.last_completion_result.payloads)
+                if isinstance(request, StartWorkflowExecutionRequest)
+                else None,
+                request_id=values.name(request.request_id, "RequestId", required=False),
+                cron_schedule=request.cron_schedule,
+                eager_execution_accepted=eager,
+            )
+            extras = msgspec.structs.replace(
+                extras, completion_callbacks=self._callbacks(request), links=own_links(request)
+            )
+            check_extras(extras)
+        except UnfitError as error:
+            raise invalid(str(error)) from error
+        spec |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}
+        if delay:
+            spec["startDelay"] = nearest_duration(delay)
+        return {
+            "apiVersion": labels.API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {
+                "name": name,
+                "namespace": request.namespace,
+                "annotations": {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()},
+            },
+            "spec": spec,
+        }
+
+
+def _policies(request: Any, conflict: str) -> tuple[str, str]:
+    """The policies for closed and for open runs with the ID, read as by Temporal's server (workflow_id_dedup.go)."""
+    for value, what in (
+        (request.workflow_id, "WorkflowId"),
+        (request.workflow_type.name, "WorkflowType"),
+        (request.task_queue.name, "TaskQueue"),
+    ):
+        if not value:
+            raise invalid(f"Required field {what} is not set on request.")
+        if len(value) > MAX_ID:
+            raise invalid(f"{what} length exceeds limit.")
+    if request.cron_schedule and request.HasField("workflow_start_delay"):
+        raise invalid("CronSchedule and WorkflowStartDelay may not be used together.")
+    if mistake := cron_refused(request.cron_schedule, by_name=request.task_queue.name == WORKFLOWS_QUEUE):
+        raise invalid(mistake)
+    requested = from_enum(WorkflowIdConflictPolicy, request.workflow_id_conflict_policy)
+    reuse = from_enum(WorkflowIdReusePolicy, request.workflow_id_reuse_policy)
+    if reuse == "TerminateIfRunning":
+        if requested in _CONFLICT:
+            raise invalid(
+                "Invalid WorkflowIDReusePolicy: WORKFLOW_ID_REUSE_POLICY_TERMINATE_IF_RUNNING cannot be used together "
+                "with a WorkflowIDConflictPolicy"
+            )
+        return "AllowDuplicate", "TerminateExisting"
+    if reuse == "RejectDuplicate" and requested == "TerminateExisting":
+        raise invalid(
+            "Invalid WorkflowIDReusePolicy: WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE cannot be used together with "
+            "WorkflowIdConflictPolicy WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING"
+        )
+    return reuse if reuse in _REUSE else "AllowDuplicate", requested if requested in _CONFLICT else conflict

@@ -1,0 +1,258 @@
+"""RPCs about updates: requests that a workflow validates, accepts, and answers."""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import grpc
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
+from temporalio.api.update.v1 import Outcome, UpdateRef
+from temporalio.api.workflowservice.v1 import (
+    PollWorkflowExecutionUpdateRequest,
+    PollWorkflowExecutionUpdateResponse,
+    UpdateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
+from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
+from perdure.frontend.messages import failures, links, values
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.callbacks import callbacks_of, to_engine
+from perdure.frontend.messages.histories import update_request
+from perdure.frontend.messages.values import UnfitError
+from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.gateway import RunGateway, View
+from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.workflows.recorded_updates import RecordedUpdates, outcome_of
+from perdure.frontend.workflows.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update, Updates
+from perdure.runtime.callbacks import UPDATE_LOST
+
+_ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
+_ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
+_COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+
+
+class Updating:
+    """Delivers updates to workflows, and waits for their outcomes."""
+
+    def __init__(
+        self,
+        runs: RunGateway,
+        updates: Updates,
+        recorded_updates: RecordedUpdates,
+        payloads: LargePayloads,
+        first_tasks: FirstTasks,
+    ) -> None:
+        self._runs = runs
+        self._updates = updates
+        self._recorded_updates = recorded_updates
+        self._payloads = payloads
+        self._first_tasks = first_tasks
+
+    async def update_workflow_execution(
+        self, request: UpdateWorkflowExecutionRequest, call: CallContext
+    ) -> UpdateWorkflowExecutionResponse:
+        """Send an update to a workflow. A repeated ID finds the same update."""
+        self.check(request)
+        entry = await self._runs.reach(
+            request.namespace,
+            request.workflow_execution,
+            call.within(LONGEST_WAIT),
+            first_run_id=request.first_execution_run_id,
+        )
+        return await self.update(entry, request, call)
+
+    def check(self, request: UpdateWorkflowExecutionRequest) -> None:
+        """Check that an update is valid for any workflow.
+
+        Raises:
+            RpcError: It cannot.
+        """
+        check_update(request)
+        wanted = request.request
+        if wanted.completion_callbacks and not wanted.request_id:
+            raise invalid("request.request_id: is required when completion_callbacks are set")
+        try:
+            callbacks_of(wanted, self._runs.served, MAX_UPDATE_CALLBACKS)
+        except UnfitError as error:
+            raise invalid(str(error)) from error
+
+    async def update(
+        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
+    ) -> UpdateWorkflowExecutionResponse:
+        """Send an update to an open workflow, or to the next run of its chain."""
+        if not request.request.meta.update_id:
+            request.request.meta.update_id = uuid.uuid4().hex
+        seconds = call.within(LONGEST_WAIT)
+        return await self._runs.along(
+            entry, request.workflow_execution, seconds, lambda open_: self._update_run(open_, request, call)
+        )
+
+    async def _update_run(
+        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
+    ) -> UpdateWorkflowExecutionResponse:
+        if not await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT)):
+            raise unavailable("the workflow has not started yet")
+        update_id = request.request.meta.update_id
+        known = await self._known(entry, update_id)
+        is_new = known is None
+        if known is None:
+            known = await self._admit(entry, request, call.principal)
+        self._first_tasks.release(entry.namespace, entry.name)
+        with self._updates.awaited(entry.uid, known):
+            if is_new:
+                await self._want_task(entry, known)
+            elif request.request.completion_callbacks:
+                await self._attach(entry, known, request, call.principal)
+            stage = await self._wait(known, request.wait_policy.lifecycle_stage or _ACCEPTED)
+        if known.aborted:
+            self._updates.forget(entry.uid, update_id)
+            raise CompletedError
+        link = None
+        if known.rejected:
+            link = links.to_rejection(entry)
+        elif known.accepted.is_set():
+            link = links.to_update(entry, request.request.request_id)
+        return UpdateWorkflowExecutionResponse(
+            update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage, link=link
+        )
+
+    async def _attach(
+        self, entry: Entry, known: Update, request: UpdateWorkflowExecutionRequest, principal: str
+    ) -> None:
+        """Attach the completion callbacks of this request to an update that another request created.
+
+        A completed update needs no callbacks, because its outcome is in the response.
+        """
+        wanted = request.request
+        await self._wait(known, _ACCEPTED)
+        if wanted.request_id == known.request.request_id or known.ended.is_set() or not known.accepted.is_set():
+            return
+        attached = inputs.CallbacksAttached(
+            request_id=wanted.request_id,
+            callbacks=to_engine(wanted.completion_callbacks),
+            update_id=known.update_id,
+            principal=principal,
+        )
+        await self._runs.demand(entry, attached)
+
+    async def _known(self, entry: Entry, update_id: str) -> Update | None:
+        """Find an existing update, in memory or recorded."""
+        waiting = self._updates.get(entry.uid, update_id)
+        if waiting is not None:
+            return waiting
+        view = await self._runs.view(entry)
+        record = view.state.code.updates.get(update_id) if view.state is not None and view.state.code else None
+        if record is None:
+            await self._recorded_updates.readmit(view)
+            return self._updates.get(entry.uid, update_id)
+        events = await self._runs.history(view, record.accepted_event_id)
+        accepted = next(e for e in events if e.event_id == record.accepted_event_id)
+        assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
+        wanted = await self._payloads.whole(entry.namespace, lambda: update_request(accepted))
+        update = self._updates.admit(entry.uid, update_id, wanted)
+        update.accept()
+        await self._recorded(update, view, events, record.completed_event_id)
+        return update
+
+    async def _recorded(
+        self, update: Update, view: View, events: Sequence[ev.AnyEvent], completed_event_id: int
+    ) -> None:
+        """Build the response from the recorded outcome of an update."""
+        if completed_event_id:
+            event = next(e for e in events if e.event_id == completed_event_id)
+            assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
+            update.end(await self._payloads.whole(view.entry.namespace, partial(outcome_of, event)))
+        elif view.state is not None and view.state.closed:
+            update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+        if update.ended.is_set():
+            self._updates.forget(view.entry.uid, update.update_id)
+
+    async def _admit(self, entry: Entry, request: UpdateWorkflowExecutionRequest, principal: str) -> Update:
+        view = await self._runs.view(entry)
+        if view.state is not None and view.state.closed and view.state.code is None:
+            raise CompletedError
+        if view.state is None or view.state.code is None:
+            raise invalid("a run of a Workflow has no update handlers: send it a signal instead")
+        if view.state.closed:
+            raise CompletedError
+        if self._updates.in_flight(entry.uid) >= MAX_IN_FLIGHT:
+            raise busy(f"limit on number of concurrent in-flight updates has been reached ({MAX_IN_FLIGHT})")
+        if len(view.state.code.updates) >= MAX_TOTAL:
+            message = f"The limit on total number of distinct updates in this workflow has been reached ({MAX_TOTAL}). "
+            raise RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
+        return self._updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
+
+    async def _want_task(self, entry: Entry, update: Update) -> None:
+        """Request a workflow task for a new update."""
+        try:
+            await self._runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
+        except RpcError:
+            update.abort()
+            self._updates.forget(entry.uid, update.update_id)
+            raise
+
+    async def _wait(self, update: Update, wanted: int) -> Any:
+        """Wait for a stage, and return the reached stage. As on Temporal's server, a missed deadline is an error."""
+        if wanted > _ADMITTED:
+            event = update.ended if wanted >= _COMPLETED else update.accepted
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT):
+                    await event.wait()
+        if update.ended.is_set():
+            return _COMPLETED
+        return _ACCEPTED if update.accepted.is_set() else _ADMITTED
+
+    async def poll_workflow_execution_update(
+        self, request: PollWorkflowExecutionUpdateRequest, call: CallContext
+    ) -> PollWorkflowExecutionUpdateResponse:
+        """Wait for the outcome of an update."""
+        del call
+        entry = await self._runs.find(request.namespace, request.update_ref.workflow_execution)
+        update = await self._known(entry, request.update_ref.update_id)
+        if update is None:
+            raise not_found(f"update {request.update_ref.update_id!r} not found")
+        with self._updates.awaited(entry.uid, update):
+            stage = await self._wait(update, request.wait_policy.lifecycle_stage)
+        if update.aborted:
+            raise CompletedError
+        return PollWorkflowExecutionUpdateResponse(
+            outcome=update.outcome or None,
+            stage=stage,
+            update_ref=_reference(entry, update.update_id),
+        )
+
+
+def check_update(request: UpdateWorkflowExecutionRequest) -> None:
+    """Check that an update is valid for any workflow.
+
+    Raises:
+        RpcError: It cannot.
+    """
+    wanted = request.request
+    if not wanted.input.name:
+        raise invalid("Update name is not set on request.")
+    try:
+        values.name(wanted.input.name, "Update name")
+        values.name(wanted.meta.update_id, "UpdateId", required=False)
+        data.to_json(wanted.input.args.payloads, apart=True)
+        data.header_to_json(wanted.input)
+    except UnfitError as error:
+        raise invalid(str(error)) from error
+    if request.wait_policy.lifecycle_stage not in Stage.values():
+        raise invalid("wait_policy.lifecycle_stage: unknown stage")
+
+
+def _reference(entry: Entry, update_id: str) -> UpdateRef:
+    return UpdateRef(
+        workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid), update_id=update_id
+    )

@@ -1,0 +1,239 @@
+"""The outcome of a simulation as JSON, and its comparison with the expectations."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.api.times import format_decimal_duration, format_time
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.failures import Failure
+from perdure.engine.state import RunStatus
+from perdure.language.coercion import shown
+from perdure.language.interpreter import load_memory
+from perdure.language.step_failures import as_json, matches
+from perdure.language.step_paths import Path
+from perdure.simulation.play import Play
+from perdure.simulation.players import ChildPlayer, SimulatedChain, SimulatedRun, Try
+from perdure.simulation.scenario import Between, Expect
+from perdure.simulation.transcript import length
+from perdure.simulation.tree import Node
+
+Json = dict[str, Any]
+
+_SLACK = timedelta(milliseconds=1)
+"""Tolerance of expected times: manifests cannot express smaller units."""
+
+
+class Report:
+    """The outcome of a simulation."""
+
+    def __init__(self, world: Play) -> None:
+        self.transcript = world.transcript
+        self.lead = self.transcript.lead
+        self.last = self.lead.current
+        self.start = world.start
+        closed = self.last.state.close_time if self.last.state else None
+        self.elapsed = (closed or self.transcript.end) - self.start
+
+    # Details
+
+    @property
+    def phase(self) -> str:
+        """The phase of the last run of the chain."""
+        return _phase(self.lead)
+
+    @property
+    def output(self) -> Any:
+        """The output of the run, if it completed."""
+        return getattr(self.last.events[-1], "result", None) if self.lead.status is RunStatus.COMPLETED else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """The failure of the run, if it did not complete."""
+        return ev.failure_of(self.last.events[-1])
+
+    @property
+    def attempts(self) -> dict[str, list[Try]]:
+        """The attempts by activity, over all runs."""
+        found: dict[str, list[Try]] = {}
+        for tried in self.transcript.tries:
+            found.setdefault(tried.activity, []).append(tried)
+        return found
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The conditions that the last run waits for if it has not closed. None of them will occur."""
+        return list(_waits_for(self.last)) if self.lead.open else []
+
+    # As JSON
+
+    def as_json(self) -> Json:
+        """The report with the field names of a run's status; times are in seconds since the start."""
+        report: Json = {
+            "phase": self.phase,
+            "output": self.output,
+            "failure": as_json(self.failure) if self.failure else None,
+            "elapsed": _number(self.elapsed),
+            "runs": len(self.lead.runs),
+            "name": self.lead.runs[0].name,
+            "workflow": self.lead.role.workflow_type,
+            "workflowId": self.lead.role.workflow_id,
+            "startTime": format_time(self.start),
+        }
+        if self.lead.open:
+            report["waitsFor"] = self.waits_for
+        report["attempts"] = {
+            activity: [self._attempt(tried) for tried in tries] for activity, tries in self.attempts.items()
+        }
+        report["steps"] = self._nodes(self.last.tree.nodes)
+        report["events"] = [event for run in self.lead.runs for event in self._events(run)]
+        report["children"] = [self._child(p) for p in self.transcript.players if p is not self.lead]
+        if self.transcript.dead_letters:
+            report["deadLetters"] = self.transcript.dead_letters
+        return report
+
+    def _attempt(self, tried: Try) -> Json:
+        attempt = {
+            "run": tried.run.name,
+            "step": tried.path,
+            "attempt": tried.number,
+            "start": self._since(tried.start) if tried.end is None or tried.start <= tried.end else None,
+            "end": self._since(tried.end),
+            "outcome": tried.outcome,
+        }
+        return attempt | ({"failure": as_json(tried.failure)} if tried.failure else {})
+
+    def _nodes(self, nodes: Iterable[Node]) -> list[Json]:
+        return [
+            {
+                "name": node.name,
+                "path": node.path,
+                "kind": node.kind,
+                **({"target": node.target} if node.target else {}),
+                "status": node.status or "NotReached",
+                "start": self._since(node.start),
+                "end": self._since(node.end),
+                **({"steps": self._nodes(node.nodes)} if node.nodes else {}),
+            }
+            for node in nodes
+        ]
+
+    def _events(self, run: SimulatedRun) -> Iterator[Json]:
+        for event, data in zip(run.events, history.encode(run.events), strict=True):
+            yield {**data, "run": run.name, "time": self._since(event.event_time)}
+
+    def _child(self, child: SimulatedChain | ChildPlayer) -> Json:
+        if isinstance(child, ChildPlayer):
+            return {
+                "workflow": child.workflow_type,
+                "workflowId": child.workflow_id,
+                "parent": child.parent[0].name,
+                "phase": child.status.value,
+                "scripted": True,
+                "start": self._since(child.start),
+                "end": self._since(child.end),
+            }
+        closing = child.current.events[-1]
+        failure = ev.failure_of(closing)
+        state = child.current.state
+        return {
+            "workflow": child.role.workflow_type,
+            "workflowId": child.role.workflow_id,
+            "name": child.runs[0].name,
+            "parent": child.parent[0].name if child.parent else None,
+            "phase": _phase(child),
+            "output": getattr(closing, "result", None) if child.status is RunStatus.COMPLETED else None,
+            "failure": as_json(failure) if failure else None,
+            "runs": len(child.runs),
+            "start": self._since(child.runs[0].first.event_time),
+            "end": self._since(state.close_time if state else None),
+            "steps": self._nodes(child.current.tree.nodes),
+            "events": [event for run in child.runs for event in self._events(run)],
+        }
+
+    def _since(self, time: datetime | None) -> float | None:
+        return None if time is None else _number(time - self.start)
+
+    # Expectations
+
+    def unmet(self, expect: Expect) -> list[str]:
+        """One sentence for each unmet expectation; empty if all are met."""
+        return list(self._unmet(expect))
+
+    def _unmet(self, expect: Expect) -> Iterator[str]:
+        failure = self.failure
+        because = f" ({failure.full_message})" if failure else ""
+        if expect.phase is not None and expect.phase.value != self.phase:
+            yield f"phase: expected {expect.phase.value}, got {self.phase}{because}"
+        if "output" in expect.model_fields_set and (
+            self.output != expect.output or self.lead.status is not RunStatus.COMPLETED
+        ):
+            got = shown(self.output) if self.lead.status is RunStatus.COMPLETED else f"none, it is {self.phase}"
+            yield f"output: expected {shown(expect.output)}, got {got}"
+        if expect.failure_type is not None and not (failure and matches(failure, [expect.failure_type])):
+            types = " > ".join(min(node.type_names()) for node in failure.chain()) if failure else "no failure"
+            yield f"failureType: expected {expect.failure_type}, got {types}"
+        if expect.elapsed is not None and not _within(self.elapsed, expect.elapsed):
+            yield f"elapsed: expected {_wanted(expect.elapsed)}, got {format_decimal_duration(self.elapsed)}"
+        if expect.runs is not None and expect.runs != len(self.lead.runs):
+            yield f"runs: expected {expect.runs}, got {len(self.lead.runs)}"
+        for activity, wanted in expect.attempts.items():
+            outcomes = [tried.outcome for tried in self.attempts.get(activity, ())]
+            if wanted not in (outcomes, len(outcomes)):
+                expected = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
+                yield f"attempts.{activity}: expected {expected}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
+
+
+def _phase(chain: SimulatedChain) -> str:
+    state = chain.current.state
+    return "Paused" if state and state.paused else chain.status.value
+
+
+def _waits_for(run: SimulatedRun) -> Iterator[str]:
+    state = run.state
+    assert state is not None
+    if state.paused:
+        yield "the run is paused"
+    if state.task:
+        yield f"cannot be decided: {state.task.message}"
+    memory = load_memory(state.memory)
+    nodes = {node.path: node for node in _all(run.tree.nodes)}
+    for path in memory.signal_waiters:
+        node = nodes.get(path)
+        yield f"step `{path}`: signal `{node.target}`" if node and node.target else f"step `{path}`: a signal"
+    for path in memory.condition_waiters:
+        yield f"step `{path}`: its condition"
+    for activity in state.activities.values():
+        if activity.takes_limits:
+            yield f"step `{Path.parse(activity.activity_id).owner}`: its WorkflowLimits"
+            continue
+        yield f"step `{activity.activity_id}`: activity `{activity.activity_type}`, attempt {activity.attempt}"
+    for child in state.children.values():
+        yield f"step `{child.child_id}`: child `{child.workflow_id}`"
+
+
+def _all(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        yield from _all(node.nodes)
+
+
+def _number(time: timedelta) -> float:
+    """A time in seconds, as an integer if possible."""
+    seconds = time.total_seconds()
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+def _within(elapsed: timedelta, wanted: timedelta | Between) -> bool:
+    if isinstance(wanted, timedelta):
+        return abs(elapsed - wanted) <= _SLACK
+    at_least, at_most = wanted.at_least, wanted.at_most
+    return (at_least is None or elapsed + _SLACK >= at_least) and (at_most is None or elapsed - _SLACK <= at_most)
+
+
+def _wanted(wanted: timedelta | Between) -> str:
+    if isinstance(wanted, timedelta):
+        return length(wanted)
+    bounds = (("at least", wanted.at_least), ("at most", wanted.at_most))
+    return " and ".join(f"{word} {length(bound)}" for word, bound in bounds if bound is not None)

@@ -124,7 +124,7 @@ class Scheduling:
             raise invalid(error.message) from error
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        self._schedules.take(made)
+        self._schedules.update(made)
         await self._ask(made, requests)
         return CreateScheduleResponse(conflict_token=_token(made))
 
@@ -302,7 +302,7 @@ class Scheduling:
                 raise invalid(TOO_LARGE) from error
             except ValueError as error:
                 raise _refused(error) from error
-            self._schedules.take(obj)
+            self._schedules.update(obj)
             return obj
         raise precondition("other clients keep changing the schedule; retry later")
 

@@ -75,12 +75,14 @@ class Manager:
             kept: The limits of finished runs per namespace; None for the defaults.
             frontend: Creates the server for workers, which keeps the manager, and uses it once it is complete.
         """
-        self.tools = tools = replace(tools, workers=frontend(self))
         self.served = served
         self.client = tools.client
         """The client of the API server."""
         self.shards = tools.shards
         """The shards of this process."""
+        self.tools = tools
+        """The shared services. The server for workers is added once it has this manager."""
+        self.tools = tools = replace(tools, workers=frontend(self))
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,

@@ -195,7 +195,7 @@ class Memory(StoredStruct, frozen=True, kw_only=True):
 
     # Set if the last decision was split:
     agenda: tuple[str, ...] = ()
-    """The due work, in order; see `execution.agenda`."""
+    """The due work, in order; see `execution.context`."""
     now: datetime | None = None
     """The time of the event that is being decided."""
 

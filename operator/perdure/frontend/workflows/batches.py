@@ -41,7 +41,7 @@ from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
 from perdure.kube import client as kube
 from perdure.kube.clock import now

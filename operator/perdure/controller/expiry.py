@@ -16,6 +16,7 @@ from typing import Final
 
 from perdure.api import labels
 from perdure.api.phases import Phase
+from perdure.api.times import read_time
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces, check_for_ever
@@ -25,7 +26,6 @@ from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import is_open
-from perdure.runtime.kubernetes_times import read_time
 
 _LATER: Final = timedelta(seconds=30)
 """Delay before an expired object that is still needed is checked again; it may be needed for a long time."""

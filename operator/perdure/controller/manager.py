@@ -12,8 +12,7 @@ from functools import partial
 from typing import assert_never
 
 from perdure.api.labels import RUN_ID_LABEL
-from perdure.controller.artifacts.artifact_collector import ArtifactCollector
-from perdure.controller.artifacts.deletion_pods import DeletionPods
+from perdure.controller.artifacts.deletion import ArtifactCollector, DeletionPods
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
 from perdure.controller.dispatch.references import ReferencedObjects
@@ -24,9 +23,9 @@ from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, de
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.informer import Informer
 from perdure.controller.informers.resync import RESYNC_SECONDS, ClockJumps, Resync, repeat
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces, check_for_ever
-from perdure.controller.pods.released_claims import ReleasedClaims
+from perdure.controller.pods.workspaces import ReleasedClaims
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import (

@@ -22,7 +22,7 @@ from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.chains import first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_SCHEDULES, edited

@@ -5,9 +5,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from perdure.api.operation import OperationSpec
+from perdure.api.kinds.operation import OperationSpec
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.policies import OverlapPolicy
-from perdure.api.schedule import ScheduleSpec
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule.state import Start

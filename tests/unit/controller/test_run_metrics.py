@@ -12,7 +12,7 @@ import pytest
 from engine.coded import COMPLETE, Coded, timer
 from engine.script import Drive, activity, application
 from perdure import __version__
-from perdure.controller.runs.kubernetes_events import RunEventRecorder
+from perdure.controller.runs.events import RunEventRecorder
 from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition

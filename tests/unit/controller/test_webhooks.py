@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from perdure.api.webhook import RequestSignature
+from perdure.api.kinds.webhook import RequestSignature
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key
 from perdure.controller.webhooks import secrets
@@ -18,7 +18,7 @@ from perdure.controller.webhooks.webhooks import KnownWebhook, Webhooks
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from unit.controller.stored import Store, serving
 
 SPEC: dict[str, Any] = {"signature": {"secret": {"name": "shared"}}, "start": {"workflow": {"name": "build"}}}

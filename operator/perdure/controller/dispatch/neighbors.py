@@ -6,7 +6,7 @@ from typing import Any
 from perdure.api.policies import ParentClosePolicy
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.index import Index
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
 from perdure.controller.workers import Workers
@@ -47,13 +47,13 @@ class RunNeighbors:
 
     def update(self, obj: kube.Object) -> None:
         """Update the directory, and wake the objects that wait for a change of a run."""
-        self._workers.seen(obj, deleted=False)
+        self._workers.observe(obj, deleted=False)
         before, after = self._index.directory.put(obj)
         self._propagate(obj, before, after)
 
     def delete(self, obj: kube.Object) -> None:
         """Remove a deleted run from the directory, and wake the objects that wait for its end."""
-        self._workers.seen(obj, deleted=True)
+        self._workers.observe(obj, deleted=True)
         before = self._index.directory.drop(obj["metadata"]["uid"])
         self._propagate(obj, before, None)
         if before is not None:

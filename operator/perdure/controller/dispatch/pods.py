@@ -7,7 +7,7 @@ from perdure.controller.dispatch.fleet import key_of
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.expiry import expiry_of
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, OrphanKey

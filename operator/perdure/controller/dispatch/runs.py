@@ -18,7 +18,7 @@ from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.neighbors import RunNeighbors
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import RunExpiries, expiry_of, has_chores
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported

@@ -18,8 +18,8 @@ from typing import Final, assert_never
 import pydantic
 import structlog
 
+from perdure.api.kinds.operation import Operation, Reset, Retry, TargetKind
 from perdure.api.models import mistakes
-from perdure.api.operation import Operation, Reset, Retry, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry
 from perdure.controller.dispatch.runs import WorkflowRuns

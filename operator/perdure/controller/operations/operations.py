@@ -20,6 +20,7 @@ from typing import Final, assert_never
 import structlog
 
 from perdure.api.phases import OperationPhase
+from perdure.api.times import read_time
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
@@ -50,7 +51,6 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.paths import escaped
 from perdure.observe import metrics
-from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.operation_requests import arrival
 
 PENDING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api import labels
-from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.operation import REQUESTS
 from perdure.api.names import started_name
-from perdure.api.operation import REQUESTS
 from perdure.api.phases import OperationPhase
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.rules import cel_name
@@ -16,7 +16,7 @@ from perdure.controller.directory import Entry
 from perdure.controller.reconcile.record import Status
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.operation_requests import arrival
 

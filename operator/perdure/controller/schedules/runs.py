@@ -8,16 +8,16 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.names import label_value
 from perdure.api.reasons import EventReason
-from perdure.api.schedule import ScheduleSpec
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.expiry import remove_finished
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import distrust
-from perdure.controller.runs.child_outcomes import failure_in
+from perdure.controller.runs.effects.children import failure_in
 from perdure.engine import inputs as run_inputs
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock

@@ -7,7 +7,7 @@ from perdure.view.facts import ShownRun
 from perdure.view.failure import summary
 from perdure.view.notes import note
 from perdure.view.page import Page
-from perdure.view.shown_step import ShownStep
+from perdure.view.steps import ShownStep
 
 _QUIET = frozenset({"Pending", "NotReached"})
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
+from perdure.api import lenient
 from perdure.view import text
 from perdure.view.attributes import ALWAYS, Event, readable, short
 from perdure.view.page import Page, style_of
@@ -47,7 +48,7 @@ def table(
     Returns:
         Lines; the first one is the heading.
     """
-    start = text.read_time(events[0].get("eventTime")) if events else None
+    start = lenient.read_time(events[0].get("eventTime")) if events else None
     rows = [
         (
             str(event.get("eventId")),
@@ -82,7 +83,7 @@ def table(
 
 
 def _time(event: Event, start: datetime | None, page: Page) -> str:
-    time = text.read_time(event.get("eventTime"))
+    time = lenient.read_time(event.get("eventTime"))
     return page.glyphs.dash if time is None else page.since(time, start)
 
 

@@ -10,20 +10,16 @@ from typing import Any
 
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings, name_in
+from perdure.api.lenient import Json, integer, mapping, mappings, name_in, read_time
 from perdure.api.names import claim_name
 from perdure.language.step_trace import Traced
 from perdure.runtime.chains import reset_of
-from perdure.view.coded import coded_steps
 from perdure.view.listed_run import ListedRun, read_listed
 from perdure.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
 from perdure.view.phases import RunPhase
 from perdure.view.recorded_steps import ShownHistory, read_history
-from perdure.view.shown_step import ShownStep
-from perdure.view.step_states import Source
-from perdure.view.step_tree import read_steps
+from perdure.view.steps import ShownStep, Source, coded_steps, read_steps
 from perdure.view.stored_artifacts import artifacts_of
-from perdure.view.text import read_time
 from perdure.view.workflow_task import ShownCode, read_code
 
 
@@ -148,7 +144,6 @@ def read_run(
     code = read_code(reference, state, history.task_failed)
     source = Source(
         run=listed.name,
-        phase=listed.phase,
         closed=listed.closed,
         end=listed.end,
         definition=mapping(spec.get("inline")) or mapping(status.get("definition")),

@@ -11,7 +11,7 @@ from perdure.api.reserved import DEFAULT_CONTAINER
 from perdure.view.facts import ShownRun
 from perdure.view.openings import OpenActivity
 from perdure.view.page import Page
-from perdure.view.shown_step import ShownStep
+from perdure.view.steps import ShownStep
 from perdure.view.workflow_task import ShownTask
 
 Hint: TypeAlias = tuple[str, str]

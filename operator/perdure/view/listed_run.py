@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.lenient import mapping, mappings
+from perdure.api.lenient import mapping, mappings, read_time
 from perdure.view.failure import with_cause
 from perdure.view.page import elapsed
 from perdure.view.phases import CLOSED
-from perdure.view.text import read_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

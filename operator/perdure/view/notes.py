@@ -5,7 +5,7 @@ from perdure.view.facts import ShownRun
 from perdure.view.failure import summary
 from perdure.view.openings import OpenActivity, OpenChild, OpenOperation
 from perdure.view.page import Page
-from perdure.view.shown_step import ShownStep
+from perdure.view.steps import ShownStep
 
 
 def note(step: ShownStep, run: ShownRun, page: Page) -> str:

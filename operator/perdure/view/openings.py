@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings
+from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings, read_time
 from perdure.api.names import child_name
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
-from perdure.view.text import read_time
 
 _LIMIT = ":timeout"
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.lenient import Json, convert, integer, mapping
+from perdure.api.lenient import Json, convert, integer, mapping, read_time
 from perdure.api.policies import ParentClosePolicy
 from perdure.engine.state import PODS_QUEUE, TAKE_LIMITS
 from perdure.runtime.chains import ResetOrigin
-from perdure.view.text import duration, read_time
+from perdure.view.text import duration
 
 _RESET = "ResetWorkflow"
 _IDS = ("activityId", "childId", "signalId", "timerId")

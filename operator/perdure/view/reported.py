@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
+from perdure.api import lenient
 from perdure.api.lenient import integer, mapping
 from perdure.view import columns, text
 from perdure.view.page import Page, style_of
@@ -43,4 +44,4 @@ def lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Text]:
 def _time(event: Mapping[str, Any]) -> datetime | None:
     """Return the time of the last occurrence of an Event."""
     last = mapping(event.get("series")).get("lastObservedTime") or event.get("lastTimestamp")
-    return text.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))
+    return lenient.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))

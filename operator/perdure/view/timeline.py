@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings
+from perdure.api.lenient import Json, integer, mapping, mappings, read_time
 from perdure.view.logs import activity_container, activity_state
 from perdure.view.recorded_steps import HistoryEntry, read_history
-from perdure.view.text import read_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

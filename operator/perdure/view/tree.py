@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
+from perdure.language.step_tree import OPEN
 from perdure.view import text
 from perdure.view.facts import ShownRun
 from perdure.view.notes import note
 from perdure.view.page import Page, elapsed, style_of
-from perdure.view.shown_step import OPEN, ShownStep
+from perdure.view.steps import ShownStep
 
 _GAP = "  "
 _NARROWEST_STEP = 10

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.api.lenient import Json, integer, mapping
+from perdure.api.lenient import Json, integer, mapping, read_time
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.view import text
 from perdure.view.failure import task_failure
 from perdure.view.page import Page
-from perdure.view.text import read_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

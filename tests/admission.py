@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 
 Json = dict[str, Any]
 

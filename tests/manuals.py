@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NOT_YET = "<!-- not yet -->"

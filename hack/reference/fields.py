@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from perdure.api import crdgen
-from perdure.api.common import ApiModel, ObjectMeta, OwnerReference, Resource
-from perdure.api.docstrings import member_docs
+from perdure.api.models import ApiModel, ObjectMeta, OwnerReference, Resource
+from perdure.api.schema import member_docs
 from reference.markdown import page, table
 
 _TITLES: Final = {

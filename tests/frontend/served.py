@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from simulated.world import Setting, World, simulate
 
 QUEUE = "orders"

@@ -17,7 +17,7 @@ from temporalio.api.operatorservice.v1 import (
 from frontend.served import QUEUE, Served, complete_workflow, names, served, timer
 from perdure.frontend.errors import RpcError
 from perdure.frontend.messages.enums import from_enum, to_enum
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 
 
 async def listed(here: Served, query: str) -> list[str]:

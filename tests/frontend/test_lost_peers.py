@@ -23,11 +23,11 @@ from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
 from perdure.controller.fleet.rendezvous import owners
 from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.messages import TAKE
-from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
-from perdure.frontend.peers.peer_server import PeerSettings, peered
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.peers.server import PeerSettings, peered
 from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.rpc import CallContext
 from ports import free_port
 
 _TASK_TIMEOUT = timedelta(minutes=5)

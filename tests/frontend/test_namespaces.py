@@ -16,11 +16,12 @@ from callers import AUDIENCE, ApiServer, token
 from fidelity.fleet import Member, ServedFleet, in_memory_fleet
 from frontend.http_calls import Http
 from frontend.served import Served, served
-from perdure.frontend.http.http_server import serve_http
 from perdure.frontend.http.nexus import NexusGateway
-from perdure.frontend.server import dispatch_rpc, rpcs
+from perdure.frontend.http.server import serve_http
+from perdure.frontend.server import dispatch_rpc
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
+from perdure.frontend.transport.rpc import rpcs
 
 NAMES = ("billing", "orders", "shop", "support")
 GRANTED = {

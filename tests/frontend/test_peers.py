@@ -33,20 +33,19 @@ from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.matching.queues import Kind, QueueName
 from perdure.frontend.messages.task_tokens import NexusToken, WorkflowTaskToken, pack
+from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.messages import CALL, OFFER
 from perdure.frontend.peers.messages import pack as pack_message
-from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
-from perdure.frontend.peers.peer_server import PeerServer, PeerSettings, peered
 from perdure.frontend.peers.router import Router
-from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
+from perdure.frontend.peers.server import PeerServer, PeerSettings, peered
+from perdure.frontend.peers.shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.call import CallContext
 from perdure.frontend.transport.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
-from perdure.frontend.transport.services import SERVICES, request_of
+from perdure.frontend.transport.rpc import CallContext
+from perdure.frontend.transport.services import SERVICES, UNSERVED, request_of
 from perdure.frontend.transport.tls import Material, Served
-from perdure.frontend.transport.unserved import UNSERVED
 from perdure.kube.clock import now
 from ports import free_port
 

@@ -15,7 +15,7 @@ import yaml
 
 from kube import REPOSITORY, SYSTEM, Cluster, helm_program, run_manifest
 from perdure.api import labels
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 
 pytestmark = pytest.mark.cluster
 

@@ -291,7 +291,7 @@ BUGS = (
         commit="67df5dc",
         changes=(
             Change(
-                file="api/stored_struct.py",
+                file="api/stored.py",
                 good='rename="camel", forbid_unknown_fields=True',
                 bad='rename="camel"',
             ),

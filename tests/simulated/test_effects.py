@@ -18,7 +18,7 @@ from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
 from perdure.kube.event_recorder import Recorder
 from perdure.runtime.retention import Limits

@@ -6,10 +6,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from perdure.api.common import SpecModel
-from perdure.api.field_rules import Rule, exactly_one_of
-from perdure.api.field_shapes import map_list
-from perdure.api.fields import Flag, ResourceName
+from perdure.api.fields import Flag, ResourceName, map_list
+from perdure.api.models import SpecModel
+from perdure.api.rules import Rule, exactly_one_of
 from perdure.api.workspace import MountPath
 
 MAX_INPUTS = 20

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel
-from perdure.api.field_shapes import map_list, set_list
-from perdure.api.fields import ResourceName, Time, Uid
+from perdure.api.fields import ResourceName, Time, Uid, map_list, set_list
+from perdure.api.models import Column, KindInfo, Resource, SpecModel
 
 MAX_HOLDERS = 5_000
 """Maximum number of objects that need the artifacts of one run."""

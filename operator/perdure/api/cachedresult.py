@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel
 from perdure.api.deadletter import RunReference
-from perdure.api.field_rules import immutable
 from perdure.api.fields import Json, JsonObject, Time
+from perdure.api.models import Column, KindInfo, Resource, SpecModel
 from perdure.api.resultcache import MAX_CACHE_KEY
+from perdure.api.rules import immutable
 from perdure.api.workflowrun import StepPath
 
 

@@ -5,10 +5,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated
 
-from perdure.api.common import SpecModel
-from perdure.api.field_rules import Rule
-from perdure.api.field_shapes import FieldShape, cel_string, matching
-from perdure.api.fields import Text
+from perdure.api.fields import FieldShape, Text, cel_string, matching
+from perdure.api.models import SpecModel
+from perdure.api.rules import Rule
 from perdure.api.times import Duration, DurationShape, not_longer_cel
 
 CRON_PATTERN = (

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from perdure.api.common import StatusModel
-from perdure.api.field_rules import Rule
 from perdure.api.fields import Large, Uid
+from perdure.api.models import StatusModel
+from perdure.api.rules import Rule
 
 
 def _kept(field: str, message: str) -> Rule:

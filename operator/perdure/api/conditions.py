@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from perdure.api.common import StatusModel
-from perdure.api.field_shapes import map_list
-from perdure.api.fields import Large, Time
+from perdure.api.fields import Large, Time, map_list
+from perdure.api.models import StatusModel
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType
 
 MAX_MESSAGE = 32_768

@@ -16,9 +16,10 @@ import yaml
 
 from perdure.api.artifactset import ArtifactSet
 from perdure.api.cachedresult import CachedResult
-from perdure.api.common import AGE, CATEGORY, GROUP, VERSION, Column, Resource
 from perdure.api.deadletter import DeadLetter
 from perdure.api.historysegment import HistorySegment
+from perdure.api.labels import GROUP, VERSION
+from perdure.api.models import AGE, CATEGORY, Column, Resource
 from perdure.api.operation import Operation
 from perdure.api.payload import Payload
 from perdure.api.retrypolicy import RetryPolicy

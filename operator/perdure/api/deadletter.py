@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.field_rules import immutable
 from perdure.api.fields import Count, Json, JsonObject, Large, Time, Uid, WorkflowId
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
+from perdure.api.rules import immutable
 from perdure.api.workflowrun import Failure, StepPath
 
 

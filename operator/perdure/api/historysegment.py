@@ -4,11 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel
 from perdure.api.deadletter import RunReference
-from perdure.api.field_rules import Rule, immutable
-from perdure.api.field_shapes import atomic_list
-from perdure.api.fields import Count, JsonObject, Large
+from perdure.api.fields import Count, JsonObject, Large, atomic_list
+from perdure.api.models import Column, KindInfo, Resource, SpecModel
+from perdure.api.rules import Rule, immutable
 
 Hash = Annotated[str, Field(max_length=128, pattern="^([a-z0-9]+:)?[0-9a-f]{32,}$")]
 """A hash in hexadecimal digits, optionally with the name of its algorithm before."""

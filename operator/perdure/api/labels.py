@@ -6,10 +6,13 @@ Labels and annotations under ``perdure.dev/`` on pods and Leases are reserved fo
 from typing import Final
 
 GROUP: Final = "perdure.dev"
-"""API group of every kind."""
+"""The API group of every kind."""
 
-API_VERSION: Final = "perdure.dev/v1alpha1"
-"""API version of every kind."""
+VERSION: Final = "v1alpha1"
+"""The served and stored version."""
+
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+"""The `apiVersion` of manifests."""
 
 SEARCH_PREFIX: Final = "search.perdure.dev/"
 """Prefix of search attributes as labels or annotations of runs."""

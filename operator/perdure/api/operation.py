@@ -5,10 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.conditions import Conditions
-from perdure.api.field_rules import Rule, cel_name, exactly_one_of, immutable, listed
-from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import (
     Count,
     FailureTypeName,
@@ -22,9 +19,12 @@ from perdure.api.fields import (
     Time,
     Uid,
     WorkflowId,
+    atomic_list,
 )
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.phases import OperationPhase
 from perdure.api.policies import OverlapPolicy, ResetPoint
+from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
 from perdure.api.workflowrun import RunOptions, StepPath
 
 ON_RUNS = (

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel
-from perdure.api.field_rules import immutable
 from perdure.api.fields import Count, Large
+from perdure.api.models import Column, KindInfo, Resource, SpecModel
+from perdure.api.rules import immutable
 
 MAX_DATA = 1024 * 1024
 """Maximum number of base64 characters in one object."""

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from perdure.api.common import SpecModel
 from perdure.api.fields import Template
+from perdure.api.models import SpecModel
 from perdure.api.times import PositiveDuration
 
 MAX_CACHE_KEY: Final = 1_024

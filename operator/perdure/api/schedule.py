@@ -8,15 +8,14 @@ from pydantic import Field
 
 from perdure.api.calendars import Calendar, CronLine, DaylightSaving, Exclusion, Interval
 from perdure.api.commits import COMMIT_STAYS, STATE_STAYS, STATUS_STAYS, CommitStatus
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.field_rules import Rule, at_most_one_of
-from perdure.api.field_shapes import atomic_list
-from perdure.api.fields import Count, Flag, Json, JsonObject, Large, Text, Time, Uid, WorkflowId
+from perdure.api.fields import Count, Flag, Json, JsonObject, Large, Text, Time, Uid, WorkflowId, atomic_list
 from perdure.api.labels import RESERVED_PREFIXES
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID
 from perdure.api.policies import OverlapPolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.rules import Rule, at_most_one_of
 from perdure.api.times import Duration, DurationShape
 from perdure.api.workflowrun import Failure, WorkflowRunSpec
 

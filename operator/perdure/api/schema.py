@@ -1,21 +1,24 @@
-"""Structural schemas, the dialect of JSON Schema that the API server accepts, from pydantic models.
+"""Schemas of the kinds from their models: structural schemas for the CRDs, and JSON Schemas for editors and tools.
 
-A structural schema has no `$ref`, `title`, `const` or union with null, so the output of pydantic is rewritten. It is rejected
-if a field has no description for `kubectl explain`, or if a list, string or map has no bound, which the cost budget of CEL
-needs.
+A structural schema, the dialect of JSON Schema that the API server accepts, has no `$ref`, `title`, `const` or union with null.
+So the output of pydantic is rewritten. It is rejected if a field has no description for `kubectl explain`, or if a list, string
+or map has no bound, which the cost budget of CEL needs. A JSON Schema checks manifests without a cluster.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from perdure.api.docstrings import member_docs
+from perdure.api.labels import API_VERSION, GROUP, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perdure.api.common import ApiModel, Resource
+    from perdure.api.models import ApiModel, Resource
 
 Schema = dict[str, Any]
 
@@ -166,3 +169,78 @@ def _with_values(description: str, enum: type[StrEnum]) -> str:
     """Append the meaning of each value to a description."""
     values = "\n\n".join(f"- `{value}`: {text}" for value, text in member_docs(enum).items())
     return f"{description}\n\n{values}"
+
+
+def member_docs(enum: type[StrEnum]) -> dict[str, str]:
+    """Read the docstring under each member of an enumeration, which Python does not keep.
+
+    Args:
+        enum: An enumeration whose source file exists.
+
+    Returns:
+        The docstring of each member on one line, by the value of the member, in the order of the members.
+
+    Raises:
+        ValueError: A member has no docstring.
+    """
+    tree = ast.parse(textwrap.dedent(inspect.getsource(enum)))
+    class_body = tree.body[0]
+    assert isinstance(class_body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for statement, following in zip(class_body.body, class_body.body[1:], strict=False):
+        if isinstance(statement, ast.Assign) and isinstance(following, ast.Expr):
+            name = ast.unparse(statement.targets[0])
+            found[enum[name].value] = " ".join(ast.literal_eval(following.value).split())
+    missing = [member.name for member in enum if member.value not in found]
+    if missing:
+        raise ValueError(f"{enum.__name__} must have a docstring under {', '.join(missing)}")
+    return found
+
+
+_DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_EXTENSION: Final = "x-kubernetes-"
+_INTEGER_OR_STRING: Final = "x-kubernetes-int-or-string"
+_OPEN: Final = "x-kubernetes-preserve-unknown-fields"
+
+
+def schema_path(kind: type[Resource]) -> str:
+    """Return the path of the schema of a kind in a folder of schemas, as kubeconform and the CRDs-catalog arrange them."""
+    return f"{GROUP}/{kind.__name__.lower()}_{VERSION}.json"
+
+
+def json_schema(kind: type[Resource]) -> dict[str, Any]:
+    """Create the JSON Schema of the manifests of a kind.
+
+    An unknown field is an error. The rules between fields are missing, because JSON Schema has no CEL; so is the status,
+    which only the operator writes.
+
+    Args:
+        kind: The model of the kind.
+    """
+    schema: dict[str, Any] = _converted(structural_schema(kind))
+    properties = schema["properties"]
+    properties["apiVersion"]["const"] = API_VERSION
+    properties["kind"]["const"] = kind.__name__
+    if "status" in properties:
+        properties["status"] = {"type": "object", "description": properties["status"]["description"]}
+    required = ["apiVersion", "kind", "metadata", *schema["required"]]
+    return {"$schema": _DRAFT, "title": kind.__name__, **schema, "required": required}
+
+
+def _converted(schema: Any) -> Any:
+    """Convert a structural schema, or a part of it."""
+    if isinstance(schema, list):
+        return list(map(_converted, schema))
+    if not isinstance(schema, dict):
+        return schema
+    own = {key: each for key, each in schema.items() if key != "properties" and not key.startswith(_EXTENSION)}
+    found = {key: _converted(each) for key, each in own.items()}
+    if "properties" in schema:
+        found["properties"] = {name: _converted(each) for name, each in schema["properties"].items()}
+        if not schema.get(_OPEN):
+            found.setdefault("additionalProperties", False)
+    if schema.get(_INTEGER_OR_STRING):
+        found["type"] = ["integer", "string"]
+    if found.pop("nullable", False) and "type" in found:
+        found["type"] = [found["type"], "null"]
+    return found

@@ -8,13 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from perdure.api.common import SpecModel
-from perdure.api.field_rules import Rule, exactly_one_of
-from perdure.api.field_shapes import FieldShape, atomic_list, map_list, matching, set_list
 from perdure.api.fields import (
     DurationOrExpression,
     Expression,
     FailureTypeName,
+    FieldShape,
     Flag,
     Identifier,
     Json,
@@ -29,9 +27,15 @@ from perdure.api.fields import (
     TimeOrExpression,
     TimeoutOrExpression,
     Variable,
+    atomic_list,
+    map_list,
+    matching,
+    set_list,
 )
+from perdure.api.models import SpecModel
 from perdure.api.policies import ParentClosePolicy, WorkflowIdReusePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.rules import Rule, exactly_one_of
 from perdure.api.times import PositiveDuration
 from perdure.api.workflowlimit import MAX_STEP_LIMITS, StepLimit
 

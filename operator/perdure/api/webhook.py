@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.field_rules import Rule
 from perdure.api.fields import Expression, Json, Large, ResourceName, Template
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
+from perdure.api.rules import Rule
 from perdure.api.steps import WorkflowReference
 from perdure.api.times import PositiveDuration
 

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from perdure.api.common import SpecModel
-from perdure.api.field_shapes import atomic_list, set_list
-from perdure.api.fields import Flag, Json, JsonObject, ResourceName, Template
+from perdure.api.fields import Flag, Json, JsonObject, ResourceName, Template, atomic_list, set_list
+from perdure.api.models import SpecModel
 from perdure.api.times import PositiveDuration
 
 MAX_SOURCE = 65_536

@@ -8,13 +8,25 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from perdure.api.artifact import Artifacts
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of, json_name
-from perdure.api.field_shapes import atomic_list, map_list, set_list
-from perdure.api.fields import FailureTypeName, Flag, Identifier, Json, JsonObject, Large, Name, Positive, Reference
+from perdure.api.fields import (
+    FailureTypeName,
+    Flag,
+    Identifier,
+    Json,
+    JsonObject,
+    Large,
+    Name,
+    Positive,
+    Reference,
+    atomic_list,
+    map_list,
+    set_list,
+)
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.resultcache import ResultCache
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.times import PositiveDuration
 from perdure.api.work import Http, KubernetesResource, Script

@@ -7,10 +7,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.field_shapes import FieldShape, atomic_list
-from perdure.api.fields import MAX_RESOURCE_NAME, Count, Flag, Large, ResourceName, Template, Time, Uid
+from perdure.api.fields import (
+    MAX_RESOURCE_NAME,
+    Count,
+    FieldShape,
+    Flag,
+    Large,
+    ResourceName,
+    Template,
+    Time,
+    Uid,
+    atomic_list,
+)
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.times import DURATION_MAX_LENGTH, DURATION_PATTERN, DurationShape, PositiveDuration
 
 MAX_HOLDERS = 500

@@ -6,14 +6,26 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from perdure.api.commits import HISTORY_GROWS, RECORD_STAYS, CommitStatus
-from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of
-from perdure.api.field_shapes import FieldShape, atomic_list
-from perdure.api.fields import Count, Flag, Identifier, Json, JsonObject, Large, Positive, Time, Uid, WorkflowId
+from perdure.api.fields import (
+    Count,
+    FieldShape,
+    Flag,
+    Identifier,
+    Json,
+    JsonObject,
+    Large,
+    Positive,
+    Time,
+    Uid,
+    WorkflowId,
+    atomic_list,
+)
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.phases import PendingActivityState, Phase
 from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import WorkflowReference
 from perdure.api.times import Duration, PositiveDuration
 from perdure.api.workflow import WorkflowSpec

@@ -5,10 +5,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from perdure.api.common import SpecModel
-from perdure.api.field_rules import Rule, exactly_one_of
-from perdure.api.field_shapes import set_list
-from perdure.api.fields import Flag, JsonObject, Reference, ResourceName, Template
+from perdure.api.fields import Flag, JsonObject, Reference, ResourceName, Template, set_list
+from perdure.api.models import SpecModel
+from perdure.api.rules import Rule, exactly_one_of
 
 MAX_WORKSPACES = 20
 """Maximum number of workspaces of one definition, and of one activity."""

@@ -13,9 +13,10 @@ from typing import Any, Final
 import pydantic
 from rich.text import Text
 
-from perdure.api.common import API_VERSION, GROUP, Resource, field_path, mistakes_by_path
 from perdure.api.crdgen import KINDS
 from perdure.api.fields import NAME_PATTERN
+from perdure.api.labels import API_VERSION, GROUP
+from perdure.api.models import Resource, field_path, mistakes_by_path
 from perdure.api.operation import Operation, OperationSpec
 from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule, ScheduleSpec

@@ -8,7 +8,7 @@ import msgspec
 import pydantic
 import yaml
 
-from perdure.api.common import mistakes
+from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import WorkflowSpec
 from perdure.client.errors import CliError

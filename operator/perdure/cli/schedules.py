@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from perdure.api.common import mistakes
+from perdure.api.models import mistakes
 from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.cli.scenarios import read_documents
 from perdure.client.errors import CliError

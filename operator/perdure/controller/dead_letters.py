@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.common import API_VERSION
 from perdure.api.deadletter import DeadLetterStatus
+from perdure.api.labels import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError

@@ -14,7 +14,8 @@ from typing import Any
 import pydantic
 import structlog
 
-from perdure.api.common import API_VERSION, mistakes
+from perdure.api.labels import API_VERSION
+from perdure.api.models import mistakes
 from perdure.api.phases import CircuitState
 from perdure.api.reasons import EventReason
 from perdure.api.retrypolicy import Circuit, CircuitBreaker, RetryPolicySpec, RetryPolicyStatus

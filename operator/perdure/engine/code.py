@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine import events as ev
 from perdure.engine.versioning import UNVERSIONED, Versioning
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from perdure.api.policies import ParentClosePolicy
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback, CarriedSignal, ExternalReference, ParentReference, WorkflowStart

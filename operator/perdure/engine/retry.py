@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.api.policies import ParentClosePolicy
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.api.times import show_duration
 from perdure.engine import events as ev
 from perdure.engine.code import Code, WorkflowTask

@@ -3,7 +3,7 @@
 The rules are those of Temporal's server (service/history/workflow/mutable_state_impl.go: GetEffectiveVersioningBehavior).
 """
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 
 PINNED, AUTO_UPGRADE, ONE_TIME = "Pinned", "AutoUpgrade", "OneTime"
 USE_RAMPING_VERSION = "UseRampingVersion"

@@ -11,7 +11,7 @@ from perdure.controller.manager import Manager
 from perdure.controller.workers import Followed
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend.activities.changes import Changing
+from perdure.frontend.activities.changes import ActivityChanges
 from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import routing_events
@@ -20,7 +20,7 @@ from perdure.frontend.deployments.rules import is_registered
 from perdure.frontend.deployments.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
 from perdure.frontend.deployments.versions import NOT_READ, Versions, queue_of
 from perdure.frontend.errors import RpcError, unimplemented
-from perdure.frontend.matching import priorities
+from perdure.frontend.matching import backlog
 from perdure.frontend.matching.offers import Destination, Matching
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages.payloads import to_json
@@ -30,39 +30,32 @@ from perdure.frontend.nexus.endpoints import EndpointRegistry
 from perdure.frontend.nexus.standalone import StandaloneNexusOperations
 from perdure.frontend.nexus.tasks import NexusEndpoints, NexusTasks
 from perdure.frontend.registry import NamespaceRegistry
-from perdure.frontend.runs.creation import RunMaker
-from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.creation import FirstTasks, RunCreator
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.schedules.schedules import Scheduling
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
-from perdure.frontend.transport.call import CallContext
-from perdure.frontend.transport.namespaces import DEFAULT
 from perdure.frontend.transport.rights import DEPRECATED
-from perdure.frontend.transport.rpc import Handler
+from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handler
 from perdure.frontend.transport.services import SERVICES
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workers.registry import KnownWorkers
-from perdure.frontend.workers.task_queue_config import TaskQueueConfigs
-from perdure.frontend.workers.workers import TaskWorkers
+from perdure.frontend.workers.task_queues import TaskQueueRpcs
+from perdure.frontend.workers.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches
-from perdure.frontend.workflows.control import Workflows
+from perdure.frontend.workflows.control import WorkflowControl
+from perdure.frontend.workflows.descriptions import WorkflowDescriptions
 from perdure.frontend.workflows.histories import Histories
 from perdure.frontend.workflows.options import WorkflowOptions
-from perdure.frontend.workflows.queries import Queries
-from perdure.frontend.workflows.query_dispatch import QueryDispatch
-from perdure.frontend.workflows.querying import StepQueries
-from perdure.frontend.workflows.recorded_updates import RecordedUpdates
+from perdure.frontend.workflows.queries import Queries, QueryDispatch, WorkflowQueries
 from perdure.frontend.workflows.resets import Resets
-from perdure.frontend.workflows.starts import Starting
-from perdure.frontend.workflows.task_dispatch import TaskDispatch
+from perdure.frontend.workflows.starts import WorkflowStarts
+from perdure.frontend.workflows.step_queries import StepQueries
 from perdure.frontend.workflows.update_with_start import UpdateWithStart
-from perdure.frontend.workflows.updates import Updates
-from perdure.frontend.workflows.updating import Updating
-from perdure.frontend.workflows.workflow_tasks import WorkflowTasks
+from perdure.frontend.workflows.updates import RecordedUpdates, Updates, WorkflowUpdates
+from perdure.frontend.workflows.workflow_tasks import TaskDispatch, WorkflowTasks
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -85,8 +78,8 @@ class Frontend:
         self.queues = self.matching.queues
         self.workers = KnownWorkers(self.queues)
         self.visibility = Visibility()
-        self.registry = SearchAttributeRegistry(client, self.visibility)
-        self.endpoints = EndpointRegistry(client, settings.namespace or DEFAULT)
+        self.search_attributes = SearchAttributeRegistry(client, self.visibility)
+        self.endpoints = EndpointRegistry(client, settings.namespace or DEFAULT_NAMESPACE)
         self.deployments = NamespaceRegistry(
             WORKER_DEPLOYMENTS,
             client,
@@ -108,9 +101,14 @@ class Frontend:
 
     def handlers(self) -> dict[str, Handler]:
         """The served RPCs by name."""
-        runs, payloads, deployments, registry = self.runs, self.payloads, self.deployments, self.registry
-        maker = RunMaker(runs, self.first_tasks)
-        listing = Listing(runs, self.visibility, registry)
+        runs, payloads, deployments, search_attributes = (
+            self.runs,
+            self.payloads,
+            self.deployments,
+            self.search_attributes,
+        )
+        maker = RunCreator(runs, self.first_tasks)
+        listing = Listing(runs, self.visibility, search_attributes)
         activities = ActivityTasks(runs, self.matching, self.versions, payloads)
         dispatch = TaskDispatch(
             runs=runs,
@@ -133,47 +131,48 @@ class Frontend:
             query_dispatch=self.query_dispatch,
             updates=self.updates,
             endpoints=self.endpoints,
-            registry=registry,
+            search_attributes=search_attributes,
             visibility=self.visibility,
             workers=self.workers,
         )
-        workflows = Workflows(
+        queries = WorkflowQueries(
             runs=runs,
             deployments=deployments,
-            payloads=payloads,
             queries=self.queries,
-            query_dispatch=self.query_dispatch,
+            dispatch=self.query_dispatch,
             steps=StepQueries(runs, self.settings.console_url),
             visibility=self.visibility,
         )
-        starting = Starting(
+        starting = WorkflowStarts(
             runs=runs,
             maker=maker,
             first_tasks=self.first_tasks,
             tasks=dispatch,
             deployments=deployments,
-            registry=registry,
+            search_attributes=search_attributes,
         )
-        updating = Updating(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
+        updating = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
             tasks,
             activities,
-            StandaloneActivities(runs, maker, registry),
-            StandaloneNexusOperations(runs, maker, payloads, self.endpoints, registry),
+            StandaloneActivities(runs, maker, search_attributes),
+            StandaloneNexusOperations(runs, maker, payloads, self.endpoints, search_attributes),
             starting,
-            workflows,
+            WorkflowControl(runs),
+            queries,
+            WorkflowDescriptions(runs, payloads),
             updating,
             UpdateWithStart(runs, self.updates, self.first_tasks, starting, updating),
             Histories(runs, payloads),
             listing,
-            Scheduling(runs, self.manager.schedules, registry),
+            Scheduling(runs, self.manager.schedules, search_attributes),
             Resets(runs, self.visibility, deployments),
-            Changing(runs),
+            ActivityChanges(runs),
             Batches(runs, listing),
-            TaskWorkers(self.queues, self.workers, deployments, self.task_queues),
-            TaskQueueConfigs(self.task_queues),
+            TaskQueueRpcs(self.queues, deployments, self.task_queues),
+            WorkerRpcs(self.workers),
             WorkerDeployments(deployments, self.versions, self.queues),
             WorkflowOptions(runs, self.visibility, deployments),
             NexusTasks(
@@ -185,7 +184,7 @@ class Frontend:
                 shards=self.manager.shards,
             ),
             NexusEndpoints(self.endpoints, self.manager.served),
-            System(runs, registry),
+            System(runs, search_attributes),
         ):
             found |= _handlers_of(service)
         return found | dict.fromkeys(DEPRECATED, _deprecated)
@@ -220,12 +219,12 @@ class Frontend:
             version = self.versions.of_task(namespace, state)
             queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
             sticky = task.sticky_queue if version == state.code.versioning.version else ""
-            rank = priorities.rank(state.code.priority)
+            rank = backlog.rank(state.code.priority)
             offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = Destination(queue, sticky)
         inherited = state.code.priority if state.code is not None else None
         queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
         for activity in state.offered_activities(now()):
-            rank = priorities.rank(inherited, activity.priority)
+            rank = backlog.rank(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
             if activity.task_queue not in queues:
                 queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
@@ -268,7 +267,7 @@ class Frontend:
         """Reload settings that another member has changed: the settings of a namespace, or the Nexus endpoints."""
         self.endpoints.expire()
         if namespace:
-            self.registry.expire(namespace)
+            self.search_attributes.expire(namespace)
             for each in (self.deployments, self.task_queues):
                 with suppress(RpcError):
                     await each.reload(namespace)

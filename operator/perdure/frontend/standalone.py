@@ -16,7 +16,7 @@ from perdure.frontend.errors import CompletedError, RpcError, invalid, precondit
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_BLOB, MAX_ID
 from perdure.frontend.runs.gateway import RunGateway, View, not_open
-from perdure.frontend.transport.call import LONGEST_POLL, LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import status_named
 from perdure.kube import client as kube
 

@@ -27,15 +27,14 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure import __version__
-from perdure.api.searching import unfit
+from perdure.api.search_attributes import unfit
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, UnfitError
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import CallContext
-from perdure.frontend.transport.namespaces import DEFAULT
+from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext
 from perdure.frontend.visibility.index import BUILT_IN
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
@@ -67,9 +66,9 @@ _CLIENTS = {
 class System:
     """Describes the server."""
 
-    def __init__(self, runs: RunGateway, registry: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway, search_attributes: SearchAttributeRegistry) -> None:
         self._runs = runs
-        self._registry = registry
+        self._search_attributes = search_attributes
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
@@ -186,7 +185,7 @@ class System:
     ) -> ListSearchAttributesResponse:
         """List the registered search attributes."""
         del call
-        known = await self._registry.types(request.namespace or DEFAULT)
+        known = await self._search_attributes.types(request.namespace or DEFAULT_NAMESPACE)
         custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
         response = ListSearchAttributesResponse()
         for target, types in (
@@ -212,10 +211,10 @@ class System:
     ) -> AddSearchAttributesResponse:
         """Register search attributes."""
         del call
-        namespace = request.namespace or DEFAULT
+        namespace = request.namespace or DEFAULT_NAMESPACE
         added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
         check_registered(added)
-        await self._registry.add(namespace, added)
+        await self._search_attributes.add(namespace, added)
         return AddSearchAttributesResponse()
 
     async def remove_search_attributes(
@@ -225,7 +224,7 @@ class System:
         del call
         if not request.search_attributes:
             raise UnfitError("SearchAttributes are not set on request.")
-        await self._registry.remove(request.namespace or DEFAULT, request.search_attributes)
+        await self._search_attributes.remove(request.namespace or DEFAULT_NAMESPACE, request.search_attributes)
         return RemoveSearchAttributesResponse()
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from perdure.api.common import GROUP, VERSION
-from perdure.api.labels import RUN_ID_LABEL
+from perdure.api.labels import GROUP, RUN_ID_LABEL, VERSION
 from perdure.controller.manager import Manager
 from perdure.controller.operations.operations import Operations
 from perdure.kube.client import Object

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from perdure.api.common import API_VERSION, mistakes
+from perdure.api.labels import API_VERSION
+from perdure.api.models import mistakes
 from perdure.api.schedule import Schedule
 from perdure.api.times import format_duration, parse_duration
 from perdure.api.workflow import Workflow

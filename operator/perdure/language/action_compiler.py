@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from perdure.api.field_rules import json_name
+from perdure.api.rules import json_name
 from perdure.api.steps import ActivityCall, BlockCall, Step
 from perdure.api.steps import Parallel as ParallelSpec
 from perdure.api.steps import Switch as SwitchSpec

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.field_rules import json_name
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.rules import json_name
 from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, Block, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure
 
 
@@ -195,7 +195,7 @@ class Memory(StoredStruct, frozen=True, kw_only=True):
 
     # Set if the last decision was split:
     agenda: tuple[str, ...] = ()
-    """The due work, in order; see `execution.agenda`."""
+    """The due work, in order; see `execution.context`."""
     now: datetime | None = None
     """The time of the event that is being decided."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from perdure.api.field_rules import json_name
+from perdure.api.rules import json_name
 from perdure.language.coercion import as_length
 from perdure.language.expressions import Template
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from perdure import activity
 from perdure.activity import ApplicationError
-from perdure.api.common import API_VERSION
-from perdure.api.labels import CREATED_BY_ACTIVITY_ANNOTATION
+from perdure.api.labels import API_VERSION, CREATED_BY_ACTIVITY_ANNOTATION
 from perdure.kube import client as kube
 from perdure.kube.access import service_account
 from perdure.runner.expressions import Later

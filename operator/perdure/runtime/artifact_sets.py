@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.artifactset import HolderKind
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
 from perdure.runtime.attempts import KubeObject, PodSettings, RunRef
 from perdure.runtime.kubernetes_times import read_time

@@ -10,7 +10,8 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.cachedresult import CachedResultSpec
-from perdure.api.common import API_VERSION, json_fields
+from perdure.api.labels import API_VERSION
+from perdure.api.models import json_fields
 from perdure.api.names import cached_result_name, label_value
 from perdure.api.resultcache import MAX_CACHED_BYTES
 from perdure.api.times import format_time

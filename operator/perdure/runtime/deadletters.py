@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.common import API_VERSION
 from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.labels import API_VERSION
 from perdure.api.names import dead_letter_name, redrive_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time, nearest_duration

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 from perdure.api.names import label_value, pod_name
 from perdure.api.reserved import DEFAULT_CONTAINER, FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
 from perdure.api.workflow import Activity, PodRetention, Retention

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.api.labels import SEARCH_PREFIX
 from perdure.api.names import label_value
-from perdure.api.searching import text_of, unfit
+from perdure.api.search_attributes import text_of, unfit
 
 
 def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 from perdure.api.names import claim_name, label_value
 from perdure.api.reserved import WORKSPACE_VOLUME
 from perdure.api.workflow import Activity, PodTemplate

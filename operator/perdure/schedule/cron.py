@@ -13,7 +13,7 @@ from datetime import timedelta
 from pydantic import ValidationError
 
 from perdure.api.calendars import Calendar, Interval
-from perdure.api.common import mistakes_by_path
+from perdure.api.models import mistakes_by_path
 from perdure.api.times import parse_duration
 from perdure.schedule.calendar import Matcher, depends_on_month
 from perdure.schedule.errors import InvalidTimesError

@@ -9,7 +9,7 @@ import msgspec
 from perdure.api import labels
 from perdure.api.lenient import mapping, moment, read_annotation, text
 from perdure.api.names import label_value, schedule_name
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.api.times import format_time
 from perdure.engine.starts import StartExtras
 from perdure.schedule.state import NAME_FORM, Running, ScheduleState

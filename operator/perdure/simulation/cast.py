@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from perdure.api.common import API_VERSION, GROUP, ApiModel, Resource, mistakes
+from perdure.api.labels import API_VERSION, GROUP
+from perdure.api.models import ApiModel, Resource, mistakes
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.api.retrypolicy import RetryPolicy, RetryPolicyChoice
 from perdure.api.steps import ChildWorkflow

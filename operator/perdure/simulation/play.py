@@ -13,8 +13,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from perdure.api.common import API_VERSION
-from perdure.api.labels import CREATED_BY_ANNOTATION
+from perdure.api.labels import API_VERSION, CREATED_BY_ANNOTATION
 from perdure.engine import history
 from perdure.engine.inputs import AttemptCompleted
 from perdure.handlers.assembly import OperatorOptions

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from perdure.api.common import API_VERSION, SpecModel
-from perdure.api.field_rules import Rule, at_least_one_of, listed
-from perdure.api.field_shapes import FieldShape
-from perdure.api.fields import Count, FailureTypeName, Flag, Identifier, Json, Positive, ResourceName, Time
+from perdure.api.fields import Count, FailureTypeName, FieldShape, Flag, Identifier, Json, Positive, ResourceName, Time
+from perdure.api.labels import API_VERSION
+from perdure.api.models import SpecModel
 from perdure.api.phases import Phase
 from perdure.api.resultcache import MAX_CACHE_KEY
+from perdure.api.rules import Rule, at_least_one_of, listed
 from perdure.api.times import LONGEST, format_decimal_duration, parse_decimal_duration
 
 SPAN_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`, or a number of seconds"

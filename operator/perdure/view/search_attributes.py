@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from perdure.api.searching import AttributeType
+from perdure.api.search_attributes import AttributeType
 from perdure.view import columns
 from perdure.view.page import Page
 

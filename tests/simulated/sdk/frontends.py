@@ -8,11 +8,10 @@ from typing import Any
 import grpc
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.server import rpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.connections import Peer
 from perdure.frontend.transport.door import Door
-from perdure.frontend.transport.rpc import Rpc
+from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.services import head_of
 from perdure.simulation.cluster.loop import ClusterLoop
 from simulated.operators import FaultyOperator

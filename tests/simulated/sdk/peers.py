@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity
-from perdure.frontend.peers.peer_server import PeerServer, connect
+from perdure.frontend.peers.client import PeerClient, PeerIdentity
+from perdure.frontend.peers.server import PeerServer, connect
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import Handler
 from simulated.operators import FaultyOperator

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from admission import CASES, assert_part, manifest
-from perdure.api.common import mistakes
 from perdure.api.crdgen import KINDS
+from perdure.api.models import mistakes
 
 Json = dict[str, Any]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from perdure.api.common import Resource
 from perdure.api.crdgen import KINDS
+from perdure.api.models import Resource
 
 TYPICAL = {
     "Name": "order-42",

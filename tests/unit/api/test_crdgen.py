@@ -9,10 +9,9 @@ import yaml
 from pydantic import Field, create_model
 
 from perdure.api import crdgen
-from perdure.api.common import KindInfo, Resource, SpecModel
 from perdure.api.crdgen import KINDS, chart_template, crd_yaml, custom_resource_definition, generated_files, main
-from perdure.api.field_shapes import atomic_list
-from perdure.api.fields import Json
+from perdure.api.fields import Json, atomic_list
+from perdure.api.models import KindInfo, Resource, SpecModel
 from perdure.api.schema import SchemaError, structural_schema
 from perdure.kube.paths import PLURALS
 

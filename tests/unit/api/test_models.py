@@ -4,12 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from perdure.api.calendars import Calendar, Exclusion
-from perdure.api.common import ObjectMeta, field_path, mistakes
-from perdure.api.field_rules import Rule, cel_name, exactly_one_of, json_name, listed
 from perdure.api.fields import is_expression
+from perdure.api.models import ObjectMeta, field_path, mistakes
 from perdure.api.operation import OperationSpec
 from perdure.api.phases import Phase
 from perdure.api.retrypolicy import Exponential, RetryPolicy
+from perdure.api.rules import Rule, cel_name, exactly_one_of, json_name, listed
 from perdure.api.steps import STEP_KINDS, Return, Sleep, Step
 from perdure.api.times import format_time, parse_time
 from perdure.api.workflow import Workflow, WorkflowSpec

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from perdure.api.common import mistakes
+from perdure.api.models import mistakes
 from perdure.api.schedule import ScheduleSpec
 from perdure.api.steps import Step
 from perdure.api.workflow import WorkflowSpec

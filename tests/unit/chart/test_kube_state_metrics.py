@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.common import GROUP, VERSION
 from perdure.api.crdgen import KINDS
+from perdure.api.labels import GROUP, VERSION
 from perdure.api.schema import structural_schema
 from unit.chart.conftest import CHART
 

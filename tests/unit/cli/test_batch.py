@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from perdure.api.field_rules import cel_name
 from perdure.api.operation import REQUESTS
+from perdure.api.rules import cel_name
 from perdure.cli.app import build
 from perdure.cli.operations import DONE
 from unit.cli.apiserver import ApiServer, items

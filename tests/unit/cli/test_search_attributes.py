@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from perdure.api.searching import REGISTRY, AttributeType
+from perdure.api.search_attributes import REGISTRY, AttributeType
 from perdure.cli.app import build
 from perdure.frontend.messages.payloads import ATTRIBUTE_TYPES
 from unit.cli.apiserver import ApiServer

@@ -24,14 +24,14 @@ from temporalio.api.workflowservice.v1 import (
 
 from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.server import generic_handlers, options, rpcs, stop
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport import guard as of_guard
 from perdure.frontend.transport.admission import Places
 from perdure.frontend.transport.connections import Connections, Peer, peer_of
 from perdure.frontend.transport.door import MAX_READ, Door, size_of
+from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, options, stop
 from perdure.frontend.transport.guard import Guard
-from perdure.frontend.transport.open_calls import OpenCalls
+from perdure.frontend.transport.rpc import rpcs
 from perdure.kube import clock
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"

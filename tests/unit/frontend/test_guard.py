@@ -19,8 +19,8 @@ from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.frontend.errors import RpcError
 from perdure.frontend.transport import guard as of_guard
 from perdure.frontend.transport.guard import Guard, User, tenant_of
-from perdure.frontend.transport.namespaces import check_inside, namespace_of
 from perdure.frontend.transport.rights import needed
+from perdure.frontend.transport.rpc import check_inside, namespace_of
 from perdure.kube import clock
 
 CLIENT_RPCS = (

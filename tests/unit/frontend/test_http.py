@@ -26,18 +26,16 @@ from temporalio.api.workflowservice.v1 import (
 from callers import AUDIENCE, ApiServer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.http import shorthand
-from perdure.frontend.http.http_routes import Routes
-from perdure.frontend.http.http_server import serve_http
 from perdure.frontend.http.nexus import NexusGateway
-from perdure.frontend.http.query_parameters import from_query
+from perdure.frontend.http.routes import Routes, from_query
+from perdure.frontend.http.server import serve_http
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.nexus.endpoints import EndpointRegistry
-from perdure.frontend.server import rpcs
 from perdure.frontend.transport.certificates import bundle, renewed
 from perdure.frontend.transport.connections import Connections
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
-from perdure.frontend.transport.rpc import Rpc
+from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import Material, Served
 from perdure.kube.clock import now
 from unit.controller.managers import client_without_server, frontend_over

@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.manager import Manager
 from perdure.frontend.errors import RpcError
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -83,7 +83,7 @@ async def stage() -> AsyncIterator[Stage]:
     server = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=server), user_agent="test") as client:
         frontend = frontend_over(client)
-        listing = Listing(frontend.runs, frontend.visibility, frontend.registry)
+        listing = Listing(frontend.runs, frontend.visibility, frontend.search_attributes)
         yield Stage(frontend.manager, listing, runs, read)
     await runner.cleanup()
 

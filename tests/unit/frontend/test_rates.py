@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching import settings as model
+from perdure.frontend.matching import rates as model
 from perdure.frontend.matching.backlog import Backlog, Rank
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.matching.rates import RateLimits
-from perdure.frontend.matching.settings import QueueSettings, RateLimit
+from perdure.frontend.matching.rates import QueueSettings, RateLimit, RateLimits
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANY = Rank()

@@ -21,10 +21,9 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.activities.changes import changed_options
 from perdure.frontend.errors import RpcError
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.workflows.batches import _request
-from perdure.frontend.workflows.command_conversion import BadCommandError
-from perdure.frontend.workflows.commands import CommandReader
+from perdure.frontend.workflows.commands import BadCommandError, CommandReader
 from perdure.frontend.workflows.starts import _policies
 from perdure.frontend.workflows.update_with_start import _start_refused
 from unit.controller.managers import client_without_server, frontend_over

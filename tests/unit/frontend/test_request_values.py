@@ -36,9 +36,8 @@ from perdure.frontend.runs.start_requests import requested_run
 from perdure.frontend.schedules.calendars import to_times
 from perdure.frontend.schedules.schedules import _requests_of
 from perdure.frontend.system import check_registered
-from perdure.frontend.workflows.command_conversion import BadCommandError
-from perdure.frontend.workflows.commands import CommandReader
-from perdure.frontend.workflows.updating import check_update
+from perdure.frontend.workflows.commands import BadCommandError, CommandReader
+from perdure.frontend.workflows.updates import check_update
 
 NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
 NOT_FINE = Duration(nanos=2_000_000_000)

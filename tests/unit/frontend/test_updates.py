@@ -10,10 +10,8 @@ from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.update.v1 import Acceptance, Rejection, Request
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.workflows.command_conversion import BadCommandError
-from perdure.frontend.workflows.commands import CommandReader
+from perdure.frontend.workflows.commands import BadCommandError, CommandReader, KnownUpdates
 from perdure.frontend.workflows.queries import Queries
-from perdure.frontend.workflows.update_messages import KnownUpdates
 from perdure.frontend.workflows.updates import Updates
 
 KNOWN = KnownUpdates(waiting={"asked"}, accepted={"taken"})

@@ -8,9 +8,8 @@ import pytest
 
 from callers import ApiServer
 from perdure.frontend.errors import RpcError
-from perdure.frontend.transport import visible_namespaces
-from perdure.frontend.transport.guard import Guard, User
-from perdure.frontend.transport.visible_namespaces import VisibleNamespaces
+from perdure.frontend.transport import guard
+from perdure.frontend.transport.guard import Guard, User, VisibleNamespaces
 from perdure.kube import client as kube
 from perdure.kube import clock
 
@@ -86,7 +85,7 @@ async def test_the_namespaces_of_a_user_are_cached_for_as_long_as_a_permission(m
     begin, reviews = clock.now(), Reviews(ada={"team-001"})
     views = reviews.views()
     for second, want in ((0, ["team-001"]), (29, ["team-001"]), (31, [])):
-        monkeypatch.setattr(visible_namespaces, "now", lambda second=second: begin + timedelta(seconds=second))
+        monkeypatch.setattr(guard, "now", lambda second=second: begin + timedelta(seconds=second))
         assert await views.among(user("ada"), NAMES) == want
         reviews.granted["ada"] = set()
     assert await views.among(user("ada"), ["team-001"]) == []

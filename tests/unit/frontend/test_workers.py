@@ -13,8 +13,8 @@ from perdure.frontend.matching import queues as of_queues
 from perdure.frontend.matching.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.messages.paging import MAX_BYTES, page_of
 from perdure.frontend.messages.values import UnfitError
-from perdure.frontend.workers import registry as of_workers
-from perdure.frontend.workers.registry import KnownWorkers, field_of, listed
+from perdure.frontend.workers import workers as of_workers
+from perdure.frontend.workers.workers import KnownWorkers, field_of, listed
 from perdure.kube import clock
 
 QUEUE = QueueName("default", Kind.WORKFLOW, "orders")

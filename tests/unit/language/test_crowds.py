@@ -7,7 +7,7 @@ import yaml
 
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine.recording import MAX_PENDING
-from perdure.language.execution.tasks import MAX_WAITING
+from perdure.language.execution.flow import MAX_WAITING
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.play import Play
 from perdure.simulation.report import Report

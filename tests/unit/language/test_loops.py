@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.engine.failures import FailureKind
-from perdure.language.execution import loops
+from perdure.language.execution import flow
 from unit.language.play import Play, do
 
 # Loops
@@ -53,7 +53,7 @@ def test_a_failed_item_stops_the_others() -> None:
 
 
 def test_a_loop_within_a_loop_continues_with_many_open_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "MAX_OPEN", 4)
+    monkeypatch.setattr(flow, "MAX_OPEN", 4)
     play = Play("""
 steps: [{name: l, forEach: {items: "${lists.range(3)}"}, call: {block: b, input: "${item}"}}]
 blocks:
@@ -85,7 +85,7 @@ def test_outputs_of_items_that_are_too_large_together_fail_the_step() -> None:
 
 def test_a_long_loop_keeps_only_open_items() -> None:
     play = Play("steps: [" + do("l", forEach="{items: '${lists.range(2000)}'}") + ", {name: s, set: {x: 1}}]")
-    assert len(play.scheduled) == loops.MAX_OPEN
+    assert len(play.scheduled) == flow.MAX_OPEN
     sizes = {}
     for index in range(2_000):
         play.completes(f"l[{index}]", index)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.common import Resource
 from perdure.api.crdgen import custom_resource_definition
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION
+from perdure.api.models import Resource
 from perdure.api.schedule import Schedule
 from perdure.api.workflowrun import WorkflowRun
 from perdure.runtime.canonical import canonical

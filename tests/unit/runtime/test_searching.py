@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.searching import MAX_VALUE, unfit
+from perdure.api.search_attributes import MAX_VALUE, unfit
 from perdure.runtime.searching import search_marks
 
 DEEP: Any = []

@@ -114,7 +114,7 @@ def _read(spec: Any, source: str) -> Any:
     """
     import pydantic
 
-    from perdure.api.common import mistakes
+    from perdure.api.models import mistakes
     from perdure.api.retrypolicy import RetryPolicySpec
     from perdure.language.program import retry_rules
 

@@ -24,7 +24,7 @@ def command(
     import json
 
     from perdure.api.crdgen import KINDS
-    from perdure.api.json_schemas import json_schema, schema_path
+    from perdure.api.schema import json_schema, schema_path
     from perdure.client.errors import CliError
 
     for kind in KINDS:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.searching import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
+from perdure.api.search_attributes import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
 from perdure.cli.connection import connect
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, word_of, words_shown
 from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of

@@ -18,7 +18,8 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.common import API_VERSION, mistakes
+from perdure.api.labels import API_VERSION
+from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
 from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.controller.reconcile.computed_status import write_status

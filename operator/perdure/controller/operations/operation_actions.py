@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pydantic
 
-from perdure.api.common import mistakes
+from perdure.api.models import mistakes
 from perdure.api.operation import Operation, Reset, Retry, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.field_rules import cel_name
 from perdure.api.names import started_name
 from perdure.api.operation import REQUESTS
 from perdure.api.phases import OperationPhase
 from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.rules import cel_name
 from perdure.api.times import format_time
 from perdure.controller.reconcile.record import Status
 from perdure.controller.run_entries import Entry

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.api.reasons import EventReason
 from perdure.api.reserved import OUTPUTS

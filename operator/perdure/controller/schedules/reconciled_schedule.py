@@ -21,8 +21,8 @@ import pydantic
 import structlog
 
 from perdure.api import labels
-from perdure.api.common import mistakes
 from perdure.api.lenient import newer_annotation
+from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.schedule import ScheduleSpec
 from perdure.controller.peers import Peers

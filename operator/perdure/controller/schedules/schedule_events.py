@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics

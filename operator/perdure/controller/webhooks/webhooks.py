@@ -12,8 +12,9 @@ from typing import Any, Self
 
 import pydantic
 
-from perdure.api.common import API_VERSION, mistakes
 from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.labels import API_VERSION
+from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.webhook import WebhookSpec
 from perdure.controller.queue.keys import WebhookKey

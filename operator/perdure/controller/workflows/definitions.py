@@ -22,10 +22,10 @@ from weakref import WeakValueDictionary
 import orjson
 import pydantic
 
-from perdure.api.common import mistakes_by_path, unknown_field
-from perdure.api.depth import MAX_DEPTH, nests_deeper
+from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.reasons import ConditionReason
-from perdure.api.searching import unfit
+from perdure.api.search_attributes import unfit
+from perdure.api.stored import MAX_DEPTH, nests_deeper
 from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError

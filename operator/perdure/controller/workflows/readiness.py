@@ -15,8 +15,8 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.common import API_VERSION
 from perdure.api.conditions import Condition, find_condition, read_conditions, set_condition
+from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.workflow import Workflow, WorkflowSpec
 from perdure.controller.pods.attempt_pods import Pods

@@ -37,12 +37,12 @@ from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
 from perdure.frontend.activities.standalone_messages import pending_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
-from perdure.frontend.matching import priorities
+from perdure.frontend.matching import backlog
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import status_named
 
 _TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
@@ -66,7 +66,7 @@ class _Found:
     """IDs of the requests that its run has processed."""
 
 
-class Changing:
+class ActivityChanges:
     """Changes open activities."""
 
     def __init__(self, runs: RunGateway) -> None:
@@ -272,7 +272,7 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
         elif path in _TIMEOUTS:
             changes[path] = duration_or_none(wanted, path)
         elif path == "priority":
-            changes["priority"] = priorities.requested(wanted)
+            changes["priority"] = backlog.requested(wanted)
         elif path == _WHOLE_POLICY:
             policy = ProtoRetryPolicy()
             policy.CopyFrom(wanted.retry_policy)

@@ -28,12 +28,12 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
 from perdure.frontend.activities.standalone_messages import described, outcome_of
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching import priorities
+from perdure.frontend.matching import backlog
 from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
-from perdure.frontend.runs.creation import RunMaker, StartedRun, run_name
+from perdure.frontend.runs.creation import RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.start_requests import check_extras, input_of
 from perdure.frontend.standalone import (
@@ -44,7 +44,7 @@ from perdure.frontend.standalone import (
     request_id_of,
     token_of,
 )
-from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
@@ -63,10 +63,10 @@ _TIMEOUTS = (
 class StandaloneActivities:
     """Starts, describes, and stops standalone activities."""
 
-    def __init__(self, runs: RunGateway, maker: RunMaker, registry: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway, maker: RunCreator, search_attributes: SearchAttributeRegistry) -> None:
         self._runs = runs
         self._maker = maker
-        self._registry = registry
+        self._search_attributes = search_attributes
         self._standalone = StandaloneRuns(runs)
 
     # Starting
@@ -110,7 +110,7 @@ class StandaloneActivities:
             await self._standalone.demand(known, attached)
 
     async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
-        spec, extras = _requested(request, await self._registry.types(request.namespace))
+        spec, extras = _requested(request, await self._search_attributes.types(request.namespace))
         callbacks = callbacks_of(request, self._runs.served)
         extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
         check_extras(extras)
@@ -277,7 +277,7 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         identity=request.identity,
         header=data.header_to_json(request),
         user_metadata=data.user_metadata_to_json(request.user_metadata),
-        priority=priorities.requested(request),
+        priority=backlog.requested(request),
         request_id=request.request_id,
     )
     return spec, extras

@@ -1,6 +1,11 @@
-"""RPCs about activities: from workers that execute them, and from clients that complete them asynchronously."""
+"""RPCs about attempts of activities: from workers that execute them, and from clients that complete them asynchronously.
+
+Large heartbeat details are stored without a commit of the run.
+"""
 
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
@@ -25,13 +30,15 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskFailedResponse,
 )
 
+from perdure.controller.payloads.payload_store import Saved
+from perdure.controller.reconcile.record import encoded
 from perdure.controller.run_entries import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.frontend.activities.heartbeat_details import storing_details
+from perdure.engine.opaque import referred_to
 from perdure.frontend.deployments.versions import Versions
-from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching import priorities
+from perdure.frontend.errors import RpcError, invalid, not_found
+from perdure.frontend.matching import backlog
 from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
@@ -41,8 +48,45 @@ from perdure.frontend.messages.task_tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.runs.gateway import NO_ACTIVITY, RunGateway, not_open
 from perdure.frontend.runs.large_payloads import LargePayloads
-from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.kube.clock import monotonic
+from perdure.runtime.blobs import Reference, owner, reference_in, with_content
+
+
+@asynccontextmanager
+async def storing_details(
+    runs: RunGateway, entry: Entry, scheduled_event_id: int, details: object
+) -> AsyncIterator[None]:
+    """Store large heartbeat details before the block that passes them to a run, and remove the previous ones after it.
+
+    Heartbeats need no commit, so the details would otherwise stay in memory until the next one. Details that a commit has
+    recorded are kept.
+
+    Args:
+        runs: The runs of the operator.
+        entry: The run.
+        scheduled_event_id: The ID of the activity's ActivityTaskScheduled.
+        details: The details as JSON, or a reference with their bytes.
+    """
+    run, reference = runs.get(entry.uid), next(with_content(details), None)
+    if reference is None or run is None or run.state is None or run.state.code is None:
+        yield
+        return
+    owned_by, store = owner(entry.name, entry.uid), runs.blobs
+    activity = run.state.activity(scheduled_event_id)
+    before = reference_in(activity.heartbeat_details) if activity is not None else None
+    saved = await store.save(entry.namespace, reference, owned_by)
+    try:
+        yield
+    except RpcError:
+        if saved is not None:
+            await store.remove(entry.namespace, saved)
+        raise
+    store.cache.put(entry.namespace, reference.name, reference.content or b"")
+    reference.content, reference.version = None, saved
+    old = before.version if isinstance(before, Reference) else None
+    if isinstance(old, Saved) and old.name not in referred_to(encoded(run.object.get("status") or {})):
+        await store.remove(entry.namespace, old)
 
 
 class ActivityTasks:
@@ -118,10 +162,9 @@ class ActivityTasks:
         return await self._payloads.whole(entry.namespace, lambda: self._handed_out(entry, scheduled_event_id, fence))
 
     def _handed_out(self, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
-        run = self._runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         activity = state.activity(scheduled_event_id) if state is not None else None
-        if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:
+        if state is None or activity is None or activity.fence != fence or activity.started_time is None:
             return None
         token = ActivityToken(
             namespace=entry.namespace,
@@ -151,7 +194,7 @@ class ActivityTasks:
             response.workflow_execution.workflow_id, response.workflow_execution.run_id = entry.workflow_id, entry.uid
         inherited = state.code.priority if state.code is not None else None
         if inherited or activity.priority:
-            response.priority.CopyFrom(priorities.effective(inherited, activity.priority))
+            response.priority.CopyFrom(backlog.effective(inherited, activity.priority))
         response.scheduled_time.FromDatetime(state.start_time if state.standalone else activity.first_scheduled_time)
         response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
         response.started_time.FromDatetime(activity.started_time)
@@ -188,8 +231,7 @@ class ActivityTasks:
         )
         async with storing_details(self._runs, entry, token.scheduled, details):
             await self._runs.demand(entry, beat)
-        run = self._runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         activity = state.activity(token.scheduled) if state is not None else None
         if state is None or activity is None:
             raise not_found("activity task not found, or it has ended")

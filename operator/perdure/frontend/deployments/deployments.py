@@ -16,7 +16,7 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_MEMO, small
 from perdure.frontend.registry import NamespaceRegistry, fits_key
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.kube.clock import now
 
 _PAGE = 100

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.errors import exhausted, invalid, not_found, precondition
 from perdure.frontend.matching.queues import Kind

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from perdure.frontend.deployments.rules import WorkerDeployment
-from perdure.frontend.matching.settings import TaskQueueSettings
+from perdure.frontend.matching.rates import TaskQueueSettings
 from perdure.frontend.registry import EntryKind
 
 

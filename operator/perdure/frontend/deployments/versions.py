@@ -15,7 +15,7 @@ from perdure.frontend.deployments.registrations import Registration, Registratio
 from perdure.frontend.errors import RpcError, invalid
 from perdure.frontend.matching.offers import Matching
 from perdure.frontend.matching.queues import Kind, QueueName
-from perdure.frontend.matching.settings import TaskQueueSettings
+from perdure.frontend.matching.rates import TaskQueueSettings
 from perdure.frontend.messages import values as given
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.registry import NamespaceRegistry, fits_key

@@ -6,7 +6,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from perdure import __version__
-from perdure.frontend.http.http_routes import HttpRoute
+from perdure.frontend.http.routes import HttpRoute
 from perdure.frontend.transport.services import request_of, response_of
 
 Json = dict[str, Any]

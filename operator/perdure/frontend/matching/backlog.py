@@ -3,15 +3,25 @@
 The rules are Temporal's (task queue priority and fairness): level 1 comes before level 2, and so on. Within a level, each
 fairness key gets a share in proportion to its weight, regardless of the number of waiting tasks of other keys. This uses
 start-time fair queuing (Goyal, Vin, Cheng: SIGCOMM 1996).
+
+Priorities of workflows and activities are stored as JSON of temporal.api.common.v1.Priority.
 """
 
 import heapq
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from perdure.api.stored_struct import MessageStruct
+from temporalio.api.common.v1 import Priority
+
+from perdure.api.stored import MessageStruct
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.values import UnfitError
+from perdure.runtime.chains import inherited_priority
+
+LONGEST_FAIRNESS_KEY = 64
+"""Maximum length in bytes."""
 
 LEVELS = 5
 """Priorities range from 1, the most urgent, to this (temporal.api.common.v1.Priority)."""
@@ -175,3 +185,38 @@ class Backlog(Generic[Item]):
         number, item = entry[2:]
         place = self._waiting.get(item)
         return place is not None and place.number == number
+
+
+def requested(message: Any) -> Any:
+    """The priority in a request or a command as JSON; None if it has none.
+
+    Args:
+        message: A message with a field `priority`.
+
+    Raises:
+        UnfitError: The priority is not valid (the messages are Temporal's: common/priorities).
+    """
+    if not message.HasField("priority"):
+        return None
+    priority: Priority = message.priority
+    if priority.priority_key < 0:
+        raise UnfitError("priority key can't be negative")
+    if len(priority.fairness_key.encode()) > LONGEST_FAIRNESS_KEY:
+        raise UnfitError("fairness key length exceeds limit")
+    if not priority.fairness_weight >= 0:
+        raise UnfitError("must be greater than zero")
+    return data.message_to_json(priority)
+
+
+def effective(of_workflow: Any, own: Any) -> Priority:
+    """The priority of an activity: each unset field comes from its workflow."""
+    merged: Priority = data.message_from_json(inherited_priority(of_workflow, own) or {}, Priority)
+    return merged
+
+
+def rank(of_workflow: Any, own: Any = None) -> Rank:
+    """The rank of a task in its queue."""
+    if of_workflow is None and own is None:
+        return ORDINARY
+    priority = effective(of_workflow, own)
+    return Rank.of(priority.priority_key, priority.fairness_key, priority.fairness_weight)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from perdure.api.stored_struct import MessageStruct
+from perdure.api.stored import MessageStruct
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
 

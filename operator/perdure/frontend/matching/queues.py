@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from sys import getsizeof
 
-from perdure.api.stored_struct import MessageStruct
+from perdure.api.stored import MessageStruct
 from perdure.frontend.errors import exhausted
 from perdure.frontend.matching.backlog import ORDINARY, Backlog, Rank
-from perdure.frontend.matching.rates import RateLimits
-from perdure.frontend.matching.settings import NO_SETTINGS, QueueSettings, TaskQueueSettings
+from perdure.frontend.matching.rates import NO_SETTINGS, QueueSettings, RateLimits, TaskQueueSettings
 from perdure.kube.clock import now
 
 DEAD_AFTER = timedelta(seconds=10)

@@ -27,7 +27,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
 from temporalio.api.sdk.v1 import UserMetadata
 
-from perdure.api.searching import PREDEFINED, SYSTEM, AttributeType, unfit
+from perdure.api.search_attributes import PREDEFINED, SYSTEM, AttributeType, unfit
 from perdure.engine.opaque import MARK
 from perdure.frontend.messages import values
 from perdure.frontend.messages.values import UnfitError

@@ -5,7 +5,7 @@ from perdure.controller.fleet.shards import Shards
 from perdure.frontend.errors import invalid, too_late, unavailable
 from perdure.frontend.messages.values import MAX_BLOB, name
 from perdure.frontend.nexus.direct_calls import Answer, DirectCalls, DispatchNexusTaskRequest
-from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.kube.clock import now
 
 

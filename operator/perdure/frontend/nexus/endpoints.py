@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from perdure.api import lenient
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.frontend.errors import exists, not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now

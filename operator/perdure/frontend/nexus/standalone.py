@@ -34,12 +34,12 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.nexus.standalone_messages import described, operation_of, outcome_of
-from perdure.frontend.runs.creation import RunMaker, StartedRun, run_name
+from perdure.frontend.runs.creation import RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.runs.start_requests import check_extras, input_of
 from perdure.frontend.standalone import StandaloneRuns, check_metadata, id_policies, not_started, token_of
-from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube.clock import now
@@ -68,16 +68,16 @@ class StandaloneNexusOperations:
     def __init__(
         self,
         runs: RunGateway,
-        maker: RunMaker,
+        maker: RunCreator,
         payloads: LargePayloads,
         endpoints: EndpointRegistry,
-        registry: SearchAttributeRegistry,
+        search_attributes: SearchAttributeRegistry,
     ) -> None:
         self._runs = runs
         self._maker = maker
         self._payloads = payloads
         self._endpoints = endpoints
-        self._registry = registry
+        self._search_attributes = search_attributes
         self._standalone = StandaloneRuns(runs, _MAX_REASON)
 
     # Starting
@@ -92,7 +92,7 @@ class StandaloneNexusOperations:
     async def _begin(self, request: StartNexusOperationExecutionRequest, principal: str) -> StartedRun:
         _check(request)
         reuse, conflict = id_policies(request, NexusOperationIdReusePolicy, NexusOperationIdConflictPolicy)
-        types = await self._registry.types(request.namespace)
+        types = await self._search_attributes.types(request.namespace)
         spec, extras = _requested(request, await self._endpoint(request), types)
         name = run_name(request.operation_id, request.request_id, kind=RunKind.NEXUS_OPERATION.value)
         annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}

@@ -52,8 +52,8 @@ from perdure.frontend.nexus import links
 from perdure.frontend.nexus.calls import HandlerCall, HandlerCallsOpen
 from perdure.frontend.nexus.direct_calls import DirectCalls
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
-from perdure.frontend.transport.call import LONGEST_POLL, CallContext
-from perdure.frontend.workers.registry import KnownWorkers
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
+from perdure.frontend.workers.workers import KnownWorkers
 from perdure.kube.clock import monotonic
 
 CALLERS_HEADER = "perdure-allowed-callers"

@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from perdure.api.stored_struct import MessageStruct
+from perdure.api.stored import MessageStruct
 from perdure.frontend.errors import unavailable
 from perdure.frontend.matching.offers import Poller
 from perdure.frontend.matching.queues import Kind, Offer

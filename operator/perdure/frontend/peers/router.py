@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, not_found, unavailable
+from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.messages import RECHECK, RELOAD
-from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
-from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
-from perdure.frontend.transport.call import LONGEST_POLL, CallContext
+from perdure.frontend.peers.shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.transport.door import POLLS, WAITING
-from perdure.frontend.transport.rpc import Handler
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext, Handler
 from perdure.frontend.transport.services import response_of, service_of
 from perdure.kube.clock import monotonic
 from perdure.observe import metrics

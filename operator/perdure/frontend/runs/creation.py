@@ -1,13 +1,17 @@
-"""Create the WorkflowRuns that clients start, and wait until they have started."""
+"""Create the WorkflowRuns that clients start, and wait until they have started.
+
+The first workflow task of a run can be reserved: for the client that starts the run, or until an update is admitted.
+"""
 
 import base64
 import hashlib
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perdure.controller.run_entries import Entry, Standing
+from perdure.controller.workers import Followed
 from perdure.frontend.errors import (
     TOO_LARGE,
     RpcError,
@@ -19,7 +23,6 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.runs.first_tasks import FirstTasks
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.kube import client as kube
 from perdure.runtime.blobs import Reference
@@ -32,6 +35,39 @@ _FORGET_SECONDS = 5.0
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 
 
+class FirstTasks:
+    """The runs whose first task is not dispatched yet."""
+
+    def __init__(self, runs: RunGateway, follow: Callable[[Followed], None]) -> None:
+        """Create it without reservations.
+
+        Args:
+            runs: The runs of the operator.
+            follow: Offers the task of a run to workers.
+        """
+        self._runs = runs
+        self._follow = follow
+        self._reserved: set[tuple[str, str]] = set()
+
+    def reserve(self, namespace: str, name: str) -> None:
+        """Reserve the first task of a run, by the name of the WorkflowRun, until it is released."""
+        self._reserved.add((namespace, name))
+
+    def is_reserved(self, namespace: str, name: str) -> bool:
+        """Whether the first task of a run is still reserved."""
+        return (namespace, name) in self._reserved
+
+    def release(self, namespace: str, name: str) -> None:
+        """Let any worker have the first task of a run, if it was reserved."""
+        if (namespace, name) not in self._reserved:
+            return
+        self._reserved.discard((namespace, name))
+        entry = self._runs.named(namespace, name)
+        run = self._runs.get(entry.uid) if entry is not None else None
+        if run is not None:
+            self._follow(run)
+
+
 @dataclass(frozen=True, slots=True)
 class StartedRun:
     """A workflow, standalone activity, or standalone Nexus operation that was started or is already open."""
@@ -40,7 +76,7 @@ class StartedRun:
     started: bool
 
 
-class RunMaker:
+class RunCreator:
     """Creates WorkflowRuns."""
 
     def __init__(self, runs: RunGateway, first_tasks: FirstTasks) -> None:

@@ -23,6 +23,7 @@ from perdure.controller.runs.run_status import message_of
 from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
+from perdure.engine.code import Code
 from perdure.engine.inputs import Answer
 from perdure.engine.state import RunState
 from perdure.engine.versioning import DeploymentVersion
@@ -170,6 +171,11 @@ class RunGateway:
         """Return the state of a run that this process has in memory and that has started."""
         run = self._manager.runs.get(run_id)
         return run.state if run is not None else None
+
+    def code(self, run_id: str) -> Code | None:
+        """Return the part of the state that only a run decided by workers has; None for any other run."""
+        state = self.state(run_id)
+        return state.code if state is not None else None
 
     def all(self) -> list[Run]:
         """Return the runs that this process has in memory."""

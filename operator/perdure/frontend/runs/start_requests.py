@@ -8,15 +8,15 @@ import msgspec
 import orjson
 from temporalio.api.common.v1 import Payload
 
-from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import MAX_RESOURCE_NAME
+from perdure.api.stored import MAX_DEPTH, nests_deeper
 from perdure.api.times import nearest_duration
 from perdure.engine.cron import cron_mistake
 from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend.deployments.overrides import override_of
-from perdure.frontend.matching import priorities
+from perdure.frontend.matching import backlog
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration, fits, name, retry_policy
 from perdure.kube.clock import now
@@ -72,7 +72,7 @@ def requested_run(
         header=data.header_to_json(start),
         memo=data.memo_to_json(start.memo),
         user_metadata=data.user_metadata_to_json(start.user_metadata) if start.HasField("user_metadata") else None,
-        priority=priorities.requested(start),
+        priority=backlog.requested(start),
         versioning_override=override_of(start.versioning_override) if start.HasField("versioning_override") else None,
     )
     if by_name and extras.versioning_override is not None:

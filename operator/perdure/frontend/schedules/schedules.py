@@ -29,7 +29,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateScheduleResponse,
 )
 
-from perdure.api.common import mistakes
+from perdure.api.models import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason
@@ -52,7 +52,7 @@ from perdure.frontend.messages.values import MAX_ID, UnfitError, moment
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError
 from perdure.frontend.visibility.index import is_known
 from perdure.frontend.visibility.listing import converter, lists_of
@@ -78,16 +78,16 @@ _FIELDS = {"ScheduleId": "Keyword", "TemporalSchedulePaused": "Bool"}
 class Scheduling:
     """Creates, changes and describes Schedules."""
 
-    def __init__(self, runs: RunGateway, schedules: Schedules, registry: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway, schedules: Schedules, search_attributes: SearchAttributeRegistry) -> None:
         self._runs = runs
         self._schedules = schedules
-        self._registry = registry
+        self._search_attributes = search_attributes
 
     async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
         """Create a schedule. A repeated request finds the schedule that it has created."""
         del call
         _check_id(request.schedule_id)
-        types = await self._registry.types(request.namespace)
+        types = await self._search_attributes.types(request.namespace)
         options = ClientOptions(
             request_id=request.request_id,
             memo=data.memo_to_json(request.memo),
@@ -147,7 +147,7 @@ class Scheduling:
     async def update_schedule(self, request: UpdateScheduleRequest, call: CallContext) -> UpdateScheduleResponse:
         """Change a schedule. Its open runs continue."""
         del call
-        types = await self._registry.types(request.namespace)
+        types = await self._search_attributes.types(request.namespace)
 
         def change(obj: kube.Object) -> kube.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
@@ -241,7 +241,7 @@ class Scheduling:
 
     async def _find(self, namespace: str, text: str) -> list[kube.Object]:
         found = await self._runs.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
-        types = await self._registry.filter_types(namespace)
+        types = await self._search_attributes.filter_types(namespace)
         for obj in found:
             attributes = messages.client_options(obj).search_attributes or {}
             types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}

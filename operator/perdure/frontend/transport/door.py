@@ -11,8 +11,7 @@ from perdure.frontend.errors import RpcError, too_large, too_late
 from perdure.frontend.messages import values
 from perdure.frontend.transport.admission import MessageMemory, Places
 from perdure.frontend.transport.connections import Connections, Peer
-from perdure.frontend.transport.guard import Guard, User, tenant_of
-from perdure.frontend.transport.visible_namespaces import VisibleNamespaces
+from perdure.frontend.transport.guard import Guard, User, VisibleNamespaces, tenant_of
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Maximum size of a message, in bytes."""

@@ -1,21 +1,33 @@
-"""Authentication and authorization: the API server checks tokens and permissions, and the results are cached briefly."""
+"""Authentication and authorization: bearer tokens, permissions, and the namespaces that a caller may list.
+
+The API server checks tokens and permissions, and the results are cached briefly. Obviously invalid tokens are rejected without a
+request to it.
+"""
 
 import asyncio
+import base64
+import binascii
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Generic, TypeVar, overload
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar, overload
+from weakref import WeakValueDictionary
+
+import orjson
 
 from perdure.frontend.errors import RpcError, denied, exhausted, unauthenticated, unavailable
 from perdure.frontend.transport.admission import Rate
-from perdure.frontend.transport.bearer import NoTokenError, bearer_of, claims_of
 from perdure.frontend.transport.rights import FREE, Right, needed, remedy
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.observe import metrics
 
+_MAX_LENGTH = 8_192
+"""Maximum length of a token, in characters; a ServiceAccount token has about 1,200."""
+_LEEWAY = timedelta(minutes=1)
+"""The clock skew that the API server tolerates."""
 _AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 KNOWN_FOR = timedelta(seconds=30)
@@ -29,9 +41,93 @@ _REVIEWS_PER_SECOND, _REVIEWS_BURST = 50.0, 500
 _REVIEWS_PER_SECOND_OF_ADDRESS, _REVIEWS_BURST_OF_ADDRESS = 5.0, 50
 """Limits for tokens that were never valid, per address."""
 _RIGHTS_PER_SECOND_OF_USER, _RIGHTS_BURST_OF_USER = 50.0, 500
-
 K = TypeVar("K")
 V = TypeVar("V")
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+_NEEDED = needed("DescribeNamespace")
+_OF_CLUSTER = ((Right("list", "namespaces", group=""),), _NEEDED)
+"""Permissions for the whole cluster, each of which is enough to see all namespaces."""
+_MAX_CACHED = 1_000
+_PARALLEL = 4
+"""Parallel reviews for all lists together: the others of the connections are for the reviews of other calls."""
+_LISTS_PER_SECOND, _LISTS_BURST = 1.0, 20
+"""Limits for lists that are not cached, per tenant."""
+
+
+class NoTokenError(ValueError):
+    """A text cannot be a valid token; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims of a token. They are not verified."""
+
+    issuer: str
+    audiences: tuple[str, ...]
+    subject: str = ""
+
+
+def bearer_of(metadata: Sequence[tuple[str, str | bytes]]) -> str:
+    """The bearer token in the metadata of an RPC; empty if there is none."""
+    given = next((value for key, value in metadata if key == "authorization"), "")
+    text = given.decode(errors="replace") if isinstance(given, bytes) else given
+    scheme, _, token = text.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def claims_of(token: str, time: datetime) -> Claims:
+    """Read a token without verifying it.
+
+    Args:
+        token: A JSON Web Token, as the API server issues them.
+        time: The current time.
+
+    Raises:
+        NoTokenError: The API server cannot accept the token.
+    """
+    if len(token) > _MAX_LENGTH:
+        raise NoTokenError(f"it is longer than {_MAX_LENGTH:,} characters")
+    parts = token.split(".")
+    if len(parts) != 3 or not all(parts):  # noqa: PLR2004 (header, claims, signature)
+        raise NoTokenError("it is not a JSON Web Token")
+    header, claims, _ = (_decode(part) for part in parts)
+    if not isinstance(_json(header).get("alg"), str):
+        raise NoTokenError("its header names no algorithm")
+    values = _json(claims)
+    issuer, audience, expires = values.get("iss"), values.get("aud", []), values.get("exp")
+    if not isinstance(issuer, str) or not issuer:
+        raise NoTokenError("it names no issuer")
+    audiences = [audience] if isinstance(audience, str) else audience
+    if not isinstance(audiences, list) or not all(isinstance(each, str) for each in audiences):
+        raise NoTokenError("its audience is not a list of names")
+    if expires is not None and _moment(expires) + _LEEWAY < time:
+        raise NoTokenError("it has expired")
+    subject = values.get("sub")
+    return Claims(issuer, tuple(audiences), subject if isinstance(subject, str) else "")
+
+
+def _decode(part: str) -> bytes:
+    try:
+        return base64.b64decode(part.encode("ascii") + b"=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise NoTokenError("it is not a JSON Web Token") from None
+
+
+def _json(raw: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise NoTokenError("it is not a JSON Web Token")
+    return found
+
+
+def _moment(seconds: Any) -> datetime:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise NoTokenError("its expiry is not a time") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +137,6 @@ class User:
     name: str
     uid: str
     groups: tuple[str, ...]
-
-
-_SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 def tenant_of(user: User | None) -> str:
@@ -261,3 +354,74 @@ class BoundedCache(Generic[K, V]):
     def pop(self, key: K) -> None:
         """Remove a key."""
         self._entries.pop(key, None)
+
+
+class VisibleNamespaces:
+    """Finds the namespaces that callers may describe, and caches them for as long as a permission.
+
+    A caller with permissions for the whole cluster takes one or two reviews, any other one more for each namespace.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        """`guard` reviews permissions."""
+        self._guard = guard
+        self._known: BoundedCache[User, tuple[datetime, frozenset[str] | None]] = BoundedCache(_MAX_CACHED)
+        """The namespaces of a caller, and until when they are cached; None: all namespaces."""
+        self._reviews: dict[User, asyncio.Task[frozenset[str] | None]] = {}
+        """The pending review of each caller, which its concurrent calls share."""
+        self._places = asyncio.Semaphore(_PARALLEL)
+        self._rate = Rate(_LISTS_PER_SECOND, _LISTS_BURST)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Lets one list of each tenant be reviewed at a time, so that many lists of one do not delay those of others."""
+
+    async def among(self, user: User, names: Sequence[str]) -> Sequence[str]:
+        """Return the namespaces that a user may describe, in the given order.
+
+        Raises:
+            RpcError: There are too many lists to review, or the API server does not respond.
+        """
+        known = self._known.get(user)
+        if known is not None and holds(known[0], now(), KNOWN_FOR):
+            visible = known[1]
+        else:
+            visible = await asyncio.shield(self._review(user, names))  # other calls may wait for it
+        return names if visible is None else [name for name in names if name in visible]
+
+    def _review(self, user: User, names: Collection[str]) -> "asyncio.Task[frozenset[str] | None]":
+        review = self._reviews.get(user)
+        if review is None:
+            if not self._rate.take(tenant_of(user), now()):
+                raise exhausted(f"too many lists of namespaces for {user.name} to review; retry later")
+            review = self._reviews[user] = asyncio.create_task(self._in_turn(user, names), name="visible namespaces")
+            review.add_done_callback(lambda done: self._reviewed(user, done))
+        return review
+
+    def _reviewed(self, user: User, review: "asyncio.Task[frozenset[str] | None]") -> None:
+        del self._reviews[user]
+        if not review.cancelled() and review.exception() is None:
+            self._known.put(user, (now() + KNOWN_FOR, review.result()))
+
+    async def _in_turn(self, user: User, names: Collection[str]) -> frozenset[str] | None:
+        async with self._turns.setdefault(tenant_of(user), asyncio.Lock()):
+            return await self._visible(user, names)
+
+    async def _visible(self, user: User, names: Collection[str]) -> frozenset[str] | None:
+        for rights in _OF_CLUSTER:
+            if await self._may(user, "", rights):
+                return None
+        visible, left = set(), iter(names)
+
+        async def review() -> None:
+            for name in left:
+                if await self._may(user, name, _NEEDED):
+                    visible.add(name)
+
+        await asyncio.gather(*(review() for _ in range(_PARALLEL)))
+        return frozenset(visible)
+
+    async def _may(self, user: User, namespace: str, rights: Collection[Right]) -> bool:
+        for right in rights:
+            async with self._places:
+                if not await self._guard.review_access(user, namespace, right):
+                    return False
+        return True

@@ -1,6 +1,7 @@
-"""The processing of an RPC over any transport: authentication, authorization, limits, and errors."""
+"""An RPC over any transport: its namespace, authentication, authorization, limits, errors, and the context for its handler."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -14,15 +15,98 @@ from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unav
 from perdure.frontend.messages import values
 from perdure.frontend.messages.values import UnfitError
 from perdure.frontend.transport.audit import recorded
-from perdure.frontend.transport.call import CallContext
 from perdure.frontend.transport.connections import Peer
 from perdure.frontend.transport.door import POLLS, WAITING, Door, size_of
-from perdure.frontend.transport.namespaces import check_inside, namespace_of
+from perdure.frontend.transport.services import SERVICES
 from perdure.kube import client as kube
 from perdure.observe import metrics
 
+LONGEST_POLL = 60.0
+"""Maximum duration of a poll, in seconds; SDKs give up after 70."""
+LONGEST_WAIT = 20.0
+"""Maximum duration of a client's long poll, in seconds; then the client polls again."""
+_MARGIN = 1.0
+DEFAULT_NAMESPACE = "default"
+_MAY_LEAVE_IT_OUT = frozenset({"AddSearchAttributes", "ListSearchAttributes", "RemoveSearchAttributes"})
+_FORM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 LONG = 16 * 1024
 """Bytes of a message that is decoded only for a caller who may send it: small parts take far more memory than they have bytes."""
+
+
+async def _unguarded() -> None:
+    """Do nothing, because there is no authentication."""
+
+
+async def _all_of(names: Sequence[str]) -> Sequence[str]:
+    """Return all namespaces, because there is no authentication."""
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """The caller of an RPC."""
+
+    seconds_left: float | None
+    """The time until the caller gives up; None: never."""
+    metadata: Sequence[tuple[str, str | bytes]] = ()
+    principal: str = ""
+    """The user that the API server authenticated; empty without authentication."""
+    recheck: Callable[[], Awaitable[None]] = _unguarded
+    """Rejects a caller whose token or rights were revoked since the call began; sends a request at most every 30 s."""
+    member: str = ""
+    """The member of the fleet that has forwarded the call; empty if the caller is connected to this one."""
+    visible: Callable[[Sequence[str]], Awaitable[Sequence[str]]] = _all_of
+    """Returns the namespaces that the caller may describe, out of the given ones."""
+
+    def header(self, name: str) -> str:
+        """A header of the call; empty if the caller has not sent it."""
+        return next((value for key, value in self.metadata if key == name and isinstance(value, str)), "")
+
+    def within(self, longest: float) -> float:
+        """Limit a duration so that the response is sent before the caller's deadline."""
+        if self.seconds_left is None:
+            return longest
+        return min(longest, max(self.seconds_left - _MARGIN, self.seconds_left * 0.5))
+
+
+def namespace_of(rpc: str, request: Any) -> str | None:
+    """The namespace of an RPC; None if it concerns no namespace.
+
+    Raises:
+        RpcError: The namespace is missing or not valid.
+    """
+    if not hasattr(request, "namespace"):
+        return None
+    named: str = request.namespace
+    if rpc == "DescribeNamespace":
+        named = named or request.id
+    elif rpc in _MAY_LEAVE_IT_OUT:
+        named = named or DEFAULT_NAMESPACE
+    if not named:
+        raise invalid("Namespace is not set on request.")
+    if not _FORM.fullmatch(named):
+        raise invalid(f"Namespace: {named[:63]!r} is not a valid name of a Kubernetes namespace")
+    return named
+
+
+def check_inside(rpc: str, namespace: str | None, request: Any) -> None:
+    """Check that the operations in a request have its namespace, and set it if it is missing.
+
+    Raises:
+        RpcError: An operation names another namespace.
+    """
+    if rpc != "ExecuteMultiOperation":
+        return
+    for operation in request.operations:
+        kind = operation.WhichOneof("operation")
+        if kind is None:
+            continue
+        inner = getattr(operation, kind)
+        if inner.namespace not in {"", namespace}:
+            raise invalid("Operation namespace did not match request's namespace.")
+        inner.namespace = namespace
+
+
 Handler = Callable[[Any, CallContext], Awaitable[Any]]
 
 
@@ -143,3 +227,22 @@ def status_of(rpc: str, error: Exception) -> RpcError:
         return unavailable(str(error))
     log.error("An RPC has failed", exc_info=error)
     return RpcError(grpc.StatusCode.INTERNAL, repr(error))
+
+
+def rpcs(
+    handlers: Mapping[str, Handler], served: ServedNamespaces, ready: Callable[[], Awaitable[None]], door: Door
+) -> list[Rpc]:
+    """Build the served RPCs.
+
+    Args:
+        handlers: The handlers by RPC.
+        served: The served namespaces.
+        ready: Waits until all runs are known; before that, "not found" would be a guess.
+        door: The admission of requests.
+    """
+    return [
+        Rpc(service, name, handler, getattr(module, f"{name}Request"), served, ready, door)
+        for service, module in SERVICES.items()
+        for name, handler in handlers.items()
+        if hasattr(module, f"{name}Request")
+    ]

@@ -35,7 +35,7 @@ from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import UnfitError, moment
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
 from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted
@@ -53,10 +53,10 @@ _AT_ONCE = 8
 class Listing:
     """Lists and counts runs."""
 
-    def __init__(self, runs: RunGateway, visibility: Visibility, registry: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway, visibility: Visibility, search_attributes: SearchAttributeRegistry) -> None:
         self._runs = runs
         self._visibility = visibility
-        self._registry = registry
+        self._search_attributes = search_attributes
 
     async def _page(
         self, namespace: str, text: str, token: bytes, size: int, kind: RunKind = RunKind.WORKFLOW
@@ -192,7 +192,7 @@ class Listing:
         Raises:
             RpcError: The filter is not valid, or search attributes that are not in memory could not be read.
         """
-        types = await self._registry.filter_types(namespace) | OF_KIND[kind]
+        types = await self._search_attributes.filter_types(namespace) | OF_KIND[kind]
         try:
             query = parse(text, converter(types, kind), lists_of(types))
             for name in sorted(query.names):

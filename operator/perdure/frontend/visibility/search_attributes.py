@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from perdure.api import labels
-from perdure.api.searching import REGISTRY
+from perdure.api.search_attributes import REGISTRY
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.visibility.index import Visibility

@@ -1,17 +1,16 @@
-"""RPCs about task queues and workers."""
+"""The known workers, in memory: the reports that they send once a minute, and the pollers of recent minutes."""
 
 import functools
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
 
-from temporalio.api.enums.v1 import DescribeTaskQueueMode, WorkerVersioningMode
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueStats, TaskQueueTypeInfo, TaskQueueVersioningInfo
-from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import WorkerStatus
+from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo, WorkerListInfo
 from temporalio.api.workflowservice.v1 import (
     CountWorkersRequest,
     CountWorkersResponse,
-    DescribeTaskQueueRequest,
-    DescribeTaskQueueResponse,
     DescribeWorkerRequest,
     DescribeWorkerResponse,
     ListWorkersRequest,
@@ -20,98 +19,149 @@ from temporalio.api.workflowservice.v1 import (
     RecordWorkerHeartbeatResponse,
 )
 
-from perdure.engine.inputs import OPERATOR
-from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend.deployments.rules import Deployments, WorkerDeployment, routing
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
-from perdure.frontend.matching.settings import TaskQueueSettings
-from perdure.frontend.messages.histories import deployment_version
+from perdure.frontend.matching.queues import FORGOTTEN_AFTER, TaskQueues
+from perdure.frontend.messages import values
+from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import NO_TIME
-from perdure.frontend.registry import NamespaceRegistry
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.comparisons import InvalidQueryError
 from perdure.frontend.visibility.query_language import parse
-from perdure.frontend.workers.registry import KnownWorkers, field_of, listed
-from perdure.frontend.workers.task_queue_messages import KINDS, config, effective_rate
 from perdure.kube.clock import now
 
 _PAGE = 200
-_UNVERSIONED = ""
-_NO_VERSION = "__unversioned__"
+
+MOST = 10_000
+"""Maximum number of known workers; the latest ones are kept."""
+MOST_BYTES = 32 * 1024 * 1024
+"""Maximum size of all reports, in bytes."""
+LARGEST = 16 * 1024
+"""Maximum size of the report of one worker, in bytes."""
 
 
-class TaskWorkers:
-    """Describes task queues and their workers."""
+class KnownWorkers:
+    """The reports of all workers."""
 
-    def __init__(
-        self,
-        queues: TaskQueues,
-        workers: KnownWorkers,
-        deployments: NamespaceRegistry[WorkerDeployment],
-        task_queues: NamespaceRegistry[TaskQueueSettings],
-    ) -> None:
+    def __init__(self, queues: TaskQueues) -> None:
         self._queues = queues
+        self._reports: dict[tuple[str, str], tuple[WorkerHeartbeat, datetime]] = {}
+        self._bytes = 0
+
+    def record(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
+        """Record the reports of workers of a namespace. A report without a key is ignored.
+
+        A worker that has shut down is dropped, as on Temporal's server (service/matching/workers/registry_impl.go).
+
+        Raises:
+            UnfitError: A report cannot be stored; then none is stored.
+        """
+        beats = [beat for beat in beats if beat.worker_instance_key]
+        for beat in beats:
+            _check(beat)
+        for beat in beats:
+            key = namespace, beat.worker_instance_key
+            self._forget(key)
+            if beat.status == WorkerStatus.WORKER_STATUS_SHUTDOWN:
+                continue
+            self._reports[key] = beat, now()
+            self._bytes += beat.ByteSize()
+        since = now() - FORGOTTEN_AFTER
+        while self._reports:  # the oldest comes first
+            key = next(iter(self._reports))
+            if len(self._reports) <= MOST and self._bytes <= MOST_BYTES and self._reports[key][1] > since:
+                break
+            self._forget(key)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        known = self._reports.pop(key, None)
+        if known is not None:
+            self._bytes -= known[0].ByteSize()
+
+    def get(self, namespace: str, key: str) -> WorkerHeartbeat | None:
+        """The last report of a worker."""
+        beat, time = self._reports.get((namespace, key), (None, now()))
+        return beat if time > now() - FORGOTTEN_AFTER else None
+
+    def all(self, namespace: str) -> list[WorkerHeartbeat]:
+        """The workers of a namespace, by identity; workers without reports are described by their polls."""
+        since = now() - FORGOTTEN_AFTER
+        found = [beat for (of, _), (beat, time) in self._reports.items() if of == namespace and time > since]
+        known = {beat.worker_identity for beat in found}
+        for identity, (queues, time) in self._queues.workers(namespace).items():
+            if identity not in known:
+                beat = WorkerHeartbeat(worker_identity=identity, task_queue=", ".join(sorted(queues)))
+                beat.heartbeat_time.FromDatetime(time)
+                found.append(beat)
+        return sorted(found, key=lambda beat: (beat.worker_identity, beat.worker_instance_key))
+
+
+def listed(beat: WorkerHeartbeat) -> WorkerListInfo:
+    """The entry of a worker in a list."""
+    made = WorkerListInfo(
+        worker_instance_key=beat.worker_instance_key,
+        worker_identity=beat.worker_identity,
+        task_queue=beat.task_queue,
+        sdk_name=beat.sdk_name,
+        sdk_version=beat.sdk_version,
+        status=beat.status,
+        host_name=beat.host_info.host_name,
+        worker_grouping_key=beat.host_info.worker_grouping_key,
+        process_id=beat.host_info.process_id,
+        plugins=beat.plugins,
+        drivers=beat.drivers,
+    )
+    if beat.HasField("deployment_version"):
+        made.deployment_version.CopyFrom(beat.deployment_version)
+    if beat.HasField("start_time"):
+        made.start_time.CopyFrom(beat.start_time)
+    return made
+
+
+def field_of(beat: WorkerHeartbeat, name: str) -> Any:
+    """The value of a field for filters; None if it is not set.
+
+    Raises:
+        KeyError: The field does not exist.
+    """
+    return _FIELDS[name](beat)
+
+
+def _check(beat: WorkerHeartbeat) -> None:
+    values.fits(beat.ByteSize(), LARGEST, "Worker heartbeat")
+    for field in ("start_time", "heartbeat_time"):
+        values.moment(beat, field)
+
+
+def _time(time: Timestamp) -> datetime | None:
+    return time.ToDatetime(tzinfo=UTC) if time.seconds else None
+
+
+def _status(beat: WorkerHeartbeat) -> str:
+    return from_enum(WorkerStatus, beat.status)
+
+
+_FIELDS: dict[str, Callable[[WorkerHeartbeat], Any]] = {
+    "WorkerInstanceKey": lambda beat: beat.worker_instance_key or None,
+    "WorkerIdentity": lambda beat: beat.worker_identity or None,
+    "HostName": lambda beat: beat.host_info.host_name or None,
+    "TaskQueue": lambda beat: beat.task_queue or None,
+    "DeploymentName": lambda beat: beat.deployment_version.deployment_name or None,
+    "BuildId": lambda beat: beat.deployment_version.build_id or None,
+    "SdkName": lambda beat: beat.sdk_name or None,
+    "SdkVersion": lambda beat: beat.sdk_version or None,
+    "StartTime": lambda beat: _time(beat.start_time),
+    "HeartbeatTime": lambda beat: _time(beat.heartbeat_time),
+    "WorkerStatus": _status,
+    "Status": _status,
+}
+"""As Temporal's server has them (service/matching/workers/worker_query_engine.go)."""
+
+
+class WorkerRpcs:
+    """Lists and describes workers, and takes their reports."""
+
+    def __init__(self, workers: KnownWorkers) -> None:
         self._workers = workers
-        self._deployments = deployments
-        self._task_queues = task_queues
-
-    async def describe_task_queue(
-        self, request: DescribeTaskQueueRequest, call: CallContext
-    ) -> DescribeTaskQueueResponse:
-        """Describe the pollers and the backlog of a task queue."""
-        del call
-        if not request.task_queue.name:
-            raise invalid("TaskQueue is not set on request.")
-        name = request.task_queue.name
-        if request.api_mode == DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED:
-            response = DescribeTaskQueueResponse()
-            types = response.versions_info[_UNVERSIONED].types_info
-            for each in set(request.task_queue_types) & set(KINDS) or KINDS:
-                types[each].CopyFrom(self._described(request, QueueName(request.namespace, KINDS[each], name)))
-            return response
-        kind = KINDS.get(request.task_queue_type, Kind.WORKFLOW)
-        described = self._described(request, QueueName(request.namespace, kind, name))
-        response = DescribeTaskQueueResponse(pollers=described.pollers, stats=described.stats)
-        known = await self._deployments.load(request.namespace)
-        response.versioning_info.CopyFrom(_versioning(known, kind, name))
-        settings = (await self._task_queues.load(request.namespace)).get(name, {}).get(kind)
-        if request.report_config and settings is not None:
-            response.config.CopyFrom(config(settings))
-        rate = effective_rate(self._queues.limits(QueueName(request.namespace, kind, name)))
-        if rate is not None:
-            response.effective_rate_limit.CopyFrom(rate)
-        return response
-
-    def _described(self, request: DescribeTaskQueueRequest, name: QueueName) -> TaskQueueTypeInfo:
-        parts = {name, *self._queues.versions(name)}
-        found = [self._queues.statistics(part) for part in parts]
-        described = TaskQueueTypeInfo(
-            pollers=[
-                _poller(identity, time, part.version)
-                for part in parts
-                for identity, time in self._pollers(part).items()
-            ],
-            stats=TaskQueueStats(
-                approximate_backlog_count=sum(each.waiting for each in found),
-                tasks_add_rate=sum(each.added for each in found),
-                tasks_dispatch_rate=sum(each.dispatched for each in found),
-            ),
-        )
-        described.stats.approximate_backlog_age.FromTimedelta(max(each.age for each in found))
-        if request.api_mode == DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED:
-            if not request.report_stats:
-                described.ClearField("stats")
-            if not request.report_pollers:
-                described.ClearField("pollers")
-        return described
-
-    def _pollers(self, name: QueueName) -> Mapping[str, datetime]:
-        """The recent pollers of a task queue. The queue of Workflows is always polled, because the operator decides them."""
-        if name.kind is Kind.WORKFLOW and name.name == WORKFLOWS_QUEUE:
-            return {OPERATOR: now()}
-        return self._queues.pollers(name)
 
     async def count_workers(self, request: CountWorkersRequest, call: CallContext) -> CountWorkersResponse:
         """Count the workers that match a filter."""
@@ -171,32 +221,3 @@ def _known(name: str) -> object:
         return field_of(WorkerHeartbeat(), name)
     except KeyError:
         raise InvalidQueryError(f"{name} is not a field of a worker") from None
-
-
-def _versioning(known: Deployments, kind: Kind, name: str) -> TaskQueueVersioningInfo:
-    """The versions that get the tasks of a task queue."""
-    current, ramp, percentage = routing(known, kind, name)
-    made = TaskQueueVersioningInfo(current_version=_NO_VERSION)
-    if current is not None:
-        made.current_version = f"{current.deployment_name}.{current.build_id}"
-        made.current_deployment_version.CopyFrom(deployment_version(current))
-    ramping = ramp[0] if ramp is not None else None
-    if ramp is not None:
-        made.ramping_version = f"{ramping.deployment_name}.{ramping.build_id}" if ramping is not None else _NO_VERSION
-        made.ramping_version_percentage = percentage
-    if ramping is not None:
-        made.ramping_deployment_version.CopyFrom(deployment_version(ramping))
-    of = [known[each.deployment_name] for each in (current, ramping) if each is not None]
-    times = [time for each in of for time in (each.current_changed_time, each.percentage_changed_time) if time]
-    made.update_time.FromDatetime(max(times, default=NO_TIME))
-    return made
-
-
-def _poller(identity: str, time: datetime, version: str) -> PollerInfo:
-    made = PollerInfo(identity=identity, rate_per_second=100_000)
-    if version:
-        options = made.deployment_options
-        options.deployment_name, _, options.build_id = version.partition(":")
-        options.worker_versioning_mode = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-    made.last_access_time.FromDatetime(time)
-    return made

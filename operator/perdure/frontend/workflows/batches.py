@@ -32,7 +32,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.controller.run_entries import Entry
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.messages import payloads as data
@@ -41,7 +41,7 @@ from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
 from perdure.kube import client as kube
 from perdure.kube.clock import now

@@ -1,4 +1,4 @@
-"""The description of a workflow: each function fills one part of the response."""
+"""The description of a workflow: everything except its history. Each function fills one part of the response."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,6 +8,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import ActivityType
 from temporalio.api.enums.v1 import (
+    EventType,
     ParentClosePolicy,
     PendingActivityState,
     PendingWorkflowTaskState,
@@ -19,6 +20,7 @@ from temporalio.api.workflow.v1 import (
     PendingChildExecutionInfo,
 )
 from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
 )
 
@@ -32,19 +34,75 @@ from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import (
     Historian,
     deployment_version,
+    request_of,
     retry_policy,
     started_by_a_workflow,
     versioning_override,
 )
+from perdure.frontend.messages.paging import MAX_BYTES
 from perdure.frontend.nexus.pending import pending as pending_operation
+from perdure.frontend.runs.gateway import RunGateway
+from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.visibility.index import record_of
 from perdure.kube.clock import now
+from perdure.runtime.chains import extras_of
 
 _NO_BUILD = "unversioned"
 """Prefix of unversioned workers' builds in the search attribute BuildIds; the build follows after a colon."""
 _MAX_RESET_POINTS = 20
 
 
-def describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent, extras: StartExtras) -> None:
+class WorkflowDescriptions:
+    """Describes workflows."""
+
+    def __init__(self, runs: RunGateway, payloads: LargePayloads) -> None:
+        self._runs = runs
+        self._payloads = payloads
+
+    async def describe_workflow_execution(
+        self, request: DescribeWorkflowExecutionRequest, call: CallContext
+    ) -> DescribeWorkflowExecutionResponse:
+        """Describe a workflow: everything except its history."""
+        entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
+        view = await self._runs.view(entry)
+        response = DescribeWorkflowExecutionResponse(
+            workflow_execution_info=record_of(view.object).info(registered=False)
+        )
+        if view.state is None:
+            return response
+        task = view.state.code.task if view.state.code is not None else None
+        if task is not None and task.scheduled_event_id and task.started_time is not None:
+            response.workflow_execution_info.history_length += 1  # its unwritten WorkflowTaskStarted
+        history = await self._runs.history(view)
+        _describe_start(response, history[0], extras_of(view.object))
+        _describe_builds(response, history, self._payloads.historian(entry.namespace), entry.uid)
+        _describe_state(response, view.state)
+        if view.state.code is not None:
+            _describe_search_attributes(response, history, view.state.code.versioning)
+            _describe_versioning(response, view.state.code.versioning)
+        pending = list(view.state.left_activities.values() or view.state.open_activities())
+        activities = await self._payloads.whole(
+            entry.namespace, lambda: list(map(_describe_activity, pending)), MAX_BYTES
+        )
+        response.pending_activities.extend(activities)
+        _describe_operations(response, view.state)
+        request_id = extras_of(view.object).request_id
+        if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:
+            request_id = f"{history[0].parent.run_id}:{history[0].parent.initiated_event_id}:0"
+        info = response.workflow_extended_info.request_id_infos[request_id or request_of(entry.uid)]
+        info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
+        for event in history:
+            if found := _request_of(event):
+                info = response.workflow_extended_info.request_id_infos[found[0]]
+                info.event_type, info.event_id = found[1], event.event_id
+        if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
+            reset = self._runs.run_id_of(entry.namespace, history[-1].reset_run)
+            response.workflow_extended_info.reset_run_id = reset
+        return response
+
+
+def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent, extras: StartExtras) -> None:
     """Describe the start options of the workflow."""
     if not isinstance(started, ev.WorkflowExecutionStarted):
         return
@@ -67,7 +125,7 @@ def describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyE
         config.user_metadata.CopyFrom(metadata)
 
 
-def describe_builds(
+def _describe_builds(
     response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], historian: Historian, run_id: str
 ) -> None:
     """Describe the builds of workers that have decided, each with its first decision, which is a point to reset to."""
@@ -94,7 +152,7 @@ def describe_builds(
         info.most_recent_worker_version_stamp.CopyFrom(last.worker_version)
 
 
-def describe_search_attributes(
+def _describe_search_attributes(
     response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], versioning: Versioning
 ) -> None:
     """Describe the search attributes about worker versions that Temporal's server writes with each workflow task."""
@@ -112,7 +170,7 @@ def describe_search_attributes(
             )
 
 
-def describe_versioning(response: DescribeWorkflowExecutionResponse, versioning: Versioning) -> None:
+def _describe_versioning(response: DescribeWorkflowExecutionResponse, versioning: Versioning) -> None:
     """Describe the behavior, versions, and override of worker versioning."""
     if versioning == UNVERSIONED:
         return
@@ -132,7 +190,7 @@ def describe_versioning(response: DescribeWorkflowExecutionResponse, versioning:
             info.worker_deployment_name = pinned.deployment_name
 
 
-def describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
+def _describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
     """Describe the cancellation, expirations, pauses, children, and pending workflow task."""
     extended = response.workflow_extended_info
     extended.cancel_requested = state.cancel_requested
@@ -183,7 +241,7 @@ def _pauses(state: RunState) -> list[str]:
     return pauses + sorted(f"property:activityType={kind}" for kind in types)
 
 
-def describe_activity(activity: PendingActivity) -> PendingActivityInfo:
+def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
     """Describe an open activity."""
     state = "Started" if activity.started_time else "Scheduled"
     if activity.cancel_requested:
@@ -231,7 +289,7 @@ def describe_activity(activity: PendingActivity) -> PendingActivityInfo:
     return made
 
 
-def describe_operations(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
+def _describe_operations(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
     """Describe the Nexus operations that the workflow waits for, and the ones that wait for its end."""
     response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
@@ -246,3 +304,16 @@ def describe_operations(response: DescribeWorkflowExecutionResponse, state: RunS
 def _set_time(message: Message, field: str, time: Any) -> None:
     if time is not None:
         getattr(message, field).FromDatetime(time)
+
+
+def _request_of(event: ev.AnyEvent) -> "tuple[str, EventType.ValueType] | None":
+    """The ID of the request that led to an event, and the type of the event; None if none is recorded."""
+    match event:
+        case ev.WorkflowExecutionOptionsUpdated() if event.attached_request_id:
+            return event.attached_request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
+        case ev.WorkflowExecutionUpdateAdmitted() if event.request_id:
+            return event.request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED
+        case ev.WorkflowExecutionUpdateAccepted() if event.request_id:
+            return event.request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+        case _:
+            return None

@@ -20,8 +20,8 @@ from perdure.frontend.messages.paging import page_size
 from perdure.frontend.messages.task_tokens import PageToken, pack, unpack
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
-from perdure.frontend.workflows.task_dispatch import virtual_events
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.workflows.workflow_tasks import virtual_events
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0
@@ -78,8 +78,7 @@ class Histories:
         """Wait until an event exists or the run has closed."""
 
         def there() -> bool:
-            run = self._runs.get(entry.uid)
-            state = run.state if run is not None else None
+            state = self._runs.state(entry.uid)
             return self._runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
 
         await self._runs.changes.wait_until(entry.uid, there, call.within(LONGEST_WAIT))

@@ -17,7 +17,7 @@ from perdure.frontend.errors import precondition
 from perdure.frontend.messages.histories import versioning_override
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import Visibility
 
 

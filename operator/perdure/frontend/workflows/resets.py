@@ -18,7 +18,7 @@ from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.messages.values import MAX_EVENT
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import Visibility
 
 _BEGIN_SECONDS = 20.0

@@ -37,13 +37,12 @@ from perdure.frontend.messages.callbacks import callbacks_of, own_links
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.registry import NamespaceRegistry
-from perdure.frontend.runs.creation import BEGIN_SECONDS, RunMaker, StartedRun, run_name
-from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.creation import BEGIN_SECONDS, FirstTasks, RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.start_requests import check_extras, cron_refused, requested_run
-from perdure.frontend.transport.call import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workflows.task_dispatch import TaskDispatch
+from perdure.frontend.workflows.workflow_tasks import TaskDispatch
 from perdure.kube import client as kube
 from perdure.kube.clock import monotonic
 from perdure.runtime.blobs import with_content
@@ -55,25 +54,25 @@ _CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
 _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 
 
-class Starting:
+class WorkflowStarts:
     """Creates WorkflowRuns for the requests of clients."""
 
     def __init__(
         self,
         *,
         runs: RunGateway,
-        maker: RunMaker,
+        maker: RunCreator,
         first_tasks: FirstTasks,
         tasks: TaskDispatch,
         deployments: NamespaceRegistry[WorkerDeployment],
-        registry: SearchAttributeRegistry,
+        search_attributes: SearchAttributeRegistry,
     ) -> None:
         self._runs = runs
         self._maker = maker
         self._first_tasks = first_tasks
         self._tasks = tasks
         self._deployments = deployments
-        self._registry = registry
+        self._search_attributes = search_attributes
 
     async def start_workflow_execution(
         self, request: StartWorkflowExecutionRequest, call: CallContext
@@ -250,7 +249,7 @@ class Starting:
 
     async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:
-            types = await self._registry.types(request.namespace)
+            types = await self._search_attributes.types(request.namespace)
             spec, extras = requested_run(request, types, request.namespace, apart=True)
             if extras.versioning_override is not None:
                 known = await self._deployments.load(request.namespace)

@@ -1,4 +1,4 @@
-"""The queries to a run of a Workflow: its steps, its current actions, and its details in Temporal's Web UI. Pure."""
+"""The queries to a run of a Workflow, which this process answers: its steps, its actions, its details in the Web UI."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,25 @@ import msgspec
 from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.api.workflowservice.v1 import QueryWorkflowRequest, QueryWorkflowResponse
 
 from perdure.api.names import pod_name
+from perdure.controller.errors import NotYetError, when_ready
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for
+from perdure.controller.workflows.definitions import Definition, read_spec
 from perdure.engine.failures import Failure
 from perdure.engine.state import PendingActivity, RunState
+from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.messages import payloads as data
+from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.language.awaiting import awaited, known_signals
 from perdure.language.interpreter import load_memory, progress
 from perdure.language.memory import Memory
-from perdure.language.program import Program
+from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.step_tree import OpenWork, StepNode, open_steps, step_tree
+
+_COMPILING_SECONDS = 10.0
+"""How long a query waits for the definition to be compiled."""
 
 STEPS, STACK, METADATA = "steps", "__stack_trace", "__temporal_workflow_metadata"
 QUERIES = {
@@ -223,3 +232,43 @@ def _code(text: str) -> str:
     """The name of a signal as a code span: nothing in it is Markdown or HTML."""
     shown = " ".join(text.replace("`", "'").split())
     return f"`{shown[:_MAX_TEXT]}`" if shown else ""
+
+
+class StepQueries:
+    """Answers queries about the steps of runs."""
+
+    def __init__(self, runs: RunGateway, console_url: str) -> None:
+        self._runs = runs
+        self._console_url = console_url
+
+    async def answer(self, request: QueryWorkflowRequest, view: View, state: RunState) -> QueryWorkflowResponse:
+        """Answer a query of a run.
+
+        Raises:
+            RpcError: The query does not exist, or the definition of the run is not valid.
+        """
+        query = request.query.query_type
+        if query not in QUERIES:
+            raise invalid(f"unknown queryType {query}: a run of a Workflow answers {', '.join(QUERIES)}")
+        definition = await self._definition(view)
+        entry, phase = view.entry, str((view.object.get("status") or {}).get("phase", ""))
+        url = self._console_url
+        run = QueriedRun(entry.name, entry.namespace, phase, definition.program, state, url)
+        return QueryWorkflowResponse(query_result=answer(run, query, definition.workflow_type))
+
+    async def _definition(self, view: View) -> Definition:
+        given, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
+
+        async def find() -> Definition:
+            return self._runs.definitions.pinned(
+                view.entry.namespace, view.entry.name, read_spec(given), given.get("inline"), snapshot
+            )
+
+        try:
+            return await when_ready(find, seconds=_COMPILING_SECONDS)
+        except NotYetError:
+            raise unavailable("the definition of the run is being compiled; retry later") from None
+        except NewerStateError as error:
+            raise unavailable(message_for(str(error))) from error
+        except InvalidWorkflowError as error:
+            raise precondition(f"The definition that the run started with cannot be read: {error}") from error

@@ -15,13 +15,11 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.frontend.errors import RpcError, aborted, invalid, several
 from perdure.frontend.messages import links
-from perdure.frontend.runs.creation import StartedRun
-from perdure.frontend.runs.first_tasks import FirstTasks
+from perdure.frontend.runs.creation import FirstTasks, StartedRun
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.call import CallContext
-from perdure.frontend.workflows.starts import Starting
-from perdure.frontend.workflows.updates import Updates
-from perdure.frontend.workflows.updating import Updating
+from perdure.frontend.transport.rpc import CallContext
+from perdure.frontend.workflows.starts import WorkflowStarts
+from perdure.frontend.workflows.updates import Updates, WorkflowUpdates
 
 _TRIES = 10
 """Number of runs that update-with-start tries, if each run closes before it gets the update."""
@@ -35,7 +33,12 @@ class UpdateWithStart:
     """Starts workflows or finds open ones, and updates them."""
 
     def __init__(
-        self, runs: RunGateway, updates: Updates, first_tasks: FirstTasks, starting: Starting, updating: Updating
+        self,
+        runs: RunGateway,
+        updates: Updates,
+        first_tasks: FirstTasks,
+        starting: WorkflowStarts,
+        updating: WorkflowUpdates,
     ) -> None:
         self._runs = runs
         self._updates = updates

@@ -1,17 +1,26 @@
-"""RPCs of workers about workflow tasks and queries."""
+"""Workflow tasks and queries: dispatch to polling workers, and the workers' responses.
+
+Tasks that other members of the fleet have just passed to workers may not have arrived: they are noted, and
+offered again if that member leaves.
+"""
 
 import hashlib
 import uuid
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from temporalio.api.common.v1 import Payloads
-from temporalio.api.enums.v1 import CommandType, QueryResultType, WorkflowTaskFailedCause
-from temporalio.api.failure.v1 import Failure as ProtoFailure
+from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import CommandType, TaskQueueKind, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import History
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Outcome
 from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueResponse,
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
     ResetStickyTaskQueueRequest,
     ResetStickyTaskQueueResponse,
     RespondQueryTaskCompletedRequest,
@@ -29,36 +38,318 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import RunState
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import Versions, version_of
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.offers import Matching
-from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.matching.offers import Matching, Poller
+from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.task_tokens import QueryToken, WorkflowTaskToken, unpack
+from perdure.frontend.messages.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 from perdure.frontend.messages.values import duration_or_none, name
 from perdure.frontend.nexus.endpoints import EndpointRegistry, Endpoints
 from perdure.frontend.runs.gateway import RunGateway, refusal
 from perdure.frontend.runs.large_payloads import LargePayloads
-from perdure.frontend.transport.call import CallContext
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workers.registry import KnownWorkers
-from perdure.frontend.workflows.command_conversion import BadCommandError
-from perdure.frontend.workflows.commands import CommandReader
-from perdure.frontend.workflows.queries import Queries, Query
-from perdure.frontend.workflows.query_dispatch import QueryDispatch
-from perdure.frontend.workflows.recorded_updates import outcome_of
-from perdure.frontend.workflows.task_dispatch import TaskDispatch, token_of
-from perdure.frontend.workflows.update_messages import KnownUpdates, TaskAnswer, recorded_request
-from perdure.frontend.workflows.updates import Updates
+from perdure.frontend.workers.workers import KnownWorkers
+from perdure.frontend.workflows.commands import (
+    BadCommandError,
+    CommandReader,
+    KnownUpdates,
+    TaskAnswer,
+    recorded_request,
+)
+from perdure.frontend.workflows.queries import Queries, QueryDispatch, answer_query
+from perdure.frontend.workflows.updates import Updates, outcome_of
+from perdure.kube.clock import monotonic
 
-MAX_QUERY_RESULT = 2 * 1024 * 1024
-"""Maximum size of the response to a query, in bytes. It is not stored, so the limit is that of Temporal's server."""
+PAGE = 1_000
+"""Maximum number of events in a task; workers read the rest with GetWorkflowExecutionHistory."""
+
+_TRANSIT_SECONDS: Final = 15.0
+"""How long tasks count as in transit, which is longer than detecting the loss of a member takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    entry: Entry
+    token: WorkflowTaskToken
+    time: float
+
+
+class TasksInTransit:
+    """The tasks that this member must repeat if another member is lost."""
+
+    def __init__(self) -> None:
+        """Create it without tasks."""
+        self._sent: dict[str, deque[_Sent]] = {}
+        """The sent tasks by member, in order."""
+
+    def note(self, member: str, entry: Entry, token: WorkflowTaskToken) -> None:
+        """Record a task that is sent to a worker of a member."""
+        sent, time = self._sent.setdefault(member, deque()), monotonic()
+        sent.append(_Sent(entry, token, time))
+        while sent[0].time < time - _TRANSIT_SECONDS:
+            sent.popleft()
+
+    def lost(self, member: str) -> list[tuple[Entry, WorkflowTaskToken]]:
+        """Return the tasks that may not have arrived because a member is lost."""
+        since = monotonic() - _TRANSIT_SECONDS
+        return [(each.entry, each.token) for each in self._sent.pop(member, ()) if each.time >= since]
+
+
+class TaskDispatch:
+    """Dispatches workflow tasks and queries."""
+
+    def __init__(
+        self,
+        *,
+        runs: RunGateway,
+        matching: Matching,
+        versions: Versions,
+        payloads: LargePayloads,
+        queries: Queries,
+        updates: Updates,
+        epoch: Callable[[], str],
+        suggest_events: int,
+    ) -> None:
+        self._runs = runs
+        self._matching = matching
+        self._versions = versions
+        self._payloads = payloads
+        self._queries = queries
+        self._updates = updates
+        self._epoch = epoch
+        self._suggest_events = suggest_events
+        self._in_transit = TasksInTransit()
+        matching.takes(Kind.WORKFLOW, self._take, self._return)
+        matching.lost = self._reclaim
+
+    async def poll_workflow_task_queue(
+        self, request: PollWorkflowTaskQueueRequest, call: CallContext
+    ) -> PollWorkflowTaskQueueResponse:
+        """Wait for a task; the response is empty if there is none in time."""
+        if not request.task_queue.name:
+            raise invalid("TaskQueue is not set on request.")
+        named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
+        sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
+        queue = await self._versions.polled_queue(named, request.deployment_options, sticky=sticky)
+        until = monotonic() + call.within(LONGEST_POLL)
+        while (left := until - monotonic()) > 0:
+            offer = await self._matching.queues.poll(queue, request.identity, left, call.recheck)
+            if offer is None:
+                break
+            poller = Poller(request.identity, sticky, call.member)
+            given: PollWorkflowTaskQueueResponse | None = await self._matching.take(Kind.WORKFLOW, offer, poller)
+            if given is not None:
+                return given
+        return PollWorkflowTaskQueueResponse()
+
+    async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
+        """Take the task of a run for a client that is also a worker; None if no task is available now."""
+        return await self._take(Offer(entry.uid), Poller(identity))
+
+    async def _take(self, offer: Offer, poller: Poller, /) -> PollWorkflowTaskQueueResponse | None:
+        """Return the offered task or query, if it is still pending."""
+        entry = self._runs.entry(offer.run_id)
+        if entry is None:
+            return None
+        if offer.query:
+            return await self._give_query(entry, offer, sticky=poller.sticky)
+        try:
+            answer = await self._runs.ask(entry, self.taken(entry, poller.request_id, poller.identity))
+            if not answer.ok:
+                return None
+            return await self._task(entry, sticky=poller.sticky, through=poller.through)
+        except BaseException:
+            self._requeue(entry)
+            raise
+
+    def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
+        """Build the request of a worker that takes the task of a run."""
+        state = self._runs.state(entry.uid)
+        return inputs.TaskTaken(
+            request_id=request_id,
+            epoch=self._epoch(),
+            identity=identity,
+            suggest_events=self._suggest_events,
+            target_version_changed=state is not None and self._versions.target_changed(entry.namespace, state),
+        )
+
+    def _requeue(self, entry: Entry) -> None:
+        """Return a task whose worker disconnected before receiving it, so that another worker gets it immediately."""
+        token = self._held(entry)
+        if token is not None:
+            returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token.engine())
+            self._runs.send(entry, returned)
+
+    def _return(self, offer: Offer, poller: Poller, /) -> None:
+        """Return a task that a worker at another member did not receive."""
+        entry = self._runs.entry(offer.run_id)
+        code = self._runs.code(offer.run_id)
+        if (
+            entry is not None
+            and code is not None
+            and code.task is not None
+            and code.task.request_id == poller.request_id
+        ):
+            self._requeue(entry)
+
+    def _held(self, entry: Entry) -> WorkflowTaskToken | None:
+        """The token of a run's task, if a worker has the task."""
+        code = self._runs.code(entry.uid)
+        task = code.task if code is not None else None
+        return token_of(entry, task) if task is not None and task.started_time is not None else None
+
+    def _reclaim(self, member: str) -> None:
+        """Return the tasks in transit to workers of a member that has left."""
+        for entry, token in self._in_transit.lost(member):
+            if self._held(entry) == token:
+                self._requeue(entry)
+
+    async def _task(
+        self, entry: Entry, *, sticky: bool, through: str, prolonged: bool = False
+    ) -> PollWorkflowTaskQueueResponse | None:
+        """Build the task that a worker has taken. A task that only prolongs another one does not repeat its updates."""
+        view = await self._runs.view_of_worker(entry)
+        code = view.state.code if view.state is not None else None
+        task = code.task if code is not None else None
+        if view.state is None or code is None or task is None or task.started_time is None:
+            return None
+        first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
+        events = [*await self._runs.history(view, first), *virtual_events(view.state)]
+        page = await self._payloads.page(entry.namespace, events[:PAGE])
+        token = token_of(entry, task)
+        response = PollWorkflowTaskQueueResponse(
+            task_token=pack(token),
+            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+            workflow_type=WorkflowType(name=code.workflow_type),
+            previous_started_event_id=code.previous_started_event_id,
+            started_event_id=task.started_event_id,
+            attempt=task.attempt,
+            history=History(events=page),
+            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+            next_page_token=_next_page(entry, events[len(page) :]),
+        )
+        response.scheduled_time.FromDatetime(task.scheduled_time)
+        response.started_time.FromDatetime(task.started_time)
+        for query in self._queries.attached(entry.uid):
+            response.queries[query.query_id].CopyFrom(query.query)
+        for update in self._updates.undecided(entry.uid):
+            if update.update_id in code.updates:
+                continue  # already accepted; its caller is about to get the response
+            if update.update_id in code.admitted:
+                continue  # the event that admitted it informs the worker
+            if not (prolonged and update.sent):
+                response.messages.append(update.message(task.started_event_id - 1))
+                update.sent = True
+        if through:
+            self._in_transit.note(through, entry, token)
+        return response
+
+    async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+        query = self._queries.get(offer.run_id, offer.query)
+        if query is None or query.answer.done():
+            return None
+        view = await self._runs.view(entry)
+        code = view.state.code if view.state is not None else None
+        if code is None:
+            return None
+        events = [] if sticky else list(await self._runs.history(view))
+        page = await self._payloads.page(entry.namespace, events[:PAGE])
+        return PollWorkflowTaskQueueResponse(
+            task_token=pack(
+                QueryToken(
+                    namespace=entry.namespace, run_id=entry.uid, workflow_id=entry.workflow_id, query=offer.query
+                )
+            ),
+            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+            workflow_type=WorkflowType(name=code.workflow_type),
+            previous_started_event_id=code.previous_started_event_id,
+            attempt=1,
+            query=query.query,
+            history=History(events=page),
+            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+            next_page_token=_next_page(entry, events[len(page) :]),
+        )
+
+    async def following(
+        self, entry: Entry, taken: inputs.TaskTaken, *, through: str, prolonged: bool
+    ) -> PollWorkflowTaskQueueResponse | None:
+        """Build the task that was taken with a response, even if the response is repeated; None if no task is due."""
+        code = self._runs.code(entry.uid)
+        if code is None or code.task is None or code.task.request_id != taken.request_id:
+            return None
+        try:
+            return await self._task(entry, sticky=True, through=through, prolonged=prolonged)
+        except BaseException:
+            self._requeue(entry)
+            raise
+
+
+def token_of(entry: Entry, task: Any) -> WorkflowTaskToken:
+    """The token of a task, which the worker sends back in its response."""
+    return WorkflowTaskToken(
+        namespace=entry.namespace,
+        run_id=entry.uid,
+        workflow_id=entry.workflow_id,
+        scheduled=task.number,
+        started=task.started_event_id,
+        attempt=task.attempt,
+        epoch=task.epoch,
+    )
+
+
+def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
+    if not rest:
+        return b""
+    return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=rest[0].event_id))
+
+
+def virtual_events(state: RunState) -> list[ev.AnyEvent]:
+    """The unwritten events of a task, which are written with its outcome.
+
+    This applies to a task that a worker has, and to a further attempt that waits for a worker.
+    """
+    code = state.code
+    task = code.task if code is not None else None
+    if code is None or task is None:
+        return []
+    waits_again = not task.scheduled_event_id and not task.speculative and task.attempt > 1
+    if task.started_time is None and not waits_again:
+        return []
+    events: list[ev.AnyEvent] = []
+    if not task.scheduled_event_id:
+        events.append(
+            ev.WorkflowTaskScheduled(
+                event_id=task.number if task.started_time is not None else state.next_event_id,
+                event_time=task.scheduled_time,
+                task_queue=code.task_queue,
+                start_to_close_timeout=task.start_to_close_timeout,
+                attempt=task.attempt,
+            )
+        )
+    if task.started_time is None:
+        return events
+    events.append(
+        ev.WorkflowTaskStarted(
+            event_id=task.started_event_id,
+            event_time=task.started_time,
+            scheduled_event_id=task.number,
+            identity=task.identity,
+            request_id=task.request_id,
+            suggest_continue_as_new=task.suggest_continue_as_new,
+            history_size_bytes=task.history_size_bytes,
+            target_worker_deployment_version_changed=task.target_version_changed,
+        )
+    )
+    return events
 
 
 class WorkflowTasks:
@@ -77,7 +368,7 @@ class WorkflowTasks:
         query_dispatch: QueryDispatch,
         updates: Updates,
         endpoints: EndpointRegistry,
-        registry: SearchAttributeRegistry,
+        search_attributes: SearchAttributeRegistry,
         visibility: Visibility,
         workers: KnownWorkers,
     ) -> None:
@@ -91,7 +382,7 @@ class WorkflowTasks:
         self._query_dispatch = query_dispatch
         self._updates = updates
         self._endpoints = endpoints
-        self._registry = registry
+        self._search_attributes = search_attributes
         self._visibility = visibility
         self._workers = workers
 
@@ -109,7 +400,7 @@ class WorkflowTasks:
             run = self._runs.get(entry.uid)
             reader = CommandReader(
                 token.started,
-                await self._registry.types(request.namespace),
+                await self._search_attributes.types(request.namespace),
                 request.namespace,
                 self._known_updates(entry, token),
                 record.task_queue if record is not None else "",
@@ -172,8 +463,7 @@ class WorkflowTasks:
 
     def _keeps_worker(self, entry: Entry, version: DeploymentVersion | None) -> bool:
         """Whether the version that decided a run also makes the next decision."""
-        run = self._runs.get(entry.uid)
-        state = run.state if run is not None else None
+        state = self._runs.state(entry.uid)
         if state is None or state.code is None:
             return False
         return version is None or self._versions.of_task(entry.namespace, state) in {version, None}
@@ -187,10 +477,10 @@ class WorkflowTasks:
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
         """The activities that a worker gets with the reply to its response (eager activities)."""
-        run = self._runs.get(entry.uid)
-        if not completed.eager or run is None or run.state is None:
+        state = self._runs.state(entry.uid)
+        if not completed.eager or state is None:
             return []
-        events = {activity.activity_id: activity.scheduled_event_id for activity in run.state.activities.values()}
+        events = {activity.activity_id: activity.scheduled_event_id for activity in state.activities.values()}
         known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
         given = [await self._activities.handed_out(entry, event_id, fence) for event_id, fence in known]
         return [task for task in given if task is not None]
@@ -206,8 +496,7 @@ class WorkflowTasks:
 
     def _known_updates(self, entry: Entry, token: WorkflowTaskToken) -> KnownUpdates | None:
         """The updates that a response can refer to; None for a late or repeated response, which changes nothing."""
-        run = self._runs.get(entry.uid)
-        code = run.state.code if run is not None and run.state is not None else None
+        code = self._runs.code(entry.uid)
         if code is None or code.task is None or token_of(entry, code.task) != token:
             return None
         undecided = {update.update_id for update in self._updates.undecided(entry.uid)}
@@ -237,8 +526,7 @@ class WorkflowTasks:
                 update.accept()
         if answered.completed:
             await self._end_updates(entry, answered.completed)
-        run = self._runs.get(entry.uid)
-        if run is not None and updates.undecided(entry.uid):
+        if self._runs.get(entry.uid) is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._runs.send(entry, wanted)
 
@@ -319,19 +607,6 @@ class WorkflowTasks:
         if entry is None or entry.namespace != token.namespace:
             raise not_found("Workflow task not found.")
         return entry
-
-
-def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailure, message: str) -> None:
-    """Pass a worker's answer to the caller. The query fails if the answer is too large, as on Temporal's server."""
-    if result.ByteSize() > MAX_QUERY_RESULT:
-        query.failed(ProtoFailure(message="Blob data size exceeds limit."))
-        return
-    if kind == QueryResultType.QUERY_RESULT_TYPE_ANSWERED:
-        query.answered(result)
-        return
-    if not failure.message:
-        failure = ProtoFailure(message=message, source=failure.source)
-    query.failed(failure)
 
 
 def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:

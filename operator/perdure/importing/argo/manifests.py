@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 from perdure.importing import schedules
 from perdure.importing.argo.activities import POD_FIELDS, PodDefaults
 from perdure.importing.argo.artifacts import argument

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from perdure.api.common import API_VERSION
+from perdure.api.labels import API_VERSION
 from perdure.importing.expressions import literal
 from perdure.importing.reader import ConversionReport, Fields, Imported, Object, Shapes, as_text, name_of
 from perdure.importing.tekton.pipeline import Catalog, Pipeline, Place

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.schedule import TemplateMetadata
-from perdure.api.searching import unfit
+from perdure.api.search_attributes import unfit
 from perdure.api.workflowrun import RunOptions, WorkflowRunSpec
 from perdure.language.checks.texts import in_data
 from perdure.language.coercion import shown

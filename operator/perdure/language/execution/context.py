@@ -1,25 +1,31 @@
-"""The data of one decision: the program, the memory, the commands, and the agenda."""
+"""The data of one decision, and what all its parts do: read and change the memory, enqueue work, evaluate, and set timers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
+from perdure.language import timeouts
+from perdure.language.cel import Meter
+from perdure.language.cel.expression_limits import BUDGET
+from perdure.language.compiled_actions import Timeout
 from perdure.language.execution.observer import Observer
-from perdure.language.memory import ForEachLoop, Frame, Memory, Task
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import Template
+from perdure.language.memory import ForEachLoop, Frame, Memory, Outcome, Task
 from perdure.language.program import CompiledStep, Flow, Program
+from perdure.language.scope import outcome_as_json, step_as_json
+from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 from perdure.language.step_paths import Path
 
 WORK: Final = 200_000
 """Units of work (see `cel.limits`) after which a decision is split, so that other runs get their turn."""
 WORK_OF_A_START: Final = 300
 """Units of work for starting a step or an item."""
-CONDITION: Final = "?"
-"""Prefix of an agenda entry: evaluate the condition that this task waits for."""
 
 replace = msgspec.structs.replace
 
@@ -41,10 +47,6 @@ class Location:
 class DecisionContext:
     """The state of one decision."""
 
-    commands: list[cmd.Command]
-    event: ev.AnyEvent | None
-    """The event that is being decided; None when a split decision continues."""
-
     def __init__(
         self, program: Program, scope: Mapping[str, Any], memory: Memory, now: datetime, observer: Observer
     ) -> None:
@@ -53,14 +55,26 @@ class DecisionContext:
         self.memory = memory
         self.now = now
         self.observer = observer
-        self.commands = []
+        self.event: ev.AnyEvent | None = None
+        """The event that is being decided; None when a split decision continues."""
+        self.commands: list[cmd.Command] = []
         self.agenda: list[str] = list(memory.agenda)
-        self.work = 0
-        self.closed = False
-        """Whether the last command was emitted."""
-        self.event = None
+        """The due work, in order: the paths of steps to start, and of loops that start more items."""
         self.conditions_stale = True
         """Whether conditions that tasks wait for must be evaluated again."""
+        self.work = 0
+        """Units of work so far."""
+        self.ended: tuple[Path, Outcome] | None = None
+        """A frame that nothing in the program has called, and its outcome: `closing` continues after it."""
+        self.closed = False
+        """Whether the last command was emitted."""
+
+    def finish(self, command: cmd.ClosingCommand) -> None:
+        """Emit the last command."""
+        self.commands.append(command)
+        self.closed = True
+
+    # The memory
 
     def update(self, **changes: Any) -> None:
         """Change fields of the memory."""
@@ -71,14 +85,12 @@ class DecisionContext:
         flow = self.program.flows[self.memory.frames[path.frame].block]
         return Location(path, flow, flow.by_name[path.step])
 
-    # Entries of the memory; None removes one
-
     def frame(self, path: Path) -> Frame | None:
         """The frame at a path, if it is open."""
         return self.memory.frames.get(path.text)
 
     def put_frame(self, path: Path, frame: Frame | None) -> None:
-        """Record a frame."""
+        """Record a frame; None removes it."""
         self.update(frames=_with(self.memory.frames, path.text, frame))
 
     def task(self, path: Path) -> Task | None:
@@ -86,15 +98,19 @@ class DecisionContext:
         return self.memory.tasks.get(path.text)
 
     def put_task(self, path: Path, task: Task | None) -> None:
-        """Record a task."""
+        """Record a task; None removes it."""
         self.update(tasks=_with(self.memory.tasks, path.text, task))
+
+    def change_task(self, path: Path, **changes: Any) -> None:
+        """Change fields of an open task."""
+        self.put_task(path, replace(self.memory.tasks[path.text], **changes))
 
     def loop(self, path: Path) -> ForEachLoop | None:
         """The loop at a path, if it is open."""
         return self.memory.loops.get(path.text)
 
     def put_loop(self, path: Path, loop: ForEachLoop | None) -> None:
-        """Record a loop."""
+        """Record a loop; None removes it."""
         self.update(loops=_with(self.memory.loops, path.text, loop))
 
     # The agenda
@@ -106,6 +122,77 @@ class DecisionContext:
     def enqueue_first(self, path: Path) -> None:
         """Start items of this loop before all work that is already due."""
         self.agenda.insert(0, path.text)
+
+    # Expressions: their work is charged to the decision
+
+    def evaluate(self, at: Location, template: Template | None, **extra: Any) -> Any:
+        """Evaluate a template of a step or item; None without a template. Raises StepError."""
+        if template is None:
+            return None
+        loop = at.compiled.loop
+        if at.path.index is not None and loop is not None:
+            running = self.memory.loops[at.path.loop.text]
+            extra = {loop.variable: running.item(at.path.index), "index": at.path.index, **extra}
+        return self.evaluate_in_frame(template, at.path.frame, at.where, **extra)
+
+    def evaluate_in_frame(self, template: Template, frame: str, where: str, **extra: Any) -> Any:
+        """Evaluate a template in a frame; `where` is for messages. Raises StepError."""
+        meter = Meter()
+        try:
+            return template.evaluate(self._names(template, frame, extra), meter)
+        except ExpressionError as error:
+            raise StepError(application(EXPRESSION_ERROR, f"{where}: {error}")) from error
+        finally:
+            self.work += BUDGET - meter.left
+
+    def _names(self, template: Template, frame_path: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the names; costly values are only built if the template reads them."""
+        reads, memory = template.references, self.memory
+        frame = memory.frames.get(frame_path) or Frame()
+        names = {**self.scope, "now": self.now, "vars": memory.vars, "params": frame.params}
+        if "run" in reads.roots:
+            names["run"] = {
+                **self.scope["run"],
+                "continueAsNewSuggested": memory.continue_as_new_suggested,
+                **outcome_as_json(memory.closing),
+            }
+        if "steps" in reads.roots:
+            records = frame.steps
+            wanted = sorted(records) if reads.every_step else reads.steps
+            names["steps"] = {name: step_as_json(records[name]) for name in wanted if name in records}
+            self.work += 20 * len(names["steps"])
+        if "signals" in reads.roots:
+            buffered: dict[str, list[Any]] = {name: [] for name in reads.signals}
+            for signal in memory.signals:
+                buffered.setdefault(signal.name, []).append(signal.input)
+            names["signals"] = buffered
+            self.work += 10 * len(memory.signals)
+        return {**names, **extra}
+
+    # Timers, and timeouts from expressions
+
+    def start_timer(self, timer: Path, length: timedelta) -> None:
+        """Start a timer."""
+        self.commands.append(cmd.StartTimer(timer_id=timer.text, start_to_fire_timeout=max(length, timedelta(0))))
+
+    def cancel_timer(self, timer: Path) -> None:
+        """Cancel a running timer."""
+        self.commands.append(cmd.CancelTimer(timer_id=timer.text))
+
+    def timeout(self, at: Location, key: str, given: Timeout) -> timedelta | None:
+        """Return the timeout of a starting task, and record the value of an expression under `key`. Raises StepError."""
+        if given is None or isinstance(given, timedelta):
+            return given
+        length = timeouts.computed(at.where, "timeout", self.evaluate(at, given))
+        task = self.memory.tasks[at.path.text]
+        self.put_task(at.path, replace(task, limits={**task.limits, key: length}))
+        return length
+
+    def recorded_timeout(self, path: Path, key: str, given: Timeout) -> timedelta:
+        """Return the timeout of a started task, for messages."""
+        if isinstance(given, timedelta):
+            return given
+        return self.memory.tasks[path.text].limits.get(key, timedelta(0))
 
 
 def _with(entries: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

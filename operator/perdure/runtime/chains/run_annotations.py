@@ -8,7 +8,7 @@ import msgspec
 from perdure.api import labels
 from perdure.api.lenient import read_annotation
 from perdure.api.policies import ParentClosePolicy
-from perdure.api.stored_struct import StoredStruct
+from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure
 from perdure.engine.starts import CarriedSignal, ParentReference, StartExtras
 from perdure.engine.versioning import VersioningOverride

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
-from perdure.api.common import AGE, Column
 from perdure.api.crdgen import KINDS
+from perdure.api.models import AGE, Column
 from perdure.simulation.cluster.patches import PatchError, json_patch, merge_patch
 from perdure.simulation.cluster.resources import ResourceType, resources
 from perdure.simulation.cluster.store import Object, ObjectKey, ObjectStore, Refusal

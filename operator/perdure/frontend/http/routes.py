@@ -1,14 +1,22 @@
-"""The paths of Temporal's HTTP API, read from the options of its services. Pure."""
+"""The paths and the queries (``?execution.runId=…&maximumPageSize=10``) of Temporal's HTTP API. Pure."""
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from google.api import annotations_pb2
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+from multidict import MultiMapping
 from temporalio.api.operatorservice.v1 import service_pb2 as operatorservice
 from temporalio.api.workflowservice.v1 import service_pb2 as workflowservice
+
+from perdure.frontend.http.shorthand import MalformedError
+
+_FORM = frozenset({"pretty", "noPayloadShorthand"})
+"""Parameters for the format of the response."""
+_BOOLEANS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False, "": True}
 
 _METHODS = ("get", "put", "post", "delete", "patch")
 
@@ -94,3 +102,55 @@ def _routes_of(service: str, method: MethodDescriptor) -> Iterator[HttpRoute]:
             if path:
                 segments = tuple(path.removeprefix("/").split("/"))
                 yield HttpRoute(service, method.name, name.upper(), segments, bool(each.body))
+
+
+def from_query(query: MultiMapping[str], kind: Any) -> dict[str, Any]:
+    """Convert query parameters to the JSON of a request.
+
+    Args:
+        query: Field names, with dots for nested messages, in either spelling, and their values.
+        kind: The message type of the request.
+
+    Raises:
+        MalformedError: A parameter is not a field, or its value has the wrong type.
+    """
+    made: dict[str, Any] = {}
+    for name in dict.fromkeys(query):
+        if name in _FORM:
+            continue
+        target, inner = made, kind
+        *outer, last = name.split(".")
+        for each in outer:
+            field = _field(inner, each, name)
+            if field.message_type is None or field.is_repeated:
+                raise MalformedError(f'query parameter "{name}": "{each}" is not a message')
+            target, inner = target.setdefault(field.name, {}), field.message_type
+            if not isinstance(target, dict):
+                raise MalformedError(f'query parameter "{name}": "{each}" has a value already')
+        field = _field(inner, last, name)
+        values = [_value(each, field, name) for each in query.getall(name)]
+        if len(values) > 1 and not field.is_repeated:
+            raise MalformedError(f'query parameter "{name}" is set {len(values)} times: it takes one value')
+        if field.name in target:
+            raise MalformedError(f'query parameter "{name}": its fields, or its other spelling, have a value already')
+        target[field.name] = values if field.is_repeated else values[0]
+    return made
+
+
+def _field(kind: Descriptor, part: str, name: str) -> FieldDescriptor:
+    field = kind.fields_by_camelcase_name.get(part) or kind.fields_by_name.get(part)
+    if field is None:
+        near = difflib.get_close_matches(part, kind.fields_by_camelcase_name, 1)
+        hint = f'. Did you mean "{near[0]}"?' if near else ""
+        raise MalformedError(f'query parameter "{name}": {kind.name} has no field "{part}"{hint}')
+    return field
+
+
+def _value(text: str, field: FieldDescriptor, name: str) -> Any:
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        if text.lower() not in _BOOLEANS:
+            raise MalformedError(f'query parameter "{name}": "{text}" is neither true nor false')
+        return _BOOLEANS[text.lower()]
+    if field.message_type is not None and not field.message_type.full_name.startswith("google.protobuf."):
+        raise MalformedError(f'query parameter "{name}" is a message: name one of its fields')
+    return text

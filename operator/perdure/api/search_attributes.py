@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from perdure.api.depth import nests_deeper
 from perdure.api.names import NAME_LIMIT
+from perdure.api.stored import nests_deeper
 
 MAX_ALL: Final = 40 * 1024
 """Maximum size of all values together in bytes, as in Temporal's server (`limit.searchAttributesTotalSize`)."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid
 from perdure.frontend.matching.offers import OfferBatch
+from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerIdentity
 from perdure.frontend.peers.messages import (
     ANSWER,
     CALL,
@@ -34,14 +35,12 @@ from perdure.frontend.peers.messages import (
     pack,
     unpack,
 )
-from perdure.frontend.peers.offering import FleetMembers
-from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerIdentity
+from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.router import Router
-from perdure.frontend.transport.bearer import claims_of
-from perdure.frontend.transport.call import CallContext
 from perdure.frontend.transport.connections import peer_of
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
-from perdure.frontend.transport.rpc import Handler, status_of
+from perdure.frontend.transport.guard import claims_of
+from perdure.frontend.transport.rpc import CallContext, Handler, status_of
 from perdure.frontend.transport.services import request_of, service_of
 from perdure.frontend.transport.tls import Served
 from perdure.kube.clock import monotonic, now

@@ -19,11 +19,10 @@ from google.protobuf.message import Message
 
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.http import openapi, shorthand
-from perdure.frontend.http.http_routes import Match, Routes
 from perdure.frontend.http.incoming import AFTERWARDS, IncomingRequest, refuse_web_pages
 from perdure.frontend.http.nexus import NexusGateway
-from perdure.frontend.http.query_parameters import from_query
 from perdure.frontend.http.results import HISTORY, Results
+from perdure.frontend.http.routes import Match, Routes, from_query
 from perdure.frontend.http.webhooks import WebhookGateway
 from perdure.frontend.transport.rpc import LONG, Rpc
 

@@ -82,7 +82,7 @@ class StepNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenWork:
+class OpenPaths:
     """The open work of a run, by the paths of its steps."""
 
     activities: Mapping[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def step_tree(
     memory: Json,
     trace: Mapping[str, Traced] | None = None,
     recorded: Mapping[str, Recorded] | None = None,
-    work: OpenWork | None = None,
+    work: OpenPaths | None = None,
     *,
     closed: bool,
     end: datetime | None = None,
@@ -127,7 +127,7 @@ def step_tree(
     Returns:
         The main steps in the order of the definition, then steps that only the events have, then started handlers.
     """
-    tree = _Tree(definition, memory, trace, recorded or {}, work or OpenWork())
+    tree = _Tree(definition, memory, trace, recorded or {}, work or OpenPaths())
     tree.closed, tree.end, tree.only_open = closed, end, only_open
     return tuple(tree.main())
 
@@ -143,7 +143,7 @@ class _Tree:
         memory: Json,
         trace: Mapping[str, Traced] | None,
         recorded: Mapping[str, Recorded],
-        work: OpenWork,
+        work: OpenPaths,
     ) -> None:
         self.definition = definition
         self.traced = trace is not None

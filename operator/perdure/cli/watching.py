@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from perdure.cli.terminal import Screen, TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.listed_run import ListedRun
-    from perdure.view.runs import GrowingTable
+    from perdure.view.runs import GrowingTable, ListedRun
 
 _PAUSE = 1.0
 """Seconds before the next watch starts: the API server ends each watch after a while."""
@@ -88,7 +87,7 @@ class RunWatcher:
 
     def _note(self, run: Object) -> ListedRun | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.view.listed_run import read_listed
+        from perdure.view.runs import read_listed
 
         shown = read_listed(run)
         contents = (shown.phase, shown.progress, shown.reason, shown.start)

@@ -13,7 +13,6 @@ a block is inferred from its parts, and steps without events are omitted.
 Reading is lenient: definition and memory may come from a newer operator, or lack fields of an older one.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +22,7 @@ from perdure.api.lenient import Json, integer, mapping, mappings, read_time
 from perdure.engine.failures import Failure
 from perdure.language.memory import Status
 from perdure.language.step_failures import matches, timeout
+from perdure.language.step_paths import Path
 from perdure.language.step_trace import Traced
 
 PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotReached"
@@ -38,8 +38,6 @@ _MODIFIERS: Final = frozenset(
 _HANDLERS: Final = ("onCancel", "onFailure", "finally")
 _MAX_ITEMS: Final = 10_000
 """Maximum number of items of a loop that are counted though they have ended without a trace."""
-_SEGMENT: Final = re.compile(r"([^\[.:]*)(?:\[(\d+)\])?(?:\.([^:]*))?(?::.*)?")
-"""A part of a path between two slashes: name, item, branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +80,7 @@ class StepNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenWork:
+class OpenPaths:
     """The open work of a run, by the paths of its steps."""
 
     activities: Mapping[str, str] = field(default_factory=dict)
@@ -106,7 +104,7 @@ def step_tree(
     memory: Json,
     trace: Mapping[str, Traced] | None = None,
     recorded: Mapping[str, Recorded] | None = None,
-    work: OpenWork | None = None,
+    work: OpenPaths | None = None,
     *,
     closed: bool,
     end: datetime | None = None,
@@ -127,24 +125,26 @@ def step_tree(
     Returns:
         The main steps in the order of the definition, then steps that only the events have, then started handlers.
     """
-    tree = _Tree(definition, memory, trace, recorded or {}, work or OpenWork())
-    tree.closed, tree.end, tree.only_open = closed, end, only_open
+    tree = _Tree(
+        definition, memory, trace, recorded or {}, work or OpenPaths(), closed=closed, end=end, only_open=only_open
+    )
     return tuple(tree.main())
 
 
 class _Tree:
-    closed: bool
-    end: datetime | None
-    only_open: bool
-
     def __init__(
         self,
         definition: Json,
         memory: Json,
         trace: Mapping[str, Traced] | None,
         recorded: Mapping[str, Recorded],
-        work: OpenWork,
+        work: OpenPaths,
+        *,
+        closed: bool,
+        end: datetime | None,
+        only_open: bool,
     ) -> None:
+        self.closed, self.end, self.only_open = closed, end, only_open
         self.definition = definition
         self.traced = trace is not None
         self.trace = trace or {}
@@ -191,8 +191,7 @@ class _Tree:
         """Return the steps of a block; of an ended block, the known steps."""
         begun: dict[str, list[str]] = {}
         for part in self.parts.get(path, {}):
-            found = _SEGMENT.fullmatch(part)
-            begun.setdefault(found[1] if found and not part.startswith(":") else part, []).append(part)
+            begun.setdefault(Path.parse(part).step or part, []).append(part)
         named = {str(step.get("name")): step for step in steps}
         for name, definition in named.items():
             if whole or path in self.frames or name in begun:
@@ -204,7 +203,7 @@ class _Tree:
     def step(self, frame: str, name: str, definition: Json, begun: Sequence[str]) -> StepNode:
         path = f"{frame}/{name}" if frame else name
         record = mapping(mapping(mapping(self.frames.get(frame)).get("steps")).get(name))
-        items = sorted({int(found[2]) for part in begun if (found := _SEGMENT.fullmatch(part)) and found[2]})
+        items = sorted({index for part in begun if (index := Path.parse(part).index) is not None})
         if not items and path not in self.loops and "forEach" not in definition:
             return self.task(path, name, definition, record)
         loop = mapping(self.loops.get(path))

@@ -17,18 +17,9 @@ from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
 from perdure.language.step_trace import Traced
-from perdure.language.step_tree import (
-    LIMIT,
-    NOT_REACHED,
-    OPEN,
-    PENDING,
-    OpenWork,
-    Recorded,
-    StepNode,
-    step_tree,
-)
-from perdure.view.openings import OpenActivity, OpenChild, Openings, OpenOperation, Seen, Timer
-from perdure.view.recorded_steps import HistoryEntry, ShownHistory
+from perdure.language.step_tree import LIMIT, NOT_REACHED, OPEN, PENDING, OpenPaths, Recorded, StepNode, step_tree
+from perdure.view.history import HistoryEntry, ShownHistory
+from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
 
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
 """Kinds of failures that only wrap an event of the step."""
@@ -114,8 +105,8 @@ class Source:
     definition: Json
     memory: Json
     history: ShownHistory
-    openings: Openings
-    seen: Seen | None
+    work: OpenWork
+    seen: LiveState | None
     base_run: str = ""
     """Name of the run whose events this run continues, after a reset or a retry."""
     trace: Mapping[str, Traced] | None = None
@@ -131,18 +122,18 @@ def read_steps(source: Source) -> tuple[ShownStep, ...]:
     Returns:
         The main steps in the order of the definition, then steps that are only in the history, then started handlers.
     """
-    openings, history = source.openings, source.history
+    work, history = source.work, source.history
     recorded = {**_recorded(history.timers), **_recorded(history.tasks)}
     for path, entry in history.timers.items():  # the timer of a handler shows when it started and ended
         if path.startswith(":") and "/" not in path:
             recorded[path.removesuffix(LIMIT)] = _as_recorded(entry)
-    work = OpenWork(
-        activities={activity.step: activity.state for activity in openings.activities},
-        timers={timer.step for timer in openings.timers},
-        children={child.step for child in openings.children},
+    paths = OpenPaths(
+        activities={activity.step: activity.state for activity in work.activities},
+        timers={timer.step for timer in work.timers},
+        children={child.step for child in work.children},
     )
     nodes = step_tree(
-        source.definition, source.memory, source.trace, recorded, work, closed=source.closed, end=source.end
+        source.definition, source.memory, source.trace, recorded, paths, closed=source.closed, end=source.end
     )
     reader = _StepReader(source)
     return tuple(map(reader.step, nodes))
@@ -171,9 +162,9 @@ class _StepReader:
             mapping(self.closing.get("undoing")).get("path"),
             *(e.get("path") for e in mappings(memory.get("undo"))),
         }
-        self.activities = {activity.step: activity for activity in source.openings.activities}
-        self.timers = {timer.step: timer for timer in source.openings.timers}
-        self.children = {child.step: child for child in source.openings.children}
+        self.activities = {activity.step: activity for activity in source.work.activities}
+        self.timers = {timer.step: timer for timer in source.work.timers}
+        self.children = {child.step: child for child in source.work.children}
 
     def step(self, node: StepNode) -> ShownStep:
         path, below = node.path, tuple(map(self.step, node.steps))
@@ -321,10 +312,10 @@ def coded_steps(source: Source) -> tuple[ShownStep, ...]:
 class _CodedStepReader:
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.activities = {activity.step: activity for activity in source.openings.activities}
-        self.timers = {timer.step: timer for timer in source.openings.timers}
-        self.children = {child.workflow_id: child for child in source.openings.children}
-        self.operations = {operation.scheduled_event_id: operation for operation in source.openings.operations}
+        self.activities = {activity.step: activity for activity in source.work.activities}
+        self.timers = {timer.step: timer for timer in source.work.timers}
+        self.children = {child.workflow_id: child for child in source.work.children}
+        self.operations = {operation.scheduled_event_id: operation for operation in source.work.operations}
         self.paths: set[str] = set()
 
     def begun(self) -> Iterator[HistoryEntry]:
@@ -336,7 +327,7 @@ class _CodedStepReader:
                 yield HistoryEntry(
                     "activity",
                     path=activity.step,
-                    event_id=self.source.openings.scheduled.get(activity.step),
+                    event_id=self.source.work.scheduled.get(activity.step),
                     target=activity.activity,
                     task_queue=activity.task_queue,
                     start=activity.scheduled,

@@ -86,7 +86,7 @@ def list_(
     elif not artifacts:
         typer.echo(f"The steps of `{run}` have left no artifacts.", err=True)
     else:
-        from perdure.view.stored_artifacts import table
+        from perdure.view.tables import artifacts as table
 
         screen.show(table(artifacts, page_of(context, screen)))
 
@@ -141,7 +141,7 @@ COMMANDS = {"list": (list_, LIST_HELP), "get": (get, GET_HELP)}
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.past(run)
-    from perdure.view.stored_artifacts import artifacts_of
+    from perdure.view.run import artifacts_of
 
     return artifacts_of(past.events)
 

@@ -24,7 +24,7 @@ from perdure.client.errors import CliError, UnreachableError
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.attributes import Event
+    from perdure.view.events import Event
 
 HELP = """Show the event history of a run.
 

@@ -101,8 +101,7 @@ def command(
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.view.listed_run import read_listed
-    from perdure.view.runs import table
+    from perdure.view.runs import read_listed, table
 
     page = page_of(context, screen, times=times)
     screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))

@@ -38,7 +38,7 @@ def command(
         )
     )
     from perdure.runtime.operation_requests import arrival
-    from perdure.view.operations import table
+    from perdure.view.tables import operations
 
     items.sort(key=arrival, reverse=True)
     if not for_people(output):
@@ -48,4 +48,4 @@ def command(
         typer.echo(f"There are no Operations in {where}.", err=True)
     else:
         page = page_of(context, screen, times=times)
-        screen.show(table(items, page, namespaces=everywhere, wide=output == "wide"))
+        screen.show(operations(items, page, namespaces=everywhere, wide=output == "wide"))

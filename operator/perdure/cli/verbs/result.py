@@ -21,7 +21,7 @@ from perdure.client.errors import CliError, ExitCode, UnreachableError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.view.facts import ShownRun
+    from perdure.view.run import ShownRun
 
 HELP = """Wait until a run ends, and print only its output.
 
@@ -107,7 +107,7 @@ async def _ended(cluster: Cluster, name: str) -> "ShownRun":
             raise CliError(f"the run `{name}` was deleted, and another one of that name was created")
         uid = found["metadata"]["uid"]
         if (found.get("status") or {}).get("completionTime"):
-            from perdure.view.facts import read_run
+            from perdure.view.run import read_run
 
             return read_run(found, now=clock.now())
         await asyncio.sleep(_PAUSE)

@@ -81,9 +81,9 @@ def list_(
     elif not types:
         typer.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
     else:
-        from perdure.view.search_attributes import table
+        from perdure.view.tables import search_attributes
 
-        screen.show(table(types, page_of(context, screen)))
+        screen.show(search_attributes(types, page_of(context, screen)))
 
 
 def create(

@@ -40,6 +40,6 @@ def command(
         where = "any namespace" if everywhere else f"namespace {searched}"
         typer.echo(f"There are no Webhooks in {where}.", err=True)
     else:
-        from perdure.view.webhooks import table
+        from perdure.view.tables import webhooks
 
-        screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
+        screen.show(webhooks(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))

@@ -24,7 +24,7 @@ from perdure.language.awaiting import awaited, known_signals
 from perdure.language.interpreter import load_memory, progress
 from perdure.language.memory import Memory
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.language.step_tree import OpenWork, StepNode, open_steps, step_tree
+from perdure.language.step_tree import OpenPaths, StepNode, open_steps, step_tree
 
 _COMPILING_SECONDS = 10.0
 """How long a query waits for the definition to be compiled."""
@@ -72,7 +72,7 @@ class QueriedRun:
     def steps(self) -> tuple[StepNode, ...]:
         """The steps of the run, with the open parts of open ones."""
         memory = msgspec.to_builtins(self.memory)
-        work = OpenWork(timers=self.state.timers.keys())
+        work = OpenPaths(timers=self.state.timers.keys())
         return step_tree(self.program.spec.dump(), memory, work=work, closed=self.state.closed, only_open=True)
 
     def pods(self, activity: PendingActivity) -> list[str]:

@@ -1,4 +1,4 @@
-"""Finds the outcome of every step of a run: replays its history with the pinned definition. Pure."""
+"""The outcome of every step of a run: a replay of its history with the pinned definition."""
 
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,9 +1,9 @@
-"""Parses a WorkflowRun: the run, its steps, and its open work.
+"""A WorkflowRun as users see it: the run, its steps, its open work, and the workflow task of a run of code.
 
-Parsing is lenient: a status may come from a newer operator, or lack fields of an older one. Unknown parts are omitted.
+Reading is lenient: a status may come from a newer operator, or lack fields of an older one. Unknown parts are omitted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,15 +12,17 @@ from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in, read_time
 from perdure.api.names import claim_name
 from perdure.api.stored import MAX_DEPTH, nests_deeper
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.language.step_trace import Traced
 from perdure.runtime.chains import reset_of
-from perdure.view.listed_run import ListedRun, read_listed
-from perdure.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
+from perdure.view import text
+from perdure.view.failure import task_failure
+from perdure.view.history import ShownHistory, read_history
+from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
+from perdure.view.page import Page
 from perdure.view.phases import RunPhase
-from perdure.view.recorded_steps import ShownHistory, read_history
+from perdure.view.runs import ListedRun, read_listed
 from perdure.view.steps import ShownStep, Source, coded_steps, read_steps
-from perdure.view.stored_artifacts import artifacts_of
-from perdure.view.workflow_task import ShownCode, read_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,28 @@ class ShownChain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowTask:
+    """A workflow task for a worker."""
+
+    attempt: int
+    scheduled: datetime | None
+    started: datetime | None
+    """When a worker started it, if the status records the start: usually it only records the response."""
+    worker: str
+    failed: str
+    """The failure of an attempt, if the history records it: of consecutive failures, it only records the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCode:
+    """The state of a run of code."""
+
+    task_queue: str
+    task: WorkflowTask | None
+    """The pending workflow task; None if no task is pending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRun(ListedRun):
     """A run with all that its object says."""
 
@@ -108,7 +132,7 @@ class ShownRun(ListedRun):
     undecided: Undecided | None
     removed_at: datetime | None
     """When the run will be removed, if it is closed."""
-    seen: Seen | None
+    seen: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
 
     def every_step(self) -> Iterator[ShownStep]:
@@ -118,7 +142,7 @@ class ShownRun(ListedRun):
 
 
 def read_run(
-    obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None, trace: Mapping[str, Traced] | None = None
+    obj: Mapping[str, Any], *, now: datetime, seen: LiveState | None = None, trace: Mapping[str, Traced] | None = None
 ) -> ShownRun:
     """Read a WorkflowRun.
 
@@ -136,7 +160,7 @@ def read_run(
     events = mappings(mapping(status.get("history")).get("events"))
     reset = reset_of({"metadata": metadata})
     history = read_history(events, reset)
-    open_ = read_openings(listed.name, status, state, now, seen)
+    open_ = read_open_work(listed.name, status, state, now, seen)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
     operation = mapping(spec.get("nexusOperation"))
@@ -149,7 +173,7 @@ def read_run(
         definition=mapping(spec.get("inline")) or mapping(status.get("definition")),
         memory=mapping(state.get("memory")),
         history=history,
-        openings=open_,
+        work=open_,
         seen=seen,
         base_run=reset.base.name if reset is not None else "",
         trace=trace,
@@ -272,3 +296,66 @@ def _removed_at(spec: Json, phase: str, end: datetime | None) -> datetime | None
         after_failure = integer(spec.get("ttlSecondsAfterFailure"))
         keep = keep if after_failure is None else after_failure
     return None if end is None or keep is None else end + timedelta(seconds=keep)
+
+
+def artifacts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the references to the output artifacts in a history, by step and name, in the order in which the steps started.
+
+    Args:
+        events: The events, as stored.
+    """
+    completed = [event for event in events if event.get("eventType") == "ActivityTaskCompleted"]
+    return {
+        f"{event.get('activityId')}/{name}": reference
+        for event in sorted(completed, key=lambda event: int(event.get("scheduledEventId") or 0))
+        for name, reference in mapping(event.get("artifacts")).items()
+    }
+
+
+def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
+    """Read the specific state of a run of code.
+
+    Args:
+        reference: The reference to the workflow in its spec.
+        state: The engine's state; empty if the run has not started.
+        failed: The event with the failure of its last workflow task; empty if the task has not failed.
+
+    Returns:
+        The state; None for a run of steps.
+    """
+    code = mapping(state.get("code"))
+    queue: Any = code.get("taskQueue") or reference.get("taskQueue")
+    if not queue or (not code and queue == WORKFLOWS_QUEUE):
+        return None
+    task = mapping(code.get("task"))
+    return ShownCode(task_queue=str(queue), task=_task(task, failed) if task else None)
+
+
+def _task(task: Json, failed: Json) -> WorkflowTask:
+    return WorkflowTask(
+        attempt=integer(task.get("attempt")) or 1,
+        scheduled=read_time(task.get("scheduledTime")),
+        started=read_time(task.get("startedTime")),
+        worker=str(task.get("identity") or ""),
+        failed=task_failure(failed) if failed else "",
+    )
+
+
+def standing(task: WorkflowTask, page: Page) -> str:
+    """Describe the state of a workflow task.
+
+    Args:
+        task: The workflow task.
+        page: The page for the output.
+
+    Returns:
+        For instance `attempt 2, no worker has answered since 2026-01-01T12:00:00Z (5s ago)`.
+    """
+    if task.started is not None:
+        status = text.join(("running", f"by {task.worker}" if task.worker else None), " ")
+        since: datetime | None = task.started
+    else:
+        status, since = "no worker has answered", task.scheduled
+    status = text.join((status, f"since {page.moment(since)}" if since else None), " ")
+    attempt = f"attempt {task.attempt}" if task.attempt > 1 or task.failed else None
+    return text.join((text.join((attempt, status), ", "), f"failed before: {task.failed}" if task.failed else None))

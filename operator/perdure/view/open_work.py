@@ -1,22 +1,38 @@
-"""Reads the open work of a run: activities, timers, children, Nexus operations, and unconsumed signals."""
+"""The open work of a run: activities, timers, children, Nexus operations, and unconsumed signals.
 
-from collections.abc import Iterator, Mapping
+The status of a run records a started pod or a heartbeat only with the next commit; users want to see it now. So the state of the
+cluster completes it, if it was read: pods, Leases, Events, and children.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+import pydantic
 
+from perdure.api.conditions import find_condition, read_conditions
+from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
 from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings, read_time
 from perdure.api.names import child_name
+from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
+from perdure.api.workflow import Activity
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
+from perdure.runtime import kubernetes_times
+from perdure.runtime.chains import parent_of
+from perdure.runtime.container_groups import ContainerGroup
+from perdure.runtime.leases import heartbeat_details
+from perdure.runtime.pod_waiting import waiting_reason
+from perdure.runtime.pods import main_container_name
+from perdure.runtime.statuses import PodStatus
 
 _LIMIT = ":timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class LiveAttempt:
     """The current state of an attempt in the cluster: the status of a run records it only with the next commit."""
 
     started: datetime | None = None
@@ -30,7 +46,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSight:
+class LiveChild:
     """The current state of a child in the cluster, from the newest run of its chain."""
 
     name: str
@@ -41,14 +57,14 @@ class ChildSight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class LiveState:
     """The state of a run's attempts and children in the cluster."""
 
     pods: frozenset[str] = frozenset()
     """The existing pods that are not terminating; pods of failed attempts are kept for their logs."""
-    sights: Mapping[str, Sight] = field(default_factory=dict)
+    attempts: Mapping[str, LiveAttempt] = field(default_factory=dict)
     """The attempts, by the names of their pods."""
-    children: Mapping[int, ChildSight] = field(default_factory=dict)
+    children: Mapping[int, LiveChild] = field(default_factory=dict)
     """The children, by the IDs of the events that requested them."""
 
 
@@ -172,7 +188,7 @@ class OpenSignal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Openings:
+class OpenWork:
     """The open work of a run."""
 
     activities: tuple[OpenActivity, ...]
@@ -184,7 +200,7 @@ class Openings:
     """IDs of the Scheduled events of activities, by path."""
 
 
-def read_openings(name: str, status: Json, state: Json, now: datetime, seen: Seen | None) -> Openings:
+def read_open_work(name: str, status: Json, state: Json, now: datetime, seen: LiveState | None) -> OpenWork:
     """Read the open work of a run.
 
     Args:
@@ -200,7 +216,7 @@ def read_openings(name: str, status: Json, state: Json, now: datetime, seen: See
     kept = {entry.activity_id: entry for entry in convert_all(state.get("activities"), PendingActivity).values()}
     paused = status.get("phase") == "Paused"
     entries = mappings(status.get("pendingActivities"))
-    return Openings(
+    return OpenWork(
         activities=tuple(_activity(entry, kept.get(str(entry.get("step"))), now, seen, paused) for entry in entries),
         timers=tuple(_timers(status)),
         children=tuple(_children(name, status, state, seen)),
@@ -214,21 +230,21 @@ def _activity(
     entry: Json,
     kept: PendingActivity | None,
     now: datetime,
-    seen: Seen | None,
+    seen: LiveState | None,
     paused: bool,
 ) -> OpenActivity:
     pod = entry.get("pod")
-    sight = seen.sights.get(str(pod), Sight()) if seen else Sight()
+    live = seen.attempts.get(str(pod), LiveAttempt()) if seen else LiveAttempt()
     next_attempt = read_time(entry.get("nextAttemptTime"))
-    started = read_time(entry.get("startedTime")) or sight.started
+    started = read_time(entry.get("startedTime")) or live.started
     state = str(entry.get("state") or "Scheduled")
     if state == "BackingOff" and (started or (next_attempt is not None and next_attempt <= now)):
         # The next commit records it; the start of an attempt does not cause a commit.
         state = "Scheduled"
     if state in {"Started", "Scheduled"}:
         state = "Running" if started else "Scheduled"
-    heartbeat = sight.heartbeat or read_time(entry.get("lastHeartbeatTime"))
-    waits_for = sight.waits_for or entry.get("waitingReason") or ("the run is paused" if paused else None)
+    heartbeat = live.heartbeat or read_time(entry.get("lastHeartbeatTime"))
+    waits_for = live.waits_for or entry.get("waitingReason") or ("the run is paused" if paused else None)
     deadline = None
     if kept is not None:
         kept = msgspec.structs.replace(kept, started_time=started, last_heartbeat_time=heartbeat)
@@ -248,7 +264,7 @@ def _activity(
         next_attempt=next_attempt if state == "BackingOff" else None,
         heartbeat=heartbeat,
         heartbeat_timeout=kept.heartbeat_timeout if kept else None,
-        details=sight.details if sight.details is not None else entry.get("heartbeatDetails"),
+        details=live.details if live.details is not None else entry.get("heartbeatDetails"),
         last_failure=mapping(entry.get("lastFailure")) or None,
         waits_for=waits_for if state == "Scheduled" else None,
         deadline=deadline if state != "BackingOff" else None,
@@ -269,22 +285,22 @@ def _timers(status: Json) -> Iterator[Timer]:
             yield Timer(step=str(entry.get("step")), fires=fires)
 
 
-def _children(name: str, status: Json, state: Json, seen: Seen | None) -> Iterator[OpenChild]:
+def _children(name: str, status: Json, state: Json, seen: LiveState | None) -> Iterator[OpenChild]:
     kept = {entry.child_id: entry for entry in convert_all(state.get("children"), PendingChild).values()}
     for entry in mappings(status.get("pendingChildren")):
         step, workflow_id = str(entry.get("step")), str(entry.get("workflowId") or "")
         number = kept[step].initiated_event_id if step in kept else None
-        sight = seen.children.get(number) if seen and number is not None else None
+        live = seen.children.get(number) if seen and number is not None else None
         first = child_name(name, number) if number is not None else str(entry.get("workflowRun") or "")
         yield OpenChild(
             step=workflow_id if "code" in state else step,
             workflow_id=workflow_id,
-            workflow_run=sight.name if sight else first,
+            workflow_run=live.name if live else first,
             child_run_id=str(entry.get("runId") or ""),
             parent_close_policy=str(entry.get("parentClosePolicy") or ""),
-            phase=sight.phase if sight else None,
-            progress=sight.progress if sight else "",
-            waits_for=sight.waits_for if sight else None,
+            phase=live.phase if live else None,
+            progress=live.progress if live else "",
+            waits_for=live.waits_for if live else None,
         )
 
 
@@ -345,3 +361,125 @@ def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
     for signal in read:
         received = _time(signal.time)
         yield OpenSignal(name=signal.name, received=received, input=signal.input, identity=signal.identity)
+
+
+# The state of the cluster
+
+Object = Mapping[str, Any]
+
+
+def selector(run: Object) -> str:
+    """Return the label selector of a run's pods and Leases."""
+    return f"{RUN_ID_LABEL}={run['metadata']['uid']}"
+
+
+def refusals(run: Object) -> str:
+    """Return the field selector of the Events about pods of a run that could not be created."""
+    return f"involvedObject.uid={run['metadata']['uid']},reason={EventReason.POD_REFUSED}"
+
+
+def children_selector(run: Object) -> str:
+    """Return the label selector of a run's children."""
+    return f"{PARENT_RUN_ID_LABEL}={run['metadata']['uid']}"
+
+
+def see(
+    run: Object,
+    pods: Iterable[Object],
+    leases: Iterable[Object],
+    events: Iterable[Object] = (),
+    children: Iterable[Object] = (),
+) -> LiveState:
+    """Read the state of a run's attempts and children from its objects.
+
+    Args:
+        run: The WorkflowRun.
+        pods: Its pods.
+        leases: Its Leases; empty without permission to read them.
+        events: The Events about refused pods; empty without permission to read them.
+        children: Its children, with the later runs of their chains.
+
+    Returns:
+        The current state.
+    """
+    by_name = {pod["metadata"]["name"]: dict(pod) for pod in pods}
+    beats = {lease["metadata"]["name"]: dict(lease) for lease in leases}
+    refused = {(event.get("related") or {}).get("name"): str(event.get("message") or "") for event in events}
+    definitions = _activities(run)
+    attempts = {}
+    for entry in (run.get("status") or {}).get("pendingActivities") or []:
+        name = entry.get("pod")
+        if name in by_name:
+            attempts[name] = _live_attempt(by_name[name], beats.get(name, {}), definitions.get(entry.get("activity")))
+        elif name in refused:
+            attempts[name] = LiveAttempt(waits_for=refused[name])
+    staying = frozenset(name for name, pod in by_name.items() if not pod["metadata"].get("deletionTimestamp"))
+    return LiveState(pods=staying, attempts=attempts, children=_newest_children(run, children))
+
+
+def _newest_children(run: Object, children: Iterable[Object]) -> dict[int, LiveChild]:
+    """Return the newest run of each child's chain."""
+    found: dict[int, LiveChild] = {}
+    for child in sorted(children, key=_age):
+        tie = parent_of(dict(child))
+        if tie is not None and tie.run_id == run["metadata"]["uid"]:
+            status = child.get("status") or {}
+            found[tie.initiated_event_id] = LiveChild(
+                name=child["metadata"]["name"],
+                phase=str(status.get("phase") or "Pending"),
+                progress=str(status.get("progress") or ""),
+                waits_for=_hindrance(status),
+            )
+    return found
+
+
+def _hindrance(status: Object) -> str | None:
+    """Return why a run cannot continue, according to its condition; None if it can."""
+    condition = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
+    if (
+        condition is None
+        or condition.status is not ConditionStatus.UNKNOWN
+        or condition.reason == ConditionReason.RUNNING
+    ):
+        return None
+    return condition.message
+
+
+def _age(run: Object) -> tuple[str, bool, str]:
+    """Return a sort key by age: of two runs created in the same second, the open run is newer."""
+    status = run.get("status") or {}
+    return (
+        str(run["metadata"].get("creationTimestamp")),
+        not status.get("completionTime"),
+        str(status.get("startTime")),
+    )
+
+
+def _live_attempt(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | None) -> LiveAttempt:
+    status = PodStatus.of(pod)
+    beat = kubernetes_times.read_time((lease.get("spec") or {}).get("renewTime"))
+    details = heartbeat_details(lease)
+    if definition is None:
+        return LiveAttempt(heartbeat=beat, details=details)
+    group = ContainerGroup.of(pod, main_container_name(definition))
+    ended = group.ended(status)
+    return LiveAttempt(
+        started=group.running_since(status) or (ended.started if ended else None),
+        containers=group.at_work(status) if len((pod.get("spec") or {}).get("containers") or ()) > 1 else (),
+        ended=ended is not None or status.phase in {"Succeeded", "Failed"},
+        waits_for=waiting_reason(pod, definition),
+        heartbeat=beat,
+        details=details,
+    )
+
+
+def _activities(run: Object) -> dict[str, Activity]:
+    definition = (run.get("spec") or {}).get("inline") or (run.get("status") or {}).get("definition") or {}
+    found = {}
+    for entry in definition.get("activities") or []:
+        try:
+            activity = Activity.parse(entry)
+        except pydantic.ValidationError:
+            continue  # of a newer version: show less
+        found[activity.name] = activity
+    return found

@@ -1,4 +1,4 @@
-"""Reads the state of steps from a history: the newest event of each activity, timer, child, Nexus operation, and signal."""
+"""The state of steps in a history: the newest event of each activity, timer, child, Nexus operation, and signal."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from perdure.api.lenient import mapping
 from perdure.api.search_attributes import AttributeType
-from perdure.runtime.kubernetes_times import read_time
+from perdure.api.times import read_time
 from perdure.view import text
 from perdure.view.page import Page, style_of
 

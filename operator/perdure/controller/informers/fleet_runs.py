@@ -137,7 +137,7 @@ class FleetRuns:
 
     def _leave(self, run: Run) -> None:
         """Drop a run that another member owns. A run with pending requests here stays as a guest."""
-        self._workers.left(run)
+        self._workers.release(run)
         if run.has_requests and self._shards.active:
             self._invite(run)
             return

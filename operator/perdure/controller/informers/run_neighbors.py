@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.api.policies import ParentClosePolicy
 from perdure.controller.informers.index import Index
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
 from perdure.controller.run_entries import Entry, Standing
@@ -47,7 +47,7 @@ class RunNeighbors:
 
     def enter(self, obj: kube.Object, *, deleted: bool) -> None:
         """Update the directory, and wake the parent, the Schedule, and the runs that wait for the workflow ID."""
-        self._workers.seen(obj, deleted=deleted)
+        self._workers.observe(obj, deleted=deleted)
         if deleted:
             before, after = self._index.directory.drop(obj["metadata"]["uid"]), None
         else:

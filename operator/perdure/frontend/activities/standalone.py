@@ -21,6 +21,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
+from perdure.api.phases import RunKind
 from perdure.api.times import nearest_duration
 from perdure.controller.run_entries import Entry
 from perdure.engine import inputs
@@ -28,7 +29,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
 from perdure.frontend.activities.standalone_messages import described, outcome_of
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching import backlog
+from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
@@ -50,7 +51,6 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import retry_policy_json
-from perdure.runtime.kinds import RunKind
 
 _TIMEOUTS = (
     ("schedule_to_close_timeout", "scheduleToCloseTimeout"),
@@ -277,7 +277,7 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         identity=request.identity,
         header=data.header_to_json(request),
         user_metadata=data.user_metadata_to_json(request.user_metadata),
-        priority=backlog.requested(request),
+        priority=requested_priority(request),
         request_id=request.request_id,
     )
     return spec, extras

@@ -3,7 +3,7 @@
 from perdure.api.reasons import EventReason
 from perdure.frontend.deployments.rules import Deployments, WorkerDeployment
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 
 
 def report(recorder: Recorder, config_map: kube.Object, before: Deployments, after: Deployments) -> None:

@@ -26,6 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
+from perdure.api.phases import RunKind
 from perdure.api.times import nearest_duration
 from perdure.engine.starts import StartExtras
 from perdure.frontend.errors import invalid, not_found
@@ -43,7 +44,6 @@ from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube.clock import now
-from perdure.runtime.kinds import RunKind
 
 _TIMEOUTS = (
     ("schedule_to_close_timeout", "scheduleToCloseTimeout"),
@@ -184,7 +184,7 @@ class StandaloneNexusOperations:
 
     async def _add_outcome(self, response: Any, view: View) -> None:
         history = await self._runs.history(view)
-        outcome = await self._payloads.whole(view.entry.namespace, lambda: outcome_of(history))
+        outcome = await self._payloads.build(view.entry.namespace, lambda: outcome_of(history))
         field = response.result if isinstance(outcome, Payload) else response.failure
         field.CopyFrom(outcome)
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pydantic
 
+from perdure.api import times
 from perdure.api.kinds.conditions import find_condition, read_conditions
 from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
@@ -20,7 +21,6 @@ from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
-from perdure.runtime import kubernetes_times
 from perdure.runtime.chains import parent_of
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods.builder import main_container_name
@@ -457,7 +457,7 @@ def _age(run: Object) -> tuple[str, bool, str]:
 
 def _live_attempt(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | None) -> LiveAttempt:
     status = PodStatus.of(pod)
-    beat = kubernetes_times.read_time((lease.get("spec") or {}).get("renewTime"))
+    beat = times.read_time((lease.get("spec") or {}).get("renewTime"))
     details = heartbeat_details(lease)
     if definition is None:
         return LiveAttempt(heartbeat=beat, details=details)

@@ -71,9 +71,13 @@ class QueriedRun:
 
     def steps(self) -> tuple[StepNode, ...]:
         """The steps of the run, with the open parts of open ones."""
-        memory = msgspec.to_builtins(self.memory)
-        work = OpenPaths(timers=self.state.timers.keys())
-        return step_tree(self.program.spec.dump(), memory, work=work, closed=self.state.closed, only_open=True)
+        memory, closed = msgspec.to_builtins(self.memory), self.state.closed
+        # A step that waits for its limits is shown itself, with this wait.
+        open_ = (
+            set() if closed else {each.activity_id for each in self.state.activities.values() if not each.takes_limits}
+        )
+        work = OpenPaths(activities=dict.fromkeys(open_, "Running"), timers=self.state.timers.keys())
+        return step_tree(self.program.spec.dump(), memory, work=work, closed=closed, only_open=True)
 
     def pods(self, activity: PendingActivity) -> list[str]:
         """The created pods of an activity, the newest last."""

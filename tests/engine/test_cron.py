@@ -10,8 +10,8 @@ import pytest
 
 from engine.coded import T0, Coded
 from perdure.api import labels
-from perdure.api.workflowrun import WorkflowRunSpec
-from perdure.controller.runs.first_event import first_event
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
+from perdure.controller.runs.start import first_event
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp

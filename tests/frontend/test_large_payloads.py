@@ -16,7 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 
 from frontend.served import QUEUE, Served, activity, served
-from perdure.controller.runs.run_status import MAX_STATUS
+from perdure.controller.runs.status import MAX_STATUS
 from perdure.engine.opaque import referred_to
 from perdure.frontend.errors import RpcError
 from perdure.kube import client as kube

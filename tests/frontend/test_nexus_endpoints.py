@@ -25,7 +25,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 
 from frontend.nexus_calls import BILLS, FIVE, answer, caller, charge, endpoint, handle, schedule, spec, start_for, until
 from frontend.served import Served, complete_workflow, names, served
-from perdure.controller.runs.run_conditions import lacks_worker
+from perdure.controller.runs.conditions import lacks_worker
 from perdure.frontend.errors import RpcError
 from perdure.frontend.nexus.endpoints import CONFIG_MAP
 from perdure.frontend.nexus.tasks import CALLERS_HEADER

@@ -16,7 +16,7 @@ from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.payloads.store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
@@ -24,7 +24,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 
 pytestmark = pytest.mark.cluster

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy

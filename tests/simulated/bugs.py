@@ -80,7 +80,7 @@ BUGS = (
         commit="3803700",
         changes=(
             Change(
-                file="controller/runs/attempts/attempt_effects.py",
+                file="controller/runs/attempts/attempts.py",
                 good="            await self._record.confirm(afresh=True)\n",
                 bad="            pass\n",
             ),
@@ -94,7 +94,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/runs/child_outcomes.py",
+                file="controller/runs/effects/children.py",
                 good="            self._context.peers.noted(obj)\n",
                 bad="            pass\n",
             ),
@@ -133,19 +133,19 @@ BUGS = (
                 bad="    assert not parsed.is_compensation\n",
             ),
             Change(
-                file="controller/runs/run_commits.py",
+                file="controller/runs/run.py",
                 good="        except Exception:  # noqa: BLE001 - recorded events stand, even if they cannot be announced\n"
                 '            self._log.exception("Could not record Events for a commit")\n',
                 bad="        finally:\n            pass\n",
             ),
             Change(
-                file="controller/runs/run_reconciliation.py",
+                file="controller/runs/run.py",
                 good="                self.state = None"
                 "  # it is already recorded: deciding from the previous state would record it twice\n",
                 bad="",
             ),
             Change(
-                file="controller/runs/run_reconciliation.py",
+                file="controller/runs/run.py",
                 good="                self.state = None"
                 "  # uncommitted changes in memory may be the cause: continue from the recorded state\n",
                 bad="                pass\n",
@@ -216,7 +216,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/runs/attempts/pod_inputs.py",
-                good="        pod = await self._context.api.read_pod(self._context.run, key)\n",
+                good="        pod = await self._pods.read_pod(self._run, key)\n",
                 bad="        pod = self._held.pods.get(key)\n",
             ),
         ),
@@ -278,9 +278,7 @@ BUGS = (
     Bug(
         name="closed run reconciled without end",
         commit="b8f3e911",
-        changes=(
-            Change(file="controller/runs/attempts/run_attempts.py", good="(new and not state.closed)", bad="new"),
-        ),
+        changes=(Change(file="controller/runs/attempts/attempts.py", good="(new and not state.closed)", bad="new"),),
         scenario="caching",
         operators=2,
         first_seed=16,

@@ -20,7 +20,7 @@ from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.store import ObjectKey, Write
 from simulated.loop import START

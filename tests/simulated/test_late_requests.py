@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from perdure.controller.reconcile.inbox import Inbox
-from perdure.controller.runs.effects.effect_context import EffectContext
-from perdure.controller.runs.effects.pending_inputs import PendingInputs
-from perdure.controller.runs.effects.run_effects import Effects
-from perdure.controller.runs.next_requests import next_requests
+from perdure.controller.runs.effects.context import EffectContext
+from perdure.controller.runs.effects.effects import Effects
+from perdure.controller.runs.requests import next_requests
 from perdure.engine import inputs
 from perdure.engine.starts import ExternalReference
 from perdure.runtime.attempts import RunRef
@@ -76,10 +75,8 @@ class Asking:
         manager = manager_over(self.place.client)
         manager.directory.put(self.place.server.get(KEY))
         receiver = RunRef(name="receiver", namespace="default", uid="receiver", workflow_id="receiver")
-        pending, policies = PendingInputs(lambda: None), manager.tools.policies
-        effects = Effects(
-            self.place.client, receiver, None, manager.runs, policies, pending, lambda: None, lambda _: None
-        )
+        policies = manager.tools.policies
+        effects = Effects(self.place.client, receiver, None, manager.runs, policies, lambda: None, lambda _: None)
         return effects.context
 
     def ask(self, name: str, number: int, *, run_id: str = "") -> None:

@@ -5,9 +5,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from perdure.api.workflow import WorkflowSpec
-from perdure.controller.runs.attempts.run_attempts import RunAttempts
-from perdure.controller.runs.run_record import RunRecord
+from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.controller.runs.attempts.attempts import RunAttempts
+from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.store import RunStore
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.state import PendingActivity, RunState
@@ -46,15 +47,13 @@ def attempts_of(place: Place, obj: Any) -> RunAttempts:
     """The attempts of a run whose operator knows no pods yet."""
     manager, _ = assemble(place.client, OperatorOptions())
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
-    stored = RunRecord(place.client, obj, run, manager.tools.blobs)
+    stored = RunStore(place.client, obj, run, manager.tools.blobs)
     attempts = RunAttempts(
         manager.tools,
         run,
         stored,
         None,
-        lambda _note, _pod: None,
-        lambda _note, _pod: None,
-        lambda _note: None,
+        RunEventRecorder(manager.tools.recorder, run),
         wake=lambda: None,
     )
     attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))

@@ -15,15 +15,15 @@ from rich.text import Text
 
 from perdure.api.crdgen import KINDS
 from perdure.api.fields import NAME_PATTERN
+from perdure.api.kinds.operation import Operation, OperationSpec
+from perdure.api.kinds.retrypolicy import RetryPolicy
+from perdure.api.kinds.schedule import Schedule, ScheduleSpec
+from perdure.api.kinds.webhook import Webhook, WebhookSpec
+from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
-from perdure.api.operation import Operation, OperationSpec
-from perdure.api.retrypolicy import RetryPolicy
-from perdure.api.schedule import Schedule, ScheduleSpec
-from perdure.api.webhook import Webhook, WebhookSpec
-from perdure.api.workflow import Workflow
-from perdure.api.workflowlimit import WorkflowLimit
-from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.cli.documents import Document, Position, UnreadableFileError, read
 from perdure.kube import clock
 from perdure.language.checks import Checked, Documents, between, check, in_data, labels, options, unevaluated

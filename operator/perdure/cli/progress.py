@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from perdure.cli.connection import connect
 from perdure.cli.options import seconds_of
@@ -26,7 +26,7 @@ _PAUSE = 0.5
 class Waiter:
     """Follows a run, and shows its progress."""
 
-    def __init__(self, context: typer.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
+    def __init__(self, context: click.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
         self.context = context
         self.screen = screen
         self.times = times
@@ -52,7 +52,7 @@ class Waiter:
         phase = asyncio.run(self.wait(name, workflow_id, namespace, seconds))
         if phase is None:
             which = f"`{name}`" if name is not None else f"with workflow ID `{workflow_id}`"
-            typer.echo(f"Error: the run {which} has not ended within {limit}; it keeps running", err=True)
+            click.echo(f"Error: the run {which} has not ended within {limit}; it keeps running", err=True)
             return ExitCode.TIMEOUT
         return ExitCode.YES if phase == "Completed" else ExitCode.NO
 
@@ -126,7 +126,7 @@ class Waiter:
                 found = await cluster.runs.named(name)
             except UnreachableError as error:
                 if not away:
-                    typer.echo(f"{error}; still waiting", err=True)
+                    click.echo(f"{error}; still waiting", err=True)
                 away = True
                 continue
             except GoneError:

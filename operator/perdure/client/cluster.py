@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.client.requests import Object
-    from perdure.kube.table_pages import TableRow
+    from perdure.kube.tables import TableRow
 
 
 _LONGEST: Final = timedelta(minutes=3)

@@ -87,7 +87,7 @@ class ClusterRuns:
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
         """Return the runs with a workflow ID (default: the name of the run). Standalone activities and operations have none."""
-        from perdure.runtime.kinds import kind_of
+        from perdure.api.phases import kind_of
 
         found = {}
         for field in ("spec.workflowId", "metadata.name"):

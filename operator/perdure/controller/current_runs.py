@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
+from perdure.api.phases import RunKind
 from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.workflow_id_claims import WorkflowIdClaims
-from perdure.runtime.kinds import RunKind
 
 
 class KnownRuns(Protocol):

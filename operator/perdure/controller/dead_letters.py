@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.deadletter import DeadLetterStatus
+from perdure.api.kinds.deadletter import DeadLetterStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
@@ -20,7 +20,7 @@ from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import message_for
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import (

@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
+from perdure.api.phases import RunKind
 from perdure.controller.current_runs import CurrentRuns
 from perdure.controller.finished_tallies import FinishedTallies
 from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled, packed, unpacked
 from perdure.controller.uid_index import UidIndex
 from perdure.controller.workflow_id_claims import WorkflowIdClaims
 from perdure.kube import client as kube
-from perdure.runtime.kinds import RunKind
 
 
 class Directory:

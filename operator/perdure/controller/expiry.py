@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from perdure.api.phases import Phase
+from perdure.api.times import read_time
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime.kubernetes_times import read_time
 
 _SUCCEEDED: Final = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from perdure.controller.artifacts.artifact_collector import ArtifactCollector
-from perdure.controller.artifacts.deletion_pods import DeletionPods
+from perdure.controller.artifacts.deletion import ArtifactCollector, DeletionPods
 from perdure.controller.directory import Directory
 from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, delete_for_ever
 from perdure.controller.fleet.shards import Shards
@@ -27,10 +26,10 @@ from perdure.controller.informers.run_expiries import RunExpiries
 from perdure.controller.informers.run_pods import RunPods
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.namespace_checks import check_for_ever
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.pods.released_claims import ReleasedClaims
+from perdure.controller.pods.workspaces import ReleasedClaims
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import (

@@ -14,23 +14,22 @@ from typing import Any
 import pydantic
 import structlog
 
+from perdure.api.kinds.retrypolicy import Circuit, CircuitBreaker, RetryPolicySpec, RetryPolicyStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.phases import CircuitState
 from perdure.api.reasons import EventReason
-from perdure.api.retrypolicy import Circuit, CircuitBreaker, RetryPolicySpec, RetryPolicyStatus
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.program import retry_rules
 from perdure.observe import metrics
-from perdure.runtime import circuits
-from perdure.runtime.circuits import Held
-from perdure.runtime.policies import policy_status
+from perdure.runtime import retry_policies
+from perdure.runtime.retry_policies import Held, policy_status
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -246,7 +245,7 @@ class Policies:
 
         def change(_breaker: CircuitBreaker, circuit: Circuit) -> Circuit:
             nonlocal held
-            circuit, held = circuits.admit(name, circuit, who, wall_clock())
+            circuit, held = retry_policies.admit(name, circuit, who, wall_clock())
             return circuit
 
         known = self._known[namespace].get(name)
@@ -261,7 +260,7 @@ class Policies:
             circuit = await self._change(namespace, name, change)
         if held is not None and circuit is not None and await self._is_abandoned(namespace, name, circuit.trial):
             trial = str(circuit.trial)
-            await self._change(namespace, name, lambda _breaker, found: circuits.release(found, trial))
+            await self._change(namespace, name, lambda _breaker, found: retry_policies.release(found, trial))
             await self._change(namespace, name, change)
         return held
 
@@ -271,7 +270,7 @@ class Policies:
         if trial is None or self._checked_at.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
             return False
         self._checked_at[namespace, name] = now
-        named = circuits.read_holder(trial)
+        named = retry_policies.read_holder(trial)
         if named is None:
             return True
         try:
@@ -296,7 +295,7 @@ class Policies:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(
-            namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)
+            namespace, report.policy, lambda breaker, circuit: retry_policies.count(breaker, circuit, who, report)
         )
         known = self._known[namespace].get(report.policy)
         return known is None or known.breaker is None or not known.newer

@@ -7,11 +7,11 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.api.lenient import mapping, text
+from perdure.api.phases import RunKind, kind_of
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
-from perdure.runtime.kinds import RunKind, kind_of
 from perdure.runtime.retention import stored_size
 from perdure.schedule.run_manifests import owner_of
 

@@ -15,9 +15,9 @@ resourceVersion decides that a run had when it was first seen.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from perdure.api.phases import RunKind
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.controller.run_entries import Entry, Standing
-from perdure.runtime.kinds import RunKind
 
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 

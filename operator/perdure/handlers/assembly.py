@@ -15,7 +15,7 @@ from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.operations.operations import Operations
-from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.payloads.store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
@@ -23,7 +23,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.retention import MIB, Limits
 

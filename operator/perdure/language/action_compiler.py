@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
+from perdure.api.kinds.steps import ActivityCall, BlockCall, Step
+from perdure.api.kinds.steps import Parallel as ParallelSpec
+from perdure.api.kinds.steps import Switch as SwitchSpec
 from perdure.api.rules import json_name
-from perdure.api.steps import ActivityCall, BlockCall, Step
-from perdure.api.steps import Parallel as ParallelSpec
-from perdure.api.steps import Switch as SwitchSpec
 from perdure.language.compiled_actions import (
     Action,
     CallBlock,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.api.resultcache import MAX_CACHE_KEY
-from perdure.api.workflow import Activity
+from perdure.api.kinds.resultcache import MAX_CACHE_KEY
+from perdure.api.kinds.workflow import Activity
 from perdure.language.key_text import evaluate_key
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from perdure.api.steps import ActivityCall, ChildWorkflow
+from perdure.api.kinds.steps import ActivityCall, ChildWorkflow
 from perdure.language.expressions import Template
 
 Timeout = timedelta | Template | None

@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.steps import ActivityCall, Step
+from perdure.api.kinds.workflow import Activity, Block, InputSpec, WorkflowSpec
 from perdure.api.rules import json_name
-from perdure.api.steps import ActivityCall, Step
-from perdure.api.workflow import Activity, Block, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.action_compiler import action_of, catches_of, compensation_of, hook_of, loop_of, timeout_of
 from perdure.language.doubtful_results import outputs_read

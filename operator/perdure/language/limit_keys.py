@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from perdure.api.workflow import Activity
-from perdure.api.workflowlimit import MAX_KEY, ActivityLimit, LimitUse, StepLimit
+from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workflowlimit import MAX_KEY, ActivityLimit, LimitUse, StepLimit
 from perdure.language.key_text import evaluate_key
 from perdure.language.program import Finding, InvalidWorkflowError, Program
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.retrypolicy import RetryPolicyChoice, RetryRules
-from perdure.api.steps import Step
-from perdure.api.workflow import Activity, Handler, WorkflowSpec
-from perdure.api.workflowlimit import LimitUse
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice, RetryRules
+from perdure.api.kinds.steps import Step
+from perdure.api.kinds.workflow import Activity, Handler, WorkflowSpec
+from perdure.api.kinds.workflowlimit import LimitUse
 from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
 from perdure.language.compiled_actions import Action, CallBlock, Catch, Loop, RunActivity, Timeout
 from perdure.language.expressions import Template

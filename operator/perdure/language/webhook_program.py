@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from perdure.api import labels
+from perdure.api.kinds.webhook import WebhookSpec
 from perdure.api.names import MAX_WORKFLOW_ID, delivery_name, label_value
-from perdure.api.webhook import WebhookSpec
 from perdure.language.coercion import as_text
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import Template, compile_condition, compile_template

@@ -1,4 +1,8 @@
-"""Pure builders and readers: an attempt becomes a Pod and a Lease; a Pod and a Lease become an outcome."""
+"""Builders and readers of Kubernetes objects: what the operator writes to the API server, and what it learns from there. Pure.
+
+An attempt becomes a Pod and a Lease; a Pod and a Lease become an outcome. Histories become HistorySegments, and large payloads
+become Payloads. The modules have the names of objects, or of the parts of a run's object (`chains`, `commits`, `status_texts`).
+"""
 
 from perdure.runtime.attempts import (
     Attempt,
@@ -9,12 +13,15 @@ from perdure.runtime.attempts import (
     PayloadTooLargeError,
     PodSettings,
     RunRef,
+    lease_conflict,
+    owns,
+    owns_lease,
+    pod_conflict,
 )
 from perdure.runtime.leases import Pulse, build_lease, heartbeat
 from perdure.runtime.outcomes import Outcome, outcome, recheck_time
-from perdure.runtime.ownership import lease_conflict, owns, owns_lease, pod_conflict
-from perdure.runtime.pod_waiting import waiting_reason
-from perdure.runtime.pods import build_pod, main_container_name
+from perdure.runtime.pods.builder import build_pod, main_container_name
+from perdure.runtime.pods.waiting import waiting_reason
 
 __all__ = [
     "Attempt",

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from perdure.api.operation import OperationSpec
+from perdure.api.kinds.operation import OperationSpec
 from perdure.api.policies import OverlapPolicy
 from perdure.engine.failures import Failure
 

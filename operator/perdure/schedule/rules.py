@@ -5,8 +5,8 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.policies import OverlapPolicy
-from perdure.api.schedule import ScheduleSpec
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule.state import Start
 from perdure.schedule.times import Times

@@ -9,8 +9,8 @@ import json
 
 from msgspec.structs import replace
 
+from perdure.api.kinds.schedule import MAX_BUFFER
 from perdure.api.reasons import EventReason
-from perdure.api.schedule import MAX_BUFFER
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.opaque import size_of
 from perdure.engine.retry import decide_run_retry

@@ -22,8 +22,8 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Any
 
-from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
-from perdure.api.schedule import CanonicalSpec, ScheduleSpec
+from perdure.api.kinds.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
+from perdure.api.kinds.schedule import CanonicalSpec, ScheduleSpec
 from perdure.api.times import format_duration
 from perdure.schedule.calendar import DAY, Matcher, WallTimes, Work, by_days, lowest
 from perdure.schedule.cron import CronTimes, read_cron, without_comment

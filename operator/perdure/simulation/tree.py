@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from perdure.api.kinds.steps import STEP_KINDS, Step
 from perdure.api.rules import json_name
-from perdure.api.steps import STEP_KINDS, Step
 from perdure.language.memory import Status
 from perdure.language.program import Program
 from perdure.language.step_paths import Path

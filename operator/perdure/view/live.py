@@ -8,17 +8,17 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.conditions import find_condition, read_conditions
+from perdure.api.kinds.conditions import find_condition, read_conditions
+from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
-from perdure.api.workflow import Activity
+from perdure.api.times import read_time
 from perdure.runtime.chains import parent_of
-from perdure.runtime.container_groups import ContainerGroup
-from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.leases import heartbeat_details
-from perdure.runtime.pod_waiting import waiting_reason
-from perdure.runtime.pods import main_container_name
-from perdure.runtime.statuses import PodStatus
+from perdure.runtime.pods.builder import main_container_name
+from perdure.runtime.pods.groups import ContainerGroup
+from perdure.runtime.pods.status import PodStatus
+from perdure.runtime.pods.waiting import waiting_reason
 from perdure.view.openings import ChildSight, Seen, Sight
 
 Object = Mapping[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.runtime.kubernetes_times import read_time
+from perdure.api.times import read_time
 from perdure.view import columns
 from perdure.view.page import Page
 

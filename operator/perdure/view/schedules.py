@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.text import Text
 
-from perdure.api.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.times import format_time
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of

@@ -3,7 +3,7 @@
 from typing import Any
 
 from engine.coded import Coded
-from perdure.controller.runs import run_status
+from perdure.controller.runs import status
 from perdure.view.facts import ShownRun, read_run
 from perdure.view.page import Page
 from unit.cli.flow import UID
@@ -11,13 +11,13 @@ from unit.cli.flow import UID
 
 def object_of(run: Coded) -> dict[str, Any]:
     """The WorkflowRun of a run of code."""
-    facts = run_status.RunFacts(name="k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
+    facts = status.RunFacts(name="k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
         "metadata": {"name": "k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"workflow": {"type": "Order", "taskQueue": "orders"}, "workflowId": "order-1"},
-        "status": run_status.compose({}, facts, run.state, run.events, run.now),
+        "status": status.compose({}, facts, run.state, run.events, run.now),
     }
 
 

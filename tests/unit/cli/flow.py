@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from rich.text import Text
 
-from perdure.api.workflow import WorkflowSpec
-from perdure.controller.runs import run_status
+from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.controller.runs import status as run_status
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted, HeartbeatRead, RunInput

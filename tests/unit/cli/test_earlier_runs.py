@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from perdure.cli.app import build
 from perdure.engine import events as ev

@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.app import build

@@ -5,7 +5,7 @@ from typing import Any
 from engine import test_standalone_nexus as nexus
 from engine.script import Drive, application
 from engine.test_standalone import begin, take, worker
-from perdure.controller.runs import run_status
+from perdure.controller.runs import status
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from perdure.view.describe import describe
@@ -17,7 +17,7 @@ from unit.cli.flow import UID, plain
 
 def object_of(run: Drive) -> dict[str, Any]:
     """The WorkflowRun of a standalone activity."""
-    facts = run_status.RunFacts(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
+    facts = status.RunFacts(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
@@ -27,7 +27,7 @@ def object_of(run: Drive) -> dict[str, Any]:
             "workflowId": "charge-1",
             "input": {"order": 17},
         },
-        "status": run_status.compose({}, facts, run.state, run.history, run.now),
+        "status": status.compose({}, facts, run.state, run.history, run.now),
     }
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from perdure.cli.app import build
 from perdure.cli.lint import lint

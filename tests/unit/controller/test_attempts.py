@@ -11,18 +11,19 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from perdure.api.workflow import Retention, WorkflowSpec
+from perdure.api.kinds.workflow import Retention, WorkflowSpec
+from perdure.api.reasons import EventReason
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
-from perdure.controller.payloads.payload_store import Blobs
-from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.pod_key import PodKey
-from perdure.controller.pods.pod_logs import PATIENCE
+from perdure.controller.payloads.store import Blobs
+from perdure.controller.pods.attempt_pods import PodKey, Pods
+from perdure.controller.pods.logs import PATIENCE
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
+from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods
-from perdure.controller.runs.attempts.run_attempts import RunAttempts
-from perdure.controller.runs.run_record import RunRecord
+from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.store import RunStore
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
@@ -31,10 +32,10 @@ from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from perdure.runtime.pods import build_pod
+from perdure.runtime.pods.builder import build_pod
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
@@ -71,13 +72,33 @@ STORED = {"metadata": {"namespace": RUN.namespace, "name": RUN.name, "uid": RUN.
 """The run's object."""
 
 
+class Reports(Recorder):
+    """Keeps the notes of Events about attempts that do not start, and about results that are not stored."""
+
+    def __init__(self, client: Client, *, instance: str) -> None:
+        super().__init__(client, instance=instance)
+        self.notes: list[str] = []
+
+    def record(
+        self,
+        about: dict[str, Any],  # noqa: ARG002 (the interface)
+        *,
+        kind: str,  # noqa: ARG002
+        reason: EventReason,
+        note: str,
+        action: str,  # noqa: ARG002
+        related: dict[str, Any] | None = None,
+    ) -> None:
+        if reason is not EventReason.POD_REFUSED:
+            self.notes.append(f"{related['name']}: {note}" if related else note)
+
+
 @asynccontextmanager
 async def attempts(
     wake: Callable[[], None] = lambda: None, *, server: str = "http://127.0.0.1:1"
 ) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
-    reported: list[str] = []
     async with Client.open(Access(server=server), user_agent="perdure-test") as client:
-        recorder = Recorder(client, instance="test")
+        recorder = Reports(client, instance="test")
         tools = Tools(
             client=client,
             pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
@@ -91,15 +112,13 @@ async def attempts(
         found = RunAttempts(
             tools,
             RUN,
-            RunRecord(client, STORED, RUN, tools.blobs),
+            RunStore(client, STORED, RUN, tools.blobs),
             None,
-            lambda _note, _pod: None,
-            lambda note, pod: reported.append(f"{pod}: {note}"),
-            reported.append,
+            RunEventRecorder(recorder, RUN),
             wake=wake,
         )
         found.define(DEFINITION)
-        yield found, reported
+        yield found, recorder.notes
 
 
 _uids: Iterator[int] = count()

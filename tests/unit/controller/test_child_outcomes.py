@@ -8,10 +8,9 @@ from aiohttp.test_utils import RawTestServer
 
 from engine.coded import Coded
 from engine.script import application, seconds
-from perdure.controller.runs.child_outcomes import ChildOutcomes
-from perdure.controller.runs.effects.pending_inputs import PendingInputs
-from perdure.controller.runs.effects.run_effects import Effects
-from perdure.controller.runs.run_status import RunFacts, compose
+from perdure.controller.runs.effects.children import ChildOutcomes
+from perdure.controller.runs.effects.effects import Effects
+from perdure.controller.runs.status import RunFacts, compose
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.failures import RetryState
@@ -73,11 +72,11 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
         RawTestServer(answer) as server,
         Client.open(Access(server=str(server.make_url("")).rstrip("/")), user_agent="test") as client,
     ):
-        manager, pending, refused = manager_over(client), PendingInputs(lambda: None), list[str]()
+        manager, refused = manager_over(client), list[str]()
         manager.directory.put(made)
         peers, policies = manager.runs, manager.tools.policies
-        effects = Effects(client, PARENT, None, peers, policies, pending, lambda: None, refused.append)
-        outcomes = ChildOutcomes(effects, pending)
+        effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
+        outcomes = ChildOutcomes(effects.context, effects.has_applied)
         outcomes.observe_child("uid-2")
         (observed,) = await outcomes.gather(parent.state)
     assert isinstance(observed, inp.ChildClosed)

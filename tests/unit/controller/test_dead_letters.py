@@ -11,20 +11,19 @@ from aiohttp import web
 
 import histories
 from engine.coded import Coded, activity
-from perdure.api.deadletter import DeadLetter
+from perdure.api.kinds.deadletter import DeadLetter
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.errors import RefusedError
-from perdure.controller.runs.effects.pending_inputs import PendingInputs
-from perdure.controller.runs.effects.run_effects import Effects
+from perdure.controller.runs.effects.effects import Effects
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.effects import WriteDeadLetter
 from perdure.engine.inputs import EffectDone
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
 from unit.controller.managers import manager_over, unchanged
@@ -165,11 +164,11 @@ async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() 
     store.objects[first] = forged
     async with clients(store) as client:
         for _ in range(2):  # a crash after the first: it is found then
-            manager, pending, refused = manager_over(client), PendingInputs(lambda: None), list[str]()
+            manager, refused = manager_over(client), list[str]()
             peers, policies = manager.runs, manager.tools.policies
-            effects = Effects(client, ref, None, peers, policies, pending, lambda: None, refused.append)
+            effects = Effects(client, ref, None, peers, policies, lambda: None, refused.append)
             await effects.apply(state, {**run, "status": status}, coded.now, unchanged)
-            assert pending.first() == [EffectDone(effect=WriteDeadLetter(9))]
+            assert effects.context.pending.first() == [EffectDone(effect=WriteDeadLetter(9))]
             assert refused == []
     assert store.objects.pop(first) is forged
     [(name, written)] = store.objects.items()

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from engine.coded import Coded
 from perdure.api.policies import ParentClosePolicy
-from perdure.controller.runs.effects.pending_inputs import PendingInputs
-from perdure.controller.runs.effects.run_effects import Effects
+from perdure.controller.runs.effects.context import PendingInputs
+from perdure.controller.runs.effects.effects import Effects
 from perdure.engine import commands as cmd
 from perdure.engine.effects import CloseChild, StartChild
 from perdure.engine.inputs import EffectDone
@@ -53,9 +53,10 @@ async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effe
     await site.start()
     address = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=address), user_agent="test") as client:
-        manager, pending = manager_over(client), PendingInputs(lambda: None)
+        manager = manager_over(client)
         peers, policies = manager.runs, manager.tools.policies
-        yield Effects(client, PARENT, None, peers, policies, pending, lambda: None, refused.append), pending
+        effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
+        yield effects, effects.context.pending
     await runner.cleanup()
 
 

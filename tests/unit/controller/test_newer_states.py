@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from perdure.api.kinds.operation import Reset
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
-from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import format_time
 from perdure.controller.errors import RefusedError

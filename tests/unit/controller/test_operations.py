@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.operations.operation_status import identity
-from perdure.controller.runs.answers import answered
+from perdure.controller.runs.requests import with_warning
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import Answer, SignalRequested
 from perdure.kube.paths import escaped
@@ -43,10 +43,10 @@ def test_a_signal_that_the_workflow_never_waits_for_is_answered_with_a_warning(
     definition = Definition(compile_program(spec), "order", None)
     run = RunRef(namespace="shop", name="order-42", uid="u", workflow_id="order-42")
     request = SignalRequested(request_id="1", signal_name=signal)
-    found = answered(request, answer, run, definition)
+    found = with_warning(request, answer, run, definition)
     assert (found.ok, found.reason) == (answer.ok, reason)
     assert ("it waits for `approved`" in found.message) == (reason == "SignalNotAwaited")
-    assert answered(request, answer, run, None) == answer
+    assert with_warning(request, answer, run, None) == answer
 
 
 def unescaped(text: str) -> str:

@@ -1,6 +1,6 @@
 """The number of pending inputs that a run takes in one reconciliation."""
 
-from perdure.controller.runs.effects.pending_inputs import MAX_AT_ONCE, PendingInputs
+from perdure.controller.runs.effects.context import MAX_AT_ONCE, PendingInputs
 from perdure.engine.inputs import DecideAgain, RunInput
 
 

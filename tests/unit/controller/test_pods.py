@@ -10,13 +10,18 @@ import orjson
 import pytest
 from aiohttp import web
 
-from perdure.api.workflow import Activity, Retention
-from perdure.api.workspace import Workspace
+from perdure.api.kinds.workflow import Activity, Retention
+from perdure.api.kinds.workspace import Workspace
 from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
-from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
-from perdure.controller.pods.attempt_pods import Pods, has_ended, has_succeeded
+from perdure.controller.pods.attempt_pods import (
+    AttemptBlockedError,
+    AttemptImpossibleError,
+    Pods,
+    has_ended,
+    has_succeeded,
+)
 from perdure.controller.pods.service_account import ActivityIdentity
-from perdure.controller.pods.workspace_volumes import claim_refusal
+from perdure.controller.pods.workspaces import claim_refusal
 from perdure.kube.access import Access
 from perdure.kube.client import Client, ConflictError
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef

@@ -15,7 +15,7 @@ from perdure.engine.state import CircuitReport, CircuitResult
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from unit.controller.stored import Json, Store, serving
 

@@ -17,7 +17,7 @@ from perdure.controller.runs.run import Run
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.retention import Limits
 from unit.controller.managers import manager_over

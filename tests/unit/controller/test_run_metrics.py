@@ -12,7 +12,7 @@ import pytest
 from engine.coded import COMPLETE, Coded, timer
 from engine.script import Drive, activity, application
 from perdure import __version__
-from perdure.controller.runs.kubernetes_events import RunEventRecorder
+from perdure.controller.runs.events import RunEventRecorder
 from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition
@@ -44,7 +44,7 @@ async def test_the_duration_of_a_closed_run_is_observed_once() -> None:
         state = run.state
         run.decide(COMPLETE, seconds=60)
         events.committed(state, last(run), "1/1")
-    assert (observed("count") - before[0], observed("sum") - before[1]) == (1, 60)
+    assert (observed("count") - before[0], observed("sum") - before[1]) == (1, pytest.approx(60))
 
 
 def attempts(executor: str, outcome: str) -> tuple[float, float, float, float]:

@@ -8,10 +8,10 @@ import pytest
 
 from engine.coded import Coded
 from engine.script import T0, Drive, Reacting, activity, application, seconds, timer
+from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowrun import WorkflowRunStatus
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs.run_status import RunFacts, compose, waiting
+from perdure.controller.runs.status import RunFacts, compose, waiting
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType

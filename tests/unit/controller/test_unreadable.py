@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from perdure.api.lenient import read_annotation
 from perdure.api.stored import MAX_DEPTH, nests_deeper
 from perdure.api.times import TIME_PATTERN
-from perdure.controller.runs.first_event import Idle, first_event, scope_of
-from perdure.controller.runs.run_status import RunFacts, compose
+from perdure.controller.runs.deciders import Idle, scope_of
+from perdure.controller.runs.start import first_event
+from perdure.controller.runs.status import RunFacts, compose
 from perdure.controller.workflows import definitions
 from perdure.controller.workflows.definitions import as_far_as_fit, check_options, read_spec
 from perdure.engine.step import start

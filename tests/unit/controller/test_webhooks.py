@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from perdure.api.webhook import RequestSignature
+from perdure.api.kinds.webhook import RequestSignature
 from perdure.controller.webhooks import webhook_secrets
 from perdure.controller.webhooks.signatures import Delivery, request_id
 from perdure.controller.webhooks.webhooks import KnownWebhook, Webhooks
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from unit.controller.stored import Store, serving
 
 SPEC: dict[str, Any] = {"signature": {"secret": {"name": "shared"}}, "start": {"workflow": {"name": "build"}}}

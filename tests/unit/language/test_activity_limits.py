@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.language.checks import Documents, between
 from perdure.language.limit_keys import activity_limit_keys
 from perdure.language.step_failures import StepError

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import inputs as inp
 from perdure.language.awaiting import Awaited, awaited, known_signals, unknown_signal
 from perdure.language.compiler import compile_program

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hostile import ATTACKS, HOSTILE, WORK
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine.events import WorkflowExecutionStarted
 from perdure.language.cel import Meter
 from perdure.language.cel.expression_limits import BUDGET

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from engine.script import T0, Drive, seconds
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.webhook import WebhookSpec
+from perdure.api.kinds.webhook import WebhookSpec
 from perdure.language.expression_text import ExpressionError
 from perdure.language.webhook_program import UnusableRequestError, WebhookProgram, WebhookRequest
 

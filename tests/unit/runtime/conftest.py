@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.runtime import Attempt, PodSettings, RunRef, build_lease, build_pod
 
 RUN = RunRef(namespace="shop", name="order-42", uid="11111111-2222-3333-4444-555555555555", workflow_id="order-42")

@@ -12,7 +12,7 @@ import pytest
 
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime import InvalidDefinitionError, PodSettings, build_pod, outcome
-from perdure.runtime.artifacts import stop_seconds, with_artifacts
+from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 
 _SECONDS = 60
 _REFERENCE = {

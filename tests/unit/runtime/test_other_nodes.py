@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.runtime import PodSettings, build_pod
-from perdure.runtime.other_nodes import avoiding
+from perdure.runtime.pods.builder import avoiding
 
 
 def test_nodes_are_avoided_and_other_preferences_kept(make: Any) -> None:

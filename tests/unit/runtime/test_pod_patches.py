@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted
 from perdure.language import containers
 from perdure.runtime import PodSettings, build_pod, outcome
-from perdure.runtime.pod_patches import patched
+from perdure.runtime.pods.builder import patched
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from perdure.runtime import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod
-from perdure.runtime.payloads import ANNOTATIONS_LIMIT
-from perdure.runtime.pods import retention_of
+from perdure.runtime.pods.builder import retention_of
+from perdure.runtime.pods.payloads import ANNOTATIONS_LIMIT
 
 
 def build(make: Any, definition: Any = None, settings: PodSettings | None = None, **attempt: Any) -> dict[str, Any]:

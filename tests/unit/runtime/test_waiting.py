@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.runtime import waiting_reason
-from perdure.runtime.pod_waiting import hinders
+from perdure.runtime.pods.waiting import hinders
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from perdure.api.reasons import EventReason
 from perdure.controller.fleet.member_lease import MemberLease
 from perdure.controller.fleet.rendezvous import SHARDS
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 
 
 class FleetEvents:

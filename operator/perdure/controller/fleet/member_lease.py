@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from perdure.api import labels
+from perdure.api.times import write_micro_time
 from perdure.kube import client as kube
-from perdure.runtime.kubernetes_times import write_micro_time
 
 LONGEST_SECONDS: Final = 300.0
 """The longest duration of a Lease, as the chart limits it. So a forged Lease does not hold shards for longer."""

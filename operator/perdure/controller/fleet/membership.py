@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from perdure.api.labels import FLEET_LABEL
+from perdure.api.times import write_micro_time
 from perdure.controller.fleet.fleet_events import FleetEvents
 from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
 from perdure.controller.fleet.rendezvous import owners, shard_of, shards_of
@@ -21,9 +22,8 @@ from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.kubernetes_times import write_micro_time
 
 _RENEWALS: Final = 5
 """Renewals per duration of a Lease: three in a row can be late, for example while a node has no idle CPU."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.api.policies import ParentClosePolicy
 from perdure.controller.informers.index import Index
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
 from perdure.controller.run_entries import Entry, Standing

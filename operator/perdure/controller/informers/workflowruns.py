@@ -15,7 +15,7 @@ from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.request_delivery import RequestDelivery
 from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
-from perdure.controller.limits.limit_releases import LimitReleases
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported

@@ -1,9 +1,9 @@
 """The WorkflowLimits that this operator watches: runs claim them, also for their activities, and are woken when it is their turn.
 
-    run: claim ─▶ status of the limit: waiter ─▶ … ─▶ holder ─▶ the run starts ─▶ … ─▶ released (`limit_releases`)
+    run: claim ─▶ status of the limit: waiter ─▶ … ─▶ holder ─▶ the run starts ─▶ … ─▶ released (`releases`)
                   each arrow into the status is one compare-and-swap; every write also admits waiters up to the capacity
 
-An activity does the same before the pod of its first attempt (`attempt_admission`).
+An activity does the same before the pod of its first attempt (`runs.attempts.admission`).
 
 Any operator may write the status, even if it does not work on the run. A waiting run is woken by this process's own writes and
 by its watch.
@@ -18,18 +18,20 @@ from typing import Any
 
 import pydantic
 
+from perdure.api.kinds.workflowlimit import MAX_STEP, MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
-from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
+from perdure.engine.state import HeldLimits, PendingActivity
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
+from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.limit_queue import LimitQueue, limit_status, room
+from perdure.runtime.limits import LimitQueue, limit_status, room
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -52,6 +54,34 @@ class Claim:
     def id(self) -> str:
         """Identifies it in the queue."""
         return self.entry.id
+
+
+def limit_entry(  # noqa: PLR0917 (the fields of the entry)
+    run: RunRef, taker: PendingActivity | HeldLimits, key: str, priority: int, created: datetime, now: datetime
+) -> LimitEntry:
+    """Return the entry of an activity, or of a step with everything in its block.
+
+    Args:
+        run: The run.
+        taker: The activity, the activity that takes the limits of a step, or what the step holds.
+        key: The key of the limit.
+        priority: The priority of the run.
+        created: When it asked for the limit, for the order.
+        now: The time.
+    """
+    whole = isinstance(taker, HeldLimits) or taker.takes_limits
+    step = Path.parse(taker.activity_id).owner.text if whole else taker.activity_id
+    return LimitEntry(
+        run=run.name,
+        run_id=run.uid,
+        event_id=taker.scheduled_event_id,
+        step=step[:MAX_STEP],
+        whole_step=whole,
+        key=key,
+        priority=priority,
+        created=created,
+        since=now,
+    )
 
 
 @dataclass(frozen=True, slots=True)

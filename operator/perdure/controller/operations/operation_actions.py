@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pydantic
 
+from perdure.api.kinds.operation import Operation, Reset, Retry, TargetKind
 from perdure.api.models import mistakes
-from perdure.api.operation import Operation, Reset, Retry, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
 from perdure.controller.operations.operation_status import identity

@@ -4,7 +4,7 @@ from perdure.api import labels
 from perdure.api.reasons import EventReason
 from perdure.controller.operations.operation_status import OperationAnswer, verb
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 
 

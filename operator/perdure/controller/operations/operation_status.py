@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.operation import REQUESTS
 from perdure.api.names import started_name
-from perdure.api.operation import REQUESTS
 from perdure.api.phases import OperationPhase
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.rules import cel_name

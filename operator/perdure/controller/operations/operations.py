@@ -13,6 +13,7 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
+from perdure.api.times import read_time
 from perdure.controller.expiry import expiry, remove_expired
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.schedules import Schedules
@@ -37,7 +38,6 @@ from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime.kubernetes_times import read_time
 
 _REMEMBERED: Final = timedelta(minutes=1)
 """How long a run remembers an answered Operation. After that time, the Operation cannot be mistaken for a pending one."""

@@ -15,7 +15,7 @@ from typing import Final, assert_never
 
 import structlog
 
-from perdure.api.operation import Reset, Retry
+from perdure.api.kinds.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.schedules import Schedules

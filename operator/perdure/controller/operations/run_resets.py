@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from perdure.api.conditions import read_conditions
-from perdure.api.operation import Reset, Retry
+from perdure.api.kinds.conditions import read_conditions
+from perdure.api.kinds.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.workflowruns import WorkflowRuns

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perdure.controller.payloads.payload_store import Blobs, LostBlobError
+from perdure.controller.payloads.store import Blobs, LostBlobError
 from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.engine.opaque import plain

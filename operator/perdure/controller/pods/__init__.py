@@ -1,1 +1,1 @@
-"""The pods of activity attempts in the Kubernetes API: pods and Leases, logs, the ServiceAccount, expired pods."""
+"""The pods of activity attempts in the Kubernetes API: pods and Leases, their logs, workspaces, the ServiceAccount."""

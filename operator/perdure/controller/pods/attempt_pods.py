@@ -1,44 +1,104 @@
-"""Create, read, and release the pods of attempts. Each call can be repeated after a crash."""
+"""The pods and Leases of attempts in the Kubernetes API: create, read, stop, and release them.
+
+Each call can be repeated after a crash.
+"""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from perdure.api import labels
+from perdure.api.kinds.workflow import Activity, Retention
+from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
-from perdure.api.workflow import Activity, Retention
-from perdure.api.workspace import Workspace
 from perdure.controller.expired_objects import KEPT_PODS, delete_expired
-from perdure.controller.pods.attempt_errors import REFUSED, AttemptBlockedError, AttemptImpossibleError
-from perdure.controller.pods.attempt_leases import AttemptLeases
-from perdure.controller.pods.earlier_nodes import earlier_nodes
-from perdure.controller.pods.pod_key import PodKey, key_of
-from perdure.controller.pods.pod_logs import Logs
+from perdure.controller.pods.logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
-from perdure.runtime.artifacts import stop_seconds, with_artifacts
-from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
-from perdure.runtime.container_groups import ContainerGroup
-from perdure.runtime.other_nodes import avoiding
-from perdure.runtime.ownership import made_for, pod_conflict
-from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
-from perdure.runtime.statuses import EndedContainer, PodStatus
-from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
+from perdure.runtime.attempts import (
+    Attempt,
+    AttemptRefusedError,
+    PodSettings,
+    RunRef,
+    lease_conflict,
+    made_for,
+    pod_conflict,
+)
+from perdure.runtime.leases import build_lease
+from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
+from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoiding, build_pod, build_trial, retention_of
+from perdure.runtime.pods.groups import ContainerGroup
+from perdure.runtime.pods.status import EndedContainer, PodStatus
+from perdure.runtime.pods.workspaces import Volume, trial_volume, with_volumes
 
+REFUSED = frozenset({400, 403, 422})
+"""Status codes of permanently rejected requests."""
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
 """Parts of messages with which the API server temporarily rejects a dry run, or cannot execute it."""
-_DENIED = "denied request"
+DENIED = "denied request"
 """Part of the message of an admission policy."""
 _COUNTED = "count/pods="
 """Part of the API server's message about a quota that also counts ended pods, including kept ones."""
 _LOOKS = 3
 """How often a pod is read when its finalizers keep changing."""
+_MOST_NODES: Final = 5
+"""The most earlier attempts to check, because each needs a request."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodKey:
+    """The attempt to which a pod belongs."""
+
+    scheduled_event_id: int
+    attempt: int
+
+    @classmethod
+    def of(cls, activity: PendingActivity) -> "PodKey":
+        """The key of the current attempt of an open activity."""
+        return cls(activity.scheduled_event_id, activity.attempt)
+
+    def due(self, state: RunState) -> PendingActivity | None:
+        """The open activity with this current attempt; None if no activity waits for the attempt."""
+        activity = state.activity(self.scheduled_event_id)
+        return activity if activity is not None and activity.attempt == self.attempt else None
+
+
+def key_of(pod: kube.Object) -> PodKey | None:
+    """Read the attempt from the labels of a pod; None if it has none."""
+    notes = pod["metadata"].get("annotations") or {}
+    try:
+        return PodKey(int(notes[labels.SCHEDULED_EVENT_ANNOTATION]), int(notes[labels.ATTEMPT_ANNOTATION]))
+    except (KeyError, ValueError):
+        return None
+
+
+class AttemptBlockedError(Exception):
+    """The pod of the attempt cannot be created for now; a retry may help."""
+
+    lacks = "no pod for attempt {} yet"
+
+
+class LeaseBlockedError(AttemptBlockedError):
+    """The attempt has its pod, but its Lease cannot be created for now; a retry may help."""
+
+    lacks = "no Lease for attempt {} yet, so its heartbeats and large results are not received"
+
+
+class AttemptImpossibleError(Exception):
+    """The pod of the attempt can never be created, so the activity fails with `failure`."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 def is_of(pod: kube.Object, run: RunRef) -> bool:
@@ -82,6 +142,52 @@ def held(pod: kube.Object) -> bool:
 def scope_of(run: RunRef) -> dict[str, str]:
     """The value of `run` in expressions of an activity."""
     return {"name": run.name, "namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
+
+
+class AttemptLeases:
+    """Manages the Leases of attempts."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+
+    async def ensure(self, run: RunRef, attempt: Attempt, pod: kube.Object) -> None:
+        """Create the Lease of an attempt, unless it exists.
+
+        Raises:
+            LeaseBlockedError: The API server rejects the Lease, or another client's Lease has its name.
+            RequestError: The Kubernetes API request failed.
+        """
+        url = kube.path(kube.COORDINATION, run.namespace, "leases")
+        try:
+            await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
+        except kube.AlreadyExistsError:
+            name = pod["metadata"]["name"]
+            try:
+                lease = await self._client.get(f"{url}/{name}")
+            except kube.NotFoundError:
+                raise LeaseBlockedError("a Lease with this name was created and deleted a moment ago") from None
+            conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
+            if conflict:
+                raise LeaseBlockedError(conflict.message) from None
+        except kube.ApiError as error:
+            if error.status not in REFUSED:
+                raise
+            raise LeaseBlockedError(error.message) from error
+
+    async def read(self, run: RunRef, key: PodKey) -> kube.Object | None:
+        """Read the Lease of an attempt."""
+        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
+        try:
+            return await self._client.get(kube.path(kube.COORDINATION, run.namespace, "leases", name))
+        except kube.NotFoundError:
+            return None
+
+    async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
+        """Request an attempt to stop through its Lease: the response to its next heartbeat has the request."""
+        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
+        body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
+        with suppress(kube.NotFoundError):
+            await self._client.merge(kube.path(kube.COORDINATION, run.namespace, "leases", name), body)
 
 
 class Pods:
@@ -155,7 +261,7 @@ class Pods:
                 raise AttemptBlockedError(conflict.message) from None
             return pod
         except kube.InvalidError as error:
-            if _DENIED in error.message:  # an admission policy or its quota, which may change
+            if DENIED in error.message:  # an admission policy or its quota, which may change
                 raise AttemptBlockedError(error.message) from error
             message = f"activity `{attempt.activity_type}`: the API server refuses its pod: {error.message}"
             failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
@@ -193,7 +299,7 @@ class Pods:
             if error.status not in REFUSED:
                 raise
             # A policy may check the image, which may be known only when an attempt begins.
-            by_policy = error.status == 403 or _DENIED in error.message  # noqa: PLR2004
+            by_policy = error.status == 403 or DENIED in error.message  # noqa: PLR2004
             guess = by_policy and containers.has_computed_image(definition)
             if guess or any(words in error.message for words in _NO_REFUSAL):
                 return None
@@ -324,3 +430,27 @@ class Pods:
             else:
                 return
         raise AttemptBlockedError(f"pod {meta['name']} could not be released")
+
+
+async def earlier_nodes(client: kube.Client, run: RunRef, attempt: Attempt) -> list[str]:
+    """Read the nodes on which the last attempts ran, without deleted pods.
+
+    Args:
+        client: Reads the pods.
+        run: The run.
+        attempt: The attempt that follows them.
+
+    Raises:
+        RequestError: The Kubernetes API request failed.
+    """
+    nodes: dict[str, None] = {}
+    for number in range(attempt.attempt - 1, max(attempt.attempt - 1 - _MOST_NODES, 0), -1):
+        name = pod_name(run.name, attempt.scheduled_event_id, number)
+        try:
+            pod = await client.get(kube.path(kube.CORE, run.namespace, "pods", name))
+        except kube.NotFoundError:
+            continue
+        node = pod["spec"].get("nodeName")
+        if node and (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL) == run.uid:
+            nodes[node] = None
+    return list(nodes)

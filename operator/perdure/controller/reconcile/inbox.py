@@ -8,9 +8,7 @@ import structlog
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import may_pass
-from perdure.engine import inputs
 from perdure.engine.inputs import Answer
-from perdure.runtime.operation_requests import payload_of
 
 
 class Identified(Protocol):
@@ -72,8 +70,8 @@ class Inbox(Generic[Request]):
         """The requests that the next reconciliation processes."""
         return self._pending[: 1 if self.one_by_one else None]
 
-    def taken(self, recorded: Sequence[PendingRequest[Request]]) -> None:
-        """Remove requests that were recorded."""
+    def mark_recorded(self, recorded: Sequence[PendingRequest[Request]]) -> None:
+        """Process all requests together again, if no more are pending than these, which were recorded. `answer` removes them."""
         self.one_by_one &= bool(self._pending[len(recorded) :])
 
     def answer(
@@ -123,8 +121,3 @@ class Inbox(Generic[Request]):
         if pending in self._pending:
             self._pending.remove(pending)
             pending.then(answer)
-
-
-def carriers(requests: Sequence[PendingRequest[inputs.Request]]) -> list[PendingRequest[inputs.Request]]:
-    """The requests with a payload."""
-    return [each for each in requests if payload_of(each.request) is not None]

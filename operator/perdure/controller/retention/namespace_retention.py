@@ -13,7 +13,7 @@ from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.run_entries import Entry, Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.retention import Limits, surplus
 

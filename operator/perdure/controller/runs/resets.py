@@ -18,16 +18,17 @@ from typing import Any
 
 import msgspec
 
-from perdure.api import operation
+from perdure.api.kinds import operation
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.names import reset_name, successor_name
+from perdure.api.phases import kind_of
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import stored_state
-from perdure.controller.runs.first_event import scope_of
-from perdure.controller.runs.history_segments import past_of
+from perdure.controller.runs.deciders import scope_of
+from perdure.controller.runs.store import past_of
 from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
 from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets
@@ -43,7 +44,6 @@ from perdure.language.resuming import last_task
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.kinds import kind_of
 
 _NOTHING_DECIDED = "the run has not started, so there is nothing to reset or retry"
 

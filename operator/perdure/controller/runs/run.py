@@ -1,54 +1,125 @@
-"""One run: its watch events and requests between reconciliations."""
+"""One WorkflowRun in this process: what it observes, the requests to it, and its reconciliation.
+
+    observed  (watch: the run, its pods)  ─┐
+    read      (a deadline is due)         ─┼─▶ step ─▶ commit ─▶ effects (pods created, pods released) ─▶ next wake
+    the clock                             ─┘             │
+                                          conflict ──────┘ another client has written: read again, decide again
+
+`attempts` has the inputs from pods and the effects on them, `store` has the commit, and `reconcile.record` the write and its
+conflicts.
+
+Crash windows. Before the commit, nothing has happened. Between the commit and its effects, the committed state determines which
+pods must exist: after a restart, the operator creates missing pods (their names are locks) and releases unneeded ones. A commit
+whose response was lost causes a conflict at the next write, which then finds the commit.
+"""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
 
+import msgspec
+import structlog
+
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.controller.errors import NotYetError
+from perdure.controller.payloads.inlining import inlined
+from perdure.controller.payloads.store import give_all
 from perdure.controller.peers import Peers
+from perdure.controller.reconcile.inbox import Inbox, PendingRequest
+from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.reconciler import Reconciler
-from perdure.controller.runs.run_parts import RunParts
-from perdure.controller.runs.run_reconciliation import RunReconciliation
+from perdure.controller.recorded_state import DamagedStateError
+from perdure.controller.runs.attempts.attempts import RunAttempts
+from perdure.controller.runs.conditions import RunConditions, lacks_worker
+from perdure.controller.runs.deciders import Deciding, Idle, Pointer, RunDeciders
+from perdure.controller.runs.effects.children import ChildOutcomes
+from perdure.controller.runs.effects.effects import Effects
+from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.requests import (
+    answer_if_terminated,
+    carriers,
+    next_requests,
+    prolongs_task,
+    with_warning,
+)
+from perdure.controller.runs.start import LONGEST, RunStarter, UnrecordedStart, decides, may_wait
+from perdure.controller.runs.status import RunFacts, refused_as_too_large
+from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.tools import Tools
+from perdure.controller.workers import next_poll_check, unserved
+from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
+from perdure.engine.decider import Decider
 from perdure.engine.events import AnyEvent
 from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
 from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition, next_wake, step
+from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
-from perdure.kube.clock import now
+from perdure.kube.clock import now as wall_clock
+from perdure.language.awaiting import Awaited, awaited
+from perdure.language.interpreter import load_memory, progress
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import first_run_id, reset_of
 
 
 class Run:
     """A WorkflowRun in this process. `advance` is called by one task at a time; everything else at any time."""
 
     def __init__(self, tools: Tools, peers: Peers, obj: kube.Object, wake: Callable[[], None]) -> None:
-        """`wake` requests a call of `advance`."""
-        parts = RunParts.assemble(tools, peers, obj, wake)
-        self.ref = parts.ref
-        self._stored = parts.stored
-        self._record = parts.stored.record
-        self._attempts = parts.attempts
-        self._outcomes = parts.outcomes
-        self._inbox = parts.inbox
-        self._reconciliation = RunReconciliation(tools, parts, lambda: tools.workers.follow(self))
-        self.advance = Reconciler(self._reconciliation, self._record).advance
-        """Reconcile the run; see there."""
+        """Create it without its state.
 
-    @property
-    def state(self) -> RunState | None:
+        Args:
+            tools: The shared services.
+            peers: The other runs.
+            obj: The object of the run.
+            wake: Requests a call of `advance`.
+        """
+        meta, reset = obj["metadata"], reset_of(obj)
+        ref = RunRef(
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+            workflow_id=obj["spec"].get("workflowId") or meta["name"],
+        )
+        self.ref = ref
+        self.state: RunState | None = None
         """The state of the run, with everything recorded that must be; None before the run has started or was read."""
-        return self._reconciliation.state
+        self._start: UnrecordedStart | None = None
+        """The start of the run, if the first decision must record it."""
+        self._deciding = Deciding(decider=None)
+        """The decider of the run, and the definition that it interprets."""
+        self._decide_again = False
+        """Whether the decider must run again, although no event was added."""
+        self._commits_everything = False
+        self._forgotten: list[inputs.RequestForgotten] = []
+        self._try_again: datetime | None = None
+        """When to retry a run that could not start, regardless of events."""
+        self._released = False
+        """Whether the objects of a deleted run were released."""
+        self._tools = tools
+        self._peers = peers
+        self._inbox: Inbox[inputs.Request] = Inbox("the run")
+        self._events = RunEventRecorder(tools.recorder, ref)
+        self._store = RunStore(tools.client, obj, ref, tools.blobs)
+        self._record = self._store.record
+        self._attempts = RunAttempts(tools, ref, self._store, reset, self._events, wake=wake)
+        self._effects = Effects(tools.client, ref, reset, peers, tools.policies, wake, self._events.create_refused)
+        self._outcomes = ChildOutcomes(self._effects.context, self._effects.has_applied)
+        self._conditions = RunConditions(ref, self._store, peers, self._events, self._facts)
+        self._deciders = RunDeciders(tools, ref, self._record, self._inbox)
+        self._starter = RunStarter(tools, self._effects.context, self._store, self._inbox, self._deciders)
+        self._log = structlog.get_logger("perdure.run").bind(namespace=ref.namespace, run=ref.name)
+        self.advance = Reconciler(self, self._record).advance
+        """Reconcile the run; see there."""
 
     @property
     def unrecorded(self) -> Sequence[AnyEvent]:
         """The history of a run whose start is not recorded yet; empty for any other."""
-        start = self._reconciliation.start
-        return start.transition.events if start is not None else ()
-
-    def record_start(self) -> bool:
-        """Let the next reconciliation record the start of the run; return whether it was unrecorded."""
-        start = self._reconciliation.start
-        if start is not None:
-            start.due = min(start.due, now())
-        return start is not None
+        return self._start.transition.events if self._start is not None else ()
 
     @property
     def object(self) -> kube.Object:
@@ -58,7 +129,7 @@ class Run:
     @property
     def status_size(self) -> int:
         """Size of the status that this process has committed last, in bytes; 0 if it has committed none."""
-        return self._stored.size
+        return self._store.size
 
     @property
     def gone(self) -> bool:
@@ -69,9 +140,8 @@ class Run:
     def done(self) -> bool:
         """Whether no work is pending: the run is closed or deleted, and its pods are released."""
         if self._record.gone:
-            return self._reconciliation.released and self._attempts.settled and not self._inbox
-        state = self.state
-        if state is None or not state.closed or state.has_chores:
+            return self._released and self._attempts.settled and not self._inbox
+        if self.state is None or not self.state.closed or self.state.has_chores:
             return False
         return self._attempts.settled and self._outcomes.settled and not self._inbox
 
@@ -81,23 +151,24 @@ class Run:
         return bool(self._inbox)
 
     @property
-    def commits_everything(self) -> bool:
-        """Whether to record the run after every reconciliation, because another process continues it; see RunReconciliation."""
-        return self._reconciliation.commits_everything
-
-    @commits_everything.setter
-    def commits_everything(self, value: bool) -> None:
-        if self._reconciliation.commits_everything and not value:
-            self._reconciliation.state = (
-                None  # resumed as after a restart: workflow tasks of the process before are void
-            )
-        self._reconciliation.commits_everything = value
-
-    @property
     def waits_for_workflow(self) -> str | None:
         """The Workflow that this run cannot start without."""
         reference = self._record.object["spec"].get("workflow") or {}
         return reference.get("name") if self.state is None else None
+
+    @property
+    def commits_everything(self) -> bool:
+        """Whether to record the run after every reconciliation, because another process continues it.
+
+        Then repeatable transitions are recorded, too: this process does not keep the run.
+        """
+        return self._commits_everything
+
+    @commits_everything.setter
+    def commits_everything(self, value: bool) -> None:
+        if self._commits_everything and not value:
+            self.state = None  # resumed as after a restart: workflow tasks of the process before are void
+        self._commits_everything = value
 
     # Watch events
 
@@ -119,12 +190,10 @@ class Run:
 
     def observe_policies(self) -> bool:
         """Process a change of a RetryPolicy or its circuit breaker; return whether it affects the run."""
-        state = self.state
-        if state is None:
+        if self.state is None:
             return True
-        again = state.task is not None and state.task.reason == POLICY_NOT_FOUND
-        self._reconciliation.decide_again |= again
-        return self._attempts.recheck_circuits() or self._reconciliation.decide_again
+        self._decide_again |= self.state.task is not None and self.state.task.reason == POLICY_NOT_FOUND
+        return self._attempts.recheck_circuits() or self._decide_again
 
     def observe_child(self, uid: str) -> None:
         """Record that a child of this run has started or closed, or was deleted."""
@@ -140,12 +209,329 @@ class Run:
         """Withdraw a request, unless it was already recorded."""
         self._inbox.withdraw(request_id)
 
-    def withdraw_all_of(self, askers: Collection[str]) -> None:
+    def withdraw_all_of(self, senders: Collection[str]) -> None:
         """Withdraw the requests of some runs (their UIDs), unless the requests were already recorded."""
         for each in list(self._inbox):
-            if each.request.request_id.partition("/")[0] in askers:
+            if each.request.request_id.partition("/")[0] in senders:
                 self._inbox.withdraw(each.request.request_id)
 
     def forget(self, request_id: str) -> None:
         """Record that the caller has recorded the answer, so that the run can drop the request."""
-        self._reconciliation.forgotten.append(inputs.RequestForgotten(request_id=request_id))
+        self._forgotten.append(inputs.RequestForgotten(request_id=request_id))
+
+    def record_start(self) -> bool:
+        """Let the next reconciliation record the start of the run; return whether it was unrecorded."""
+        if self._start is None:
+            return False
+        self._start.due = min(self._start.due, wall_clock())
+        return True
+
+    # Reconciliation
+
+    async def reconcile(self, time: datetime) -> datetime | None:
+        """Observe, decide, commit, and apply the effects; return when to call again, or None to wait for an event."""
+        if self.state is None and not await self._load(time):
+            wake = self._try_again
+        else:
+            wake = await self._continue(time)
+        if self._start is not None:  # the run exists only in this process
+            return wake
+        if self.state is not None:
+            await self._conditions.recovered(self.state, wall_clock())
+        if not self._inbox:  # pending requests may refer to stored blobs
+            await self._store.blobs.tidy(self._record.status)
+        return wake
+
+    async def _continue(self, now: datetime) -> datetime | None:
+        """Decide and commit; then offer the tasks of the committed state to workers, and apply its effects."""
+        assert self.state is not None
+        state, more = await self._decide(self.state, now)
+        if more:
+            return now
+        self._tools.workers.follow(self)
+        if self._start is not None:
+            return min(filter(None, (self._start.due, next_wake(state, now))))
+        pods = await self._attempts.done_by_pods(state)
+        await self._attempts.apply(pods, now)
+        if self._attempts.unreported(pods):
+            return now
+        if self._effects.are_due(state, now):
+            await self._effects.apply(state, self._record.latest(), now, self._record.confirm)
+        next_check = next_poll_check(state, now)
+        await self._conditions.report_blocked(state, now, offers=next_check is not None)
+        wakes = (
+            next_wake(state, now),
+            self._attempts.next_wake(pods, now),
+            self._effects.next_try(state),
+            next_check,
+        )
+        return min(filter(None, wakes), default=None)
+
+    # Starting, and resuming after a restart
+
+    async def _load(self, now: datetime) -> bool:
+        """Resume from the recorded state, or start the run; return whether the run can proceed."""
+        self._start = self._try_again = None
+        try:
+            state = self._store.state()
+            if state is None:
+                return await self._begin(now)
+            if state.activities or state.children or state.externals:
+                # A watch may lag, but pods must be created only for the current state.
+                await self.read_again()
+                if self._record.gone:
+                    return False
+                state = self._store.state()
+                if state is None:
+                    return await self._begin(now)
+            if not state.closed and state.code is None:
+                self._decide_by(self._deciders.resume(state))
+        except NewerStateError as error:
+            self._try_again = await self._conditions.report_newer(str(error), now)
+            return False
+        except DamagedStateError as error:
+            await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)
+            self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
+            return False
+        if not self._commits_everything:  # only the owner of a guest knows which tasks it has dispatched
+            state = reclaim(state, self._tools.workers.epoch)
+        if any(not activity.by_worker for activity in state.activities.values()):
+            await self._attempts.recover(await self._attempts.done_by_pods(state))
+        self._look_at_others_again()
+        self.state = state
+        return True
+
+    async def _begin(self, now: datetime) -> bool:
+        """Start the run; return whether it could be started.
+
+        Raises:
+            NotYetError: The definition of the run is being compiled.
+        """
+        await give_all(self._tools.client, self._record.object)
+        await self._store.artifacts.hold(msgspec.json.encode(self._record.object))
+        try:
+            begun = await self._starter.begin(now)
+        except NotReadyError as error:
+            await self._conditions.wait(error.reason, error.message, now)
+            self._try_again = error.until
+            return False
+        except NotYetError as error:
+            await self._conditions.wait_for_definition(error, now)
+        if not (begun.requests or decides(self._tools.shards, self.ref)):
+            return False  # requests may end the run here, but only its owner opens it
+        self._decide_by(begun)
+        transition = begun.transition
+        if not (begun.requests or self._commits_everything) and may_wait(begun, self._record, self._tools.workers):
+            self._start = UnrecordedStart(transition, now + LONGEST)
+        else:
+            transition = await self._commit(None, transition, now, origin=begun.origin)
+        self.state = transition.state
+        self._answer(begun.requests, transition)
+        if begun.origin is not None:
+            self._look_at_others_again()
+        return True
+
+    def _decide_by(self, deciding: Deciding) -> None:
+        self._deciding = Deciding(decider=deciding.decider, definition=deciding.definition)
+        self._attempts.define(deciding.definition)
+
+    # Deciding, and the commit
+
+    async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
+        """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
+        forgotten, requests = list(self._forgotten), await next_requests(self._inbox, self._effects.context)
+        deciding = state.code is not None and state.code.deciding
+        outcomes = [] if deciding and not prolongs_task(requests) else await self._outcomes.gather(state)
+        observed = [*forgotten, *outcomes, *await self._observed(state, now), *(each.request for each in requests)]
+        if state.closed and not observed:
+            return state, False
+        recorded = self._record.status
+        code = state.code is not None
+        given = await inlined(observed, self.ref.namespace, self._tools.blobs, self._tools.workers, code=code)
+        if given.refused is not None:
+            refused = next(each for each in requests if each.request is given.refused)
+            self._inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, given.reason)
+            return state, True
+        try:
+            transition = await self._step(state, given.values, now, requests)
+        except NoRoomError:
+            return state, True
+        except OutOfStepError:
+            self.state = None
+            raise
+        except Exception as error:
+            if self._record.status is not recorded:
+                self.state = None  # it is already recorded: deciding from the previous state would record it twice
+                raise
+            if self._inbox.refuse_failing(requests, error):
+                return state, True
+            if not isinstance(error, kube.RequestError):
+                self.state = None  # uncommitted changes in memory may be the cause: continue from the recorded state
+            raise
+        self._inbox.mark_recorded(requests)
+        self.state = transition.state
+        self._attempts.retire(transition)
+        self._outcomes.committed(len(outcomes))
+        del self._forgotten[: len(forgotten)]
+        self._decide_again = False
+        self._answer(requests, transition)
+        after = transition.state.code
+        takes_more = not (after is not None and after.deciding) and not self._outcomes.settled
+        return transition.state, transition.more or takes_more or self._inbox.one_by_one
+
+    async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
+        """The observations of this process as inputs: pods, and the need to decide again."""
+        observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self._decide_again else []
+        if not state.closed:
+            observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
+        return observed
+
+    async def _step(
+        self,
+        state: RunState,
+        observed: Sequence[inputs.RunInput],
+        now: datetime,
+        requests: Sequence[PendingRequest[inputs.Request]],
+    ) -> RunTransition:
+        """Step the engine, and commit the transition if necessary, together with an unrecorded start of the run."""
+        transition = step(state, observed, now, self._decider, self._tools.policies.of(self.ref.namespace))
+        if self._start is not None:
+            transition = self._start.followed_by(transition, now)
+        if transition.durable or (self._commits_everything and transition.state != state):
+            if self._start is not None and not decides(self._tools.shards, self.ref):
+                self.state = None
+                raise kube.ConflictError(409, "Conflict", "another operator decides whether the run starts")
+            before = None if self._start is not None else state
+            transition = await self._commit(before, transition, now, requests=requests)
+            self._start = None
+        return transition
+
+    @property
+    def _decider(self) -> Decider:
+        """The decider for the next step. A closed run needs no decisions."""
+        return self._deciding.decider or Idle()
+
+    async def _commit(
+        self,
+        state: RunState | None,
+        transition: RunTransition,
+        now: datetime,
+        *,
+        origin: Origin | None = None,
+        requests: Sequence[PendingRequest[inputs.Request]] = (),
+    ) -> RunTransition:
+        """Record a transition with one write of the status; then report it with Events, conditions, and metrics.
+
+        Args:
+            state: The state before it; None for a run that starts.
+            transition: The result of the engine's step.
+            now: The time.
+            origin: The history that the run starts with, if it continues that of another run.
+            requests: The requests in the transition.
+
+        Returns:
+            The recorded transition, or the termination of the run if the status would become too large.
+
+        Raises:
+            ConflictError: Another client has written.
+            NoRoomError: The requests do not fit, and nothing was recorded. Several requests are processed one at a time from now
+                on, because the history of each commit is sealed before the next one; a single request was refused.
+        """
+        before = origin.status if origin else self._record.status
+        facts, heavy = partial(self._facts, now), carriers(requests)
+        try:
+            committed = await self._store.commit(
+                state, transition, now, self._decider, facts, origin, may_end=len(requests) <= 1 and not heavy
+            )
+        except NoRoomError:
+            if len(requests) > 1:
+                self._inbox.one_by_one = True
+                raise
+            message = (
+                "The status of the run has no room for this payload. Store it elsewhere and pass a reference to it"
+            )
+            self._inbox.refuse(heavy[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
+            raise
+        transition = committed.transition
+        if too_large := committed.too_large:
+            answers = {each.request.request_id: answer_if_terminated(each.request, too_large) for each in requests}
+            transition = replace(transition, answers=answers)
+        self._peers.noted(self._record.latest())
+        try:
+            if committed.truncated:
+                self._events.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
+            self._conditions.report_missing_workers(before)
+            self._events.committed(state, transition, self._record.status["progress"], self._deciding.definition)
+        except Exception:  # noqa: BLE001 - recorded events stand, even if they cannot be announced
+            self._log.exception("Could not record Events for a commit")
+        return transition
+
+    def _facts(self, now: datetime, state: RunState | None) -> RunFacts:
+        """What the status shows in addition to the state, which is None for a run that has not started."""
+        done, waits = "", list[Awaited]()
+        definition, decider = self._deciding.definition, self._deciding.decider
+        if state is not None and definition is not None:
+            memory = load_memory(state.memory)
+            done = "{}/{}".format(*progress(definition.program, memory))
+            waits = awaited(definition.program, memory, state.timers)
+        return RunFacts(
+            name=self.ref.name,
+            uid=self.ref.uid,
+            first_uid=first_run_id(self._record.object),
+            generation=self._record.object["metadata"].get("generation", 1),
+            progress=done,
+            awaited=waits,
+            definition=definition.snapshot if definition else None,
+            unserved=self._unserved(state, now) if state is not None else "",
+            refused=self._effects.refused(state) if state is not None else "",
+            points_to=decider.name if isinstance(decider, Pointer) else "",
+        )
+
+    def _unserved(self, state: RunState, now: datetime) -> str:
+        reported = bool(lacks_worker(self._record.status))
+        return unserved(state, now, self._tools.workers, self.ref.namespace, reported=reported)
+
+    def _answer(self, requests: Sequence[PendingRequest[inputs.Request]], transition: RunTransition) -> None:
+        definition = self._deciding.definition
+        self._inbox.answer(
+            requests, transition.answers, lambda request, answer: with_warning(request, answer, self.ref, definition)
+        )
+
+    # Conflicts, failures, and deletion
+
+    async def read_again(self) -> None:
+        """Read the run, and observe everything again if another client has written."""
+        if await self._record.read_again():
+            self.state = None
+            self._attempts.recheck()
+            self._look_at_others_again()
+
+    def _look_at_others_again(self) -> None:
+        self._effects.recheck()
+        self._outcomes.recheck()
+
+    def recheck(self) -> None:
+        """Observe the attempts again after a failed reconciliation."""
+        self._attempts.recheck()
+
+    def full(self, error: kube.TooLargeError) -> None:
+        """Report that the spec leaves no room for the status."""
+        message = refused_as_too_large(error.message)
+        self._events.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+        self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+
+    async def broken(self, error: Exception) -> None:
+        """Report that the operator cannot process the run, and start over from the recorded state."""
+        self.state = None
+        message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
+        self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
+        if not self._record.status.get("completionTime"):
+            with suppress(kube.RequestError):
+                await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
+
+    async def finalize(self) -> None:
+        """Release the pods of a deleted run."""
+        self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
+        await self._attempts.finalize()
+        self._tools.workers.follow(self)
+        self._released = True

@@ -21,10 +21,10 @@ import pydantic
 import structlog
 
 from perdure.api import labels
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.lenient import newer_annotation
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.api.schedule import ScheduleSpec
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateReports
@@ -41,7 +41,7 @@ from perdure.engine.retry import PolicyReference
 from perdure.engine.starts import StartExtras
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.program import retry_policy
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
@@ -206,7 +206,7 @@ class ReconciledSchedule:
         self._state = transition.state
         del self._runs.observed[: len(observed)]
         self._event_recorder.committed(before, transition)
-        self._inbox.taken(requests)
+        self._inbox.mark_recorded(requests)
         self._inbox.answer(requests, transition.answers)
         await self._runs.apply(transition.state, now)
         await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)

@@ -4,7 +4,7 @@ from typing import Final
 
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.schedule.state import ScheduleState
 from perdure.schedule.step import ScheduleTransition

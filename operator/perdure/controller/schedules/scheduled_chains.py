@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.names import label_value
-from perdure.api.schedule import ScheduleSpec
 from perdure.controller.expiry import remove_finished
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import distrust
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.child_outcomes import failure_in
+from perdure.controller.runs.effects.children import failure_in
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import next_run

@@ -5,8 +5,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.reasons import EventReason
-from perdure.api.schedule import ScheduleSpec
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
 from perdure.controller.run_entries import Standing

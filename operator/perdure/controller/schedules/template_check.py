@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.api.kinds.schedule import WorkflowRunTemplate
 from perdure.api.reasons import ConditionReason
-from perdure.api.schedule import WorkflowRunTemplate
 from perdure.controller.workflows.definitions import Definitions, NotReadyError, unfit_input
 from perdure.language.checks import labels, options, unevaluated
 from perdure.language.program import Severity, with_defaults

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from perdure.api.webhook import SecretKey
+from perdure.api.kinds.webhook import SecretKey
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 

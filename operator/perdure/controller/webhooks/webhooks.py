@@ -12,18 +12,18 @@ from typing import Any, Self
 
 import pydantic
 
-from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.webhook import WebhookSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.api.webhook import WebhookSpec
 from perdure.controller.queue.keys import WebhookKey
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.webhooks.signatures import Delivery, is_authentic, request_id
 from perdure.controller.webhooks.webhook_secrets import READ_AGAIN, WebhookSecrets
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.expression_text import ExpressionError
 from perdure.language.webhook_program import UnusableRequestError, WebhookProgram, WebhookRequest
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.conditions import Condition, find_condition, read_conditions, set_condition
+from perdure.api.kinds.conditions import Condition, find_condition, read_conditions, set_condition
+from perdure.api.kinds.workflow import Workflow, WorkflowSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.api.workflow import Workflow, WorkflowSpec
 from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.workspace_volumes import claim_refusal
+from perdure.controller.pods.workspaces import claim_refusal
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 
 ASK_AGAIN = timedelta(minutes=1)

@@ -32,6 +32,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
+from perdure.api.phases import RunKind
 from perdure.api.times import nearest_duration
 from perdure.controller.run_entries import Entry
 from perdure.engine import events as ev
@@ -64,7 +65,6 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of, retry_policy_json
-from perdure.runtime.kinds import RunKind
 
 _TIMEOUTS = (
     ("schedule_to_close_timeout", "scheduleToCloseTimeout"),

@@ -30,7 +30,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskFailedResponse,
 )
 
-from perdure.controller.payloads.payload_store import Saved
+from perdure.controller.payloads.store import Saved
 from perdure.controller.reconcile.record import encoded
 from perdure.controller.run_entries import Entry
 from perdure.engine import inputs

@@ -28,7 +28,7 @@ from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.registry import EntryKind, NamespaceRegistry, fits_key
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 
 _BURST = 20
 """Number of undelayed writes per namespace; after that, one write per second."""

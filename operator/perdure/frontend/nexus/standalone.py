@@ -31,6 +31,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
+from perdure.api.phases import RunKind
 from perdure.api.times import nearest_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
@@ -54,7 +55,6 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
-from perdure.runtime.kinds import RunKind
 
 _TIMEOUTS = (
     ("schedule_to_close_timeout", "scheduleToCloseTimeout"),

@@ -10,14 +10,15 @@ from typing import Final, TypeVar
 import msgspec
 from temporalio.api.common.v1 import WorkflowExecution
 
+from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.manager import Manager
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.history_segments import past_of
 from perdure.controller.runs.run import Run
-from perdure.controller.runs.run_status import message_of
+from perdure.controller.runs.status import message_of
+from perdure.controller.runs.store import past_of
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.code import Code
@@ -38,7 +39,6 @@ from perdure.frontend.matching.rates import Throttle
 from perdure.frontend.messages import values
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
-from perdure.runtime.kinds import RunKind
 
 NOT_FOUND = "workflow not found for ID: {}"
 NO_ACTIVITY = "activity not found for ID: {}"

@@ -17,6 +17,7 @@ from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from perdure.api.lenient import mapping, moment, text
+from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
 from perdure.controller.run_entries import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -27,7 +28,6 @@ from perdure.frontend.visibility.query_language import Effort, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
 from perdure.runtime.chains import extras_of, parent_of
-from perdure.runtime.kinds import RunKind
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
 BUILT_IN = {**SYSTEM, **PREDEFINED}

@@ -29,6 +29,7 @@ from temporalio.api.workflowservice.v1 import (
     ScanWorkflowExecutionsResponse,
 )
 
+from perdure.api.phases import RunKind
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
@@ -48,7 +49,6 @@ from perdure.frontend.visibility.query_language import (
 )
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
-from perdure.runtime.kinds import RunKind
 
 PAGE = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from functools import partial
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, ResetWorkflowExecutionResponse
 
-from perdure.api.operation import Reset
+from perdure.api.kinds.operation import Reset
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.run_entries import Entry
 from perdure.controller.runs.resets import reset

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perdure.api import reserved
-from perdure.api.artifact import Artifacts
+from perdure.api.kinds.artifact import Artifacts
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.language.checks import flow as flows
 from perdure.language.checks.shapes import ANY, REFERENCE, TEXT, Shape, known_object

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.language.cel import compile_source
 from perdure.language.containers import NAMES, places
 from perdure.language.expression_text import ExpressionError

@@ -6,11 +6,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.api.names import MAX_WORKFLOW_ID
-from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import json_name
 from perdure.api.search_attributes import text_of
-from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import flow as flows
 from perdure.language.checks import texts, work

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import Template, compile_template
 from perdure.language.limit_keys import NAMES

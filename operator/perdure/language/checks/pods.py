@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.api import reserved
 from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.language.coercion import shown
 from perdure.language.program import Finding
 

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.language import containers
 from perdure.language.cel import CompileError, compile_source
 from perdure.language.compiler import ROOTS

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from perdure.api.work import Http, KubernetesResource, ResourceAction
-from perdure.api.workflow import Activity
+from perdure.api.kinds.work import Http, KubernetesResource, ResourceAction
+from perdure.api.kinds.workflow import Activity
 from perdure.language.containers import NAMES
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import Template, compile_condition, compile_template

@@ -14,11 +14,11 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
+from perdure.api.kinds.steps import ActivityCall, CancellationType
+from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workflowlimit import MAX_KEY, StepLimit
 from perdure.api.names import MAX_WORKFLOW_ID
-from perdure.api.steps import ActivityCall, CancellationType
 from perdure.api.times import show_duration
-from perdure.api.workflow import Activity
-from perdure.api.workflowlimit import MAX_KEY, StepLimit
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, shorten

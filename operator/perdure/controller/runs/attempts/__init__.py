@@ -1,5 +1,1 @@
-"""The attempts of runs whose activities run in pods: inputs from the pods, and effects on them.
-
-The watch reports pods. When a deadline is due, pods are read from the API server, because a watch may lag. Effects follow the
-commit, and can be repeated after a crash, because the names of pods are locks.
-"""
+"""The attempts of runs whose activities run in pods. `attempts` assembles the parts, and applies the effects on pods."""

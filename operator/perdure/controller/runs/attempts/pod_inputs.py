@@ -1,42 +1,131 @@
-"""Convert the pods and Leases of one run's attempts to inputs of the engine."""
+"""Convert the pods and Leases of one run's attempts to inputs of the engine.
 
-from collections.abc import Callable, Sequence
+Leases are not watched, but read when they are due.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import msgspec
 
-from perdure.controller.pods.pod_key import PodKey
-from perdure.controller.pods.pod_logs import LogsOfRun
-from perdure.controller.runs.attempts.attempt_context import AttemptContext
-from perdure.controller.runs.attempts.heartbeats import LeaseHeartbeats
+from perdure.controller.pods.attempt_pods import AttemptLeases, PodKey, Pods
+from perdure.controller.pods.logs import LogsOfRun
+from perdure.controller.runs.attempts.admission import Blocked
+from perdure.controller.runs.attempts.definitions import ActivityDefinitions
+from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
+from perdure.engine.inputs import HeartbeatRead
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.clock import polling
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.outcomes import failed_container, outcome, recheck_time
-from perdure.runtime.pod_waiting import hinders, waiting_reason
+from perdure.runtime.pods.waiting import hinders, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
 """How long an attempt can be blocked before this is reported, because many causes are temporary."""
 
 
-class Reading:
+class LeaseHeartbeats:
+    """The Leases of one run's attempts."""
+
+    def __init__(self, leases: AttemptLeases, run: RunRef, definitions: ActivityDefinitions) -> None:
+        """Create it without Leases."""
+        self._leases = leases
+        self._run = run
+        self._definitions = definitions
+        self._pulses: dict[PodKey, Pulse] = {}
+
+    async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
+        """Read the due Leases concurrently, and return heartbeats and missed ones."""
+        due = [activity for activity, time in self._reads(state, now) if now >= time]
+        beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
+        read: dict[PodKey, HeartbeatRead] = {}
+        for activity, beat in zip(due, beats, strict=True):
+            if isinstance(beat, BaseException):
+                raise beat
+            if beat is not None:
+                read[PodKey.of(activity)] = beat
+        return read
+
+    async def _listen_to(self, activity: PendingActivity, now: datetime) -> HeartbeatRead | None:
+        key = PodKey.of(activity)
+        known = self._pulse(activity, now)
+        lease, pulse = await self._read(activity, now)
+        self._pulses[key] = pulse
+        attempt = self._definitions.attempt(activity)
+        return heartbeat(attempt, lease, pulse) if pulse.since != known.since or self.silent(activity) else None
+
+    async def last(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, HeartbeatRead]:
+        """Read the Lease of an ended attempt, and its last heartbeat."""
+        lease, pulse = await self._read(activity, now)
+        return lease, heartbeat(self._definitions.attempt(activity), lease, pulse)
+
+    async def _read(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, Pulse]:
+        known, attempt = self._pulse(activity, now), self._definitions.attempt(activity)
+        sent = wall_clock()
+        lease = await self._leases.read(self._run, PodKey.of(activity))
+        return lease, known.read(attempt, lease, sent, wall_clock())
+
+    def silent(self, activity: PendingActivity) -> bool:
+        """Whether an attempt has missed its heartbeat timeout."""
+        pulse, timeout = self._pulses.get(PodKey.of(activity)), activity.heartbeat_timeout
+        return pulse is not None and timeout is not None and pulse.lost(timeout)
+
+    def next_reads(self, state: RunState, now: datetime) -> Iterator[datetime]:
+        """When to read Leases."""
+        return (time for _, time in self._reads(state, now))
+
+    def forget(self, key: PodKey) -> None:
+        """Forget an attempt whose end is recorded."""
+        self._pulses.pop(key, None)
+
+    def _reads(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
+        for activity in state.open_activities():
+            if activity.started_time is not None and activity.heartbeat_timeout is not None:
+                yield activity, self._pulse(activity, now).next_read(activity.heartbeat_timeout)
+
+    def _pulse(self, activity: PendingActivity, now: datetime) -> Pulse:
+        return self._pulses.setdefault(PodKey.of(activity), Pulse.begin(now, exact=not polling.get()))
+
+
+class PodInputs:
     """Reads the state of one run's attempts."""
 
-    def __init__(self, context: AttemptContext, hindered: Callable[[str, str], None], wake: Callable[[], None]) -> None:
+    def __init__(  # noqa: PLR0917 (what attempts have)
+        self,
+        pods: Pods,
+        run: RunRef,
+        held: HeldPods,
+        blocked: Blocked,
+        definitions: ActivityDefinitions,
+        hindered: Callable[[str, str], None],
+        wake: Callable[[], None],
+    ) -> None:
         """Create it without any attempt.
 
         Args:
-            context: The run, and the known state of its attempts.
+            pods: Reads pods, their logs, and their Leases.
+            run: The run.
+            held: The known pods.
+            blocked: The attempts whose pods cannot be created.
+            definitions: The definitions of the activities.
             hindered: Called with the reason why a pod is blocked, and its name, once until that pod has started.
             wake: Requests another reconciliation of the run.
         """
-        self._context = context
-        self._held = context.held
-        self._tell_hindered = hindered
-        self._logs = LogsOfRun(context.api.logs, wake)
-        self._heartbeats = LeaseHeartbeats(context)
+        self._pods = pods
+        self._run = run
+        self._held = held
+        self._blocked = blocked
+        self._definitions = definitions
+        self._report_hindered = hindered
+        self._logs = LogsOfRun(pods.logs, wake)
+        self._heartbeats = LeaseHeartbeats(pods.leases, run, definitions)
         self._hindered: dict[PodKey, datetime] = {}  # when each attempt became blocked
         self._reported: PodKey | None = None  # the reported attempt, which represents all blocked ones
 
@@ -74,8 +163,7 @@ class Reading:
 
         A failure is reported with the end of the log, so it waits until the log is read, unless a deadline of the attempt is due.
         """
-        definitions = self._context.definitions
-        attempt, definition = definitions.attempt(activity), definitions.of(activity)
+        attempt, definition = self._definitions.attempt(activity), self._definitions.of(activity)
         result = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
         log = None
         if isinstance(result, inputs.AttemptFailed) and pod is not None:
@@ -99,7 +187,7 @@ class Reading:
             due.discard(TimeoutType.HEARTBEAT)
         if not due:
             return []
-        pod = await self._context.api.read_pod(self._context.run, key)
+        pod = await self._pods.read_pod(self._run, key)
         if pod is not None:
             self._held.observe(pod)
         if pod is not None or key in self._held.pods or activity.started_time:
@@ -112,9 +200,9 @@ class Reading:
         if activity.started_time is not None:
             self._hindered.pop(key, None)
             return []
-        pod, blocked = self._held.pods.get(key), self._context.blocked
-        reason = waiting_reason(pod, self._context.definitions.of(activity)) if pod else blocked.reason(key)
-        queued = not pod and blocked.is_queued(key)
+        pod = self._held.pods.get(key)
+        reason = waiting_reason(pod, self._definitions.of(activity)) if pod else self._blocked.reason(key)
+        queued = not pod and self._blocked.is_queued(key)
         hindered = bool(reason) and not queued and hinders(reason or "")
         if not hindered:
             self._hindered.pop(key, None)
@@ -124,10 +212,10 @@ class Reading:
         if stuck and pod and not any(state.stuck()) and self._reported not in self._hindered:
             self._reported = key
             note = f"Step {activity.activity_id}: attempt {activity.attempt} does not start: {reason}"
-            self._tell_hindered(note, pod["metadata"]["name"])
+            self._report_hindered(note, pod["metadata"]["name"])
         if reason == activity.waiting_reason and (activity.stuck or not stuck):
             return []
-        commit_now = blocked.is_shared(key) and reason != activity.waiting_reason
+        commit_now = self._blocked.is_shared(key) and reason != activity.waiting_reason
         waiting = inputs.AttemptWaiting(
             scheduled_event_id=key.scheduled_event_id,
             attempt=key.attempt,

@@ -2,7 +2,7 @@
 
 from perdure.controller.peers import NOT_FOUND, OVER
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.effects.effect_context import EffectContext, application_failure
+from perdure.controller.runs.effects.context import EffectContext, application_failure
 from perdure.engine import inputs
 from perdure.engine.effects import AskExternal
 from perdure.engine.inputs import Answer

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from perdure.api.reasons import ConditionReason
 from perdure.controller.peers import OVER
 from perdure.controller.run_entries import Entry, Standing
-from perdure.controller.runs.effects.effect_context import EffectContext
-from perdure.controller.runs.history_segments import past_of
+from perdure.controller.runs.effects.context import EffectContext
+from perdure.controller.runs.store import past_of
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.effects import CompleteOperation

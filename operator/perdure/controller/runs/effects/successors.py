@@ -1,8 +1,8 @@
 """Create the run that continues or retries a closed run."""
 
-from perdure.controller.payloads.payload_store import give_all
+from perdure.controller.payloads.store import give_all
 from perdure.controller.reconcile.refusals import LONGEST_MESSAGE
-from perdure.controller.runs.effects.effect_context import EffectContext
+from perdure.controller.runs.effects.context import EffectContext
 from perdure.engine import history, inputs
 from perdure.engine.effects import StartSuccessor
 from perdure.engine.state import RunState

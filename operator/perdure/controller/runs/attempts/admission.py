@@ -1,0 +1,292 @@
+"""Decide whether an attempt may start: the WorkflowLimits of its activity or step, and the circuit breaker of its RetryPolicy.
+
+An activity acquires limits in the order of their names, so that activities with several limits cannot block each other. It keeps
+them while it waits for the next one, and across retries and restarts of the operator, because the status of a limit has its
+holders. `controller.limits.releases` releases them.
+
+`Blocked` has the attempts that may not start, and those whose pods the API server rejects: temporarily, with the time of the next
+try, or permanently.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
+from perdure.api.names import pod_name
+from perdure.controller.limits.workflow_limits import Claim, Full, Granted, limit_entry
+from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, scope_of
+from perdure.controller.reconcile.record import Record
+from perdure.controller.reconcile.refusals import pause
+from perdure.controller.retry_policies import ASK_AGAIN
+from perdure.controller.runs.attempts.definitions import ActivityDefinitions
+from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.controller.tools import Tools
+from perdure.engine.failures import Failure
+from perdure.engine.inputs import AttemptFailed
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.language.limit_keys import activity_limit_keys, wanted_limits
+from perdure.language.step_failures import StepError, application
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.retry_policies import Held, holder
+
+_LIMIT_REACHED = "LimitReached"
+"""The type of the failure of an activity that must not wait, or has waited too long."""
+_LONGEST_REASON = 1_024
+"""Maximum length of the message of a refusal in the run's status, in characters."""
+
+
+class _Cause(Enum):
+    """What blocks an attempt."""
+
+    API = "api"
+    """The API server rejects its pod or its Lease."""
+    CIRCUIT = "circuit"
+    """A circuit breaker, which reports when it admits more attempts."""
+    LIMIT = "limit"
+    """A WorkflowLimit that does not exist or is not valid. The run is woken when that changes."""
+    QUEUE = "queue"
+    """The queue of a WorkflowLimit. The run is woken when its turn comes."""
+
+
+_WAKES: Final = frozenset({_Cause.LIMIT, _Cause.QUEUE})
+"""The causes after which the run is woken in time, so that each reconciliation can try again."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """The reason why an attempt is blocked."""
+
+    until: datetime | None
+    """When to try again without an event."""
+    message: str
+    tries: int = 0
+    cause: _Cause = _Cause.API
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether an object that runs share blocks the attempt, and not the API server."""
+        return self.cause is not _Cause.API
+
+
+class Blocked:
+    """The attempts of one run whose pods could not be created."""
+
+    def __init__(self, run: RunRef, notify: Callable[[str, str], None]) -> None:
+        """Start without blocked attempts.
+
+        Args:
+            run: The run.
+            notify: Called once for each attempt with the reason why its pod cannot be created for now, and the pod's name.
+        """
+        self._run = run
+        self._notify = notify
+        self._blocks: dict[PodKey, _Block] = {}
+        self._refused: list[AttemptFailed] = []
+
+    # Permanently
+
+    def refuse(self, activity: PendingActivity, failure: Failure) -> None:
+        """Fail an attempt whose pod can never be created, or whose activity has no definition."""
+        number, attempt = activity.scheduled_event_id, activity.attempt
+        self._refused.append(AttemptFailed(scheduled_event_id=number, attempt=attempt, failure=failure))
+
+    @property
+    def any_refused(self) -> bool:
+        """Whether there are refused attempts that were not reported to the engine yet."""
+        return bool(self._refused)
+
+    def refused(self) -> list[AttemptFailed]:
+        """The refused attempts, as inputs of the engine; each is reported once."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    # Temporarily
+
+    def by_api(self, activity: PendingActivity, error: AttemptBlockedError, now: datetime) -> None:
+        """Record that the API server rejects the pod or the Lease of an attempt."""
+        block = self._blocks.setdefault(PodKey.of(activity), _Block(now, str(error)))
+        block.message, block.until, block.cause = str(error), now + pause(block.tries), _Cause.API
+        block.tries += 1
+        if block.tries == 1:
+            note = f"Step {activity.activity_id}: {error.lacks.format(activity.attempt)}: {error}"
+            self._notify(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
+
+    def by_circuit(self, key: PodKey, held: Held, now: datetime) -> None:
+        """Note that a circuit breaker blocks an attempt."""
+        self._blocks[key] = _Block(held.until or now + ASK_AGAIN, held.reason, cause=_Cause.CIRCUIT)
+
+    def by_limit(self, key: PodKey, message: str, until: datetime | None, *, queued: bool) -> None:
+        """Note that an attempt waits for a WorkflowLimit.
+
+        Args:
+            key: The attempt.
+            message: The reason.
+            until: When it must not wait longer.
+            queued: Whether it waits for its turn; otherwise, the limit cannot be used.
+        """
+        self._blocks[key] = _Block(until, message, cause=_Cause.QUEUE if queued else _Cause.LIMIT)
+
+    def clear(self, key: PodKey) -> None:
+        """Note that nothing blocks an attempt."""
+        self._blocks.pop(key, None)
+
+    def clear_shared(self, key: PodKey) -> None:
+        """Note that no WorkflowLimit and no circuit breaker blocks an attempt."""
+        if self.is_shared(key):
+            self.clear(key)
+
+    def waits(self, key: PodKey, now: datetime) -> bool:
+        """Whether it is too early to try again."""
+        block = self._blocks.get(key)
+        return block is not None and block.until is not None and now < block.until and block.cause not in _WAKES
+
+    def reason(self, key: PodKey) -> str | None:
+        """The shortened reason why an attempt is blocked; None if it is not."""
+        block = self._blocks.get(key)
+        return _cut(block.message) if block is not None else None
+
+    def is_shared(self, key: PodKey) -> bool:
+        """Whether a circuit breaker or a WorkflowLimit blocks an attempt."""
+        block = self._blocks.get(key)
+        return block is not None and block.is_shared
+
+    def is_queued(self, key: PodKey) -> bool:
+        """Whether an attempt waits for its turn in a WorkflowLimit."""
+        block = self._blocks.get(key)
+        return block is not None and block.cause is _Cause.QUEUE
+
+    def recheck_circuits(self) -> bool:
+        """Check the circuit breakers again, and return whether one blocks an attempt."""
+        held = [block for block in self._blocks.values() if block.cause is _Cause.CIRCUIT]
+        for block in held:
+            block.until = wall_clock()
+        return bool(held)
+
+    def unreported(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
+        """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the state does not show this yet.
+
+        If a pod exists, it has admitted another operator, and the pod shows the state of the attempt.
+        """
+        return any(
+            block.is_shared
+            and not pods.get(key)
+            and (activity := key.due(state)) is not None
+            and activity.started_time is None
+            and activity.waiting_reason != _cut(block.message)
+            for key, block in self._blocks.items()
+        )
+
+    def next_tries(self, state: RunState) -> list[datetime]:
+        """The times of the next tries. Attempts that are not in the state are dropped."""
+        self._blocks = {key: block for key, block in self._blocks.items() if key.due(state)}
+        return [block.until for block in self._blocks.values() if block.until is not None]
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _LONGEST_REASON else message[: _LONGEST_REASON - 1] + "…"
+
+
+class Admission:
+    """The objects that runs share and that hold back the attempts of one run."""
+
+    def __init__(  # noqa: PLR0917 (what attempts have)
+        self,
+        tools: Tools,
+        run: RunRef,
+        record: Record,
+        held: HeldPods,
+        blocked: Blocked,
+        definitions: ActivityDefinitions,
+    ) -> None:
+        """Create it.
+
+        Args:
+            tools: The limits, and the RetryPolicies with circuit breakers.
+            run: The run.
+            record: The object of the run.
+            held: The known pods.
+            blocked: Collects the attempts that are held back.
+            definitions: The definitions of the activities.
+        """
+        self._limits = tools.limits
+        self._policies = tools.policies
+        self._run = run
+        self._record = record
+        self._held = held
+        self._blocked = blocked
+        self._definitions = definitions
+
+    async def admits(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt may have its pod; otherwise, this notes why it is blocked.
+
+        A breaker is asked last, because it admits one attempt at a time while it is half-open.
+
+        Raises:
+            StepError: The attempt must fail: a key has no value, or the activity must not wait for a limit.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        if activity.started_time is not None or PodKey.of(activity) in self._held.pods:
+            return True
+        return await self._takes_limits(activity, now) and await self._passes_circuit(activity, now)
+
+    async def _takes_limits(self, activity: PendingActivity, now: datetime) -> bool:
+        if not activity.takes_limits and not self._definitions.of(activity).limits:
+            return True
+        for use, key in self._wanted(activity):
+            if not await self._takes(activity, use, key, now):
+                return False
+        self._blocked.clear_shared(PodKey.of(activity))
+        return True
+
+    def _wanted(self, activity: PendingActivity) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
+        """The limits to acquire, with their keys, in order."""
+        if activity.takes_limits:
+            return wanted_limits(activity.input)
+        given = self._definitions.attempt(activity).input
+        return activity_limit_keys(self._definitions.of(activity), given, scope_of(self._run))
+
+    async def _takes(self, activity: PendingActivity, use: ActivityLimit | StepLimit, key: str, now: datetime) -> bool:
+        """Acquire one limit; otherwise, note why the attempt is blocked.
+
+        Raises:
+            StepError: The activity must not wait, or has waited too long.
+        """
+        priority = self._record.object["spec"].get("priority", 0)
+        entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
+        queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
+        due = None if use.wait_timeout is None else entry.created + use.wait_timeout
+        namespace = self._run.namespace
+        if not self._limits.lists(namespace, use.name, entry):
+            await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
+        answer = await self._limits.claim(namespace, use.name, Claim(self._run, entry, queues=queues))
+        if isinstance(answer, Granted):
+            return True
+        if isinstance(answer, Full):
+            reason, failure = answer.reason(use.name, key, "holder"), answer.failure(use.name, key, "holder")
+            if not queues:
+                raise StepError(application(_LIMIT_REACHED, f"{failure}, and it is full"))
+        else:
+            reason = failure = answer.reason(use.name, namespace)
+            due = None if answer.newer else due
+        if due is not None and due <= now:
+            taker = "step" if activity.takes_limits else "activity"
+            raise StepError(application(_LIMIT_REACHED, f"{failure}; the `waitTimeout` of the {taker} has expired"))
+        self._blocked.by_limit(PodKey.of(activity), reason, due, queued=isinstance(answer, Full))
+        return False
+
+    async def _passes_circuit(self, activity: PendingActivity, now: datetime) -> bool:
+        key, policy = PodKey.of(activity), activity.retry_policy
+        if not policy.circuit_breaker:
+            return True
+        who = holder(self._run, f"{key.scheduled_event_id}/{key.attempt}")
+        held = await self._policies.admit(self._run.namespace, policy.name, who)
+        if held is None:
+            self._blocked.clear(key)
+            return True
+        self._blocked.by_circuit(key, held, now)
+        return False

@@ -1,0 +1,89 @@
+"""The definitions of the activities of a run that run in pods."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from perdure.api.kinds.workflow import Activity, ResultSize
+from perdure.controller.workflows.definitions import Definition, Definitions
+from perdure.engine.failures import Failure
+from perdure.engine.opaque import plain
+from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
+from perdure.runtime.attempts import Attempt
+
+
+class ActivityDefinitions:
+    """The activity definitions of one run."""
+
+    def __init__(
+        self, definitions: Definitions, namespace: str, refuse: Callable[[PendingActivity, Failure], None]
+    ) -> None:
+        """Create it without definitions.
+
+        Args:
+            definitions: Finds the definition that a task queue names.
+            namespace: Namespace of the run.
+            refuse: Called with an activity without a definition.
+        """
+        self._definitions = definitions
+        self._namespace = namespace
+        self._refuse = refuse
+        self._known: Mapping[str, Activity] = {}
+
+    def define(self, definition: Definition | None) -> None:
+        """Set the definition of the run; None if it has none of its own."""
+        self._known = definition.program.activities if definition is not None else {}
+
+    def of(self, activity: PendingActivity) -> Activity:
+        """The definition of an activity that runs in pods."""
+        return self._known[_name(activity)]
+
+    def attempt(self, activity: PendingActivity) -> Attempt:
+        """The current attempt of an activity, to build and read its pod."""
+        definition = self.of(activity)
+        return Attempt(
+            scheduled_event_id=activity.scheduled_event_id,
+            attempt=activity.attempt,
+            activity_id=activity.activity_id,
+            activity_type=activity.activity_type,
+            input=plain(activity.input) if activity.task_queue else activity.input,
+            last_heartbeat_details=activity.heartbeat_details,
+            start_to_close=activity.start_to_close_timeout,
+            heartbeat_timeout=activity.heartbeat_timeout,
+            schedule_to_start=activity.schedule_to_start_timeout,
+            started=activity.started_time is not None,
+            waiting_reason=activity.waiting_reason,
+            large_result=definition.result_size is ResultSize.LARGE,
+            sidecar=definition.sidecar is not None,
+        )
+
+    async def done_by_pods(self, state: RunState) -> RunState:
+        """The state with only the activities that run in pods, or that take the limits of a step.
+
+        This finds the definitions of activities that code has scheduled. An activity without a definition is left out, because it
+        is about to fail, or to end with a run whose definition is not valid.
+
+        Raises:
+            RequestError: The Kubernetes API request for a definition failed.
+        """
+        activities = {key: each for key, each in state.activities.items() if not each.by_worker}
+        if state.code is not None:
+            for activity in activities.values():
+                await self._find(activity)
+        kept = {key: each for key, each in activities.items() if each.takes_limits or _name(each) in self._known}
+        return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
+
+    async def _find(self, activity: PendingActivity) -> None:
+        if _name(activity) in self._known:
+            return
+        workflow = activity.task_queue.removeprefix(PODS_QUEUE)
+        found = await self._definitions.activity(self._namespace, workflow, activity.activity_type)
+        if isinstance(found, Failure):
+            self._refuse(activity, found)
+        else:
+            self._known = {**self._known, _name(activity): found}
+
+
+def _name(activity: PendingActivity) -> str:
+    """The name of an activity's definition in its own Workflow, or in the Workflow that its task queue names."""
+    return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type

@@ -1,0 +1,210 @@
+"""The decider of a run: an interpreter, a standalone activity or Nexus operation, or workers."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.api.kinds.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
+from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.reconcile.newer_states import NewerStateError
+from perdure.controller.reconcile.record import Record
+from perdure.controller.recorded_state import DamagedStateError
+from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import Definition, newer_definition, read_spec
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.engine.decider import Decider, Decision
+from perdure.engine.standalone import OneActivity, OneOperation
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import continuation_of, extras_of, reset_of
+from perdure.schedule.run_manifests import schedule_scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """The decider of a run, with its definition."""
+
+    decider: Decider | None
+    """The decider; None if workers decide."""
+    definition: Definition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The decider of a run that ends before its definition is known: it only handles cancellation."""
+
+    def decide(
+        self,
+        memory: Any,
+        event: ev.AnyEvent | None,
+        *,
+        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
+    ) -> Decision:
+        """Cancel the run if its cancellation was requested."""
+        requested = isinstance(event, ev.WorkflowExecutionCancelRequested)
+        return Decision((cmd.CancelWorkflowExecution(),) if requested else (), memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The decider of a run that only points to another one: it completes immediately."""
+
+    name: str
+    run_id: str
+
+    def decide(
+        self,
+        memory: Any,
+        event: ev.AnyEvent | None,  # noqa: ARG002 (the protocol)
+        *,
+        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
+    ) -> Decision:
+        """Complete with the name of the other run."""
+        result = {"workflowRun": self.name, "runId": self.run_id}
+        return Decision((cmd.CompleteWorkflowExecution(result=result),), memory)
+
+
+class RunDeciders:
+    """Finds the decider of one run."""
+
+    def __init__(self, tools: Tools, run: RunRef, record: Record, inbox: Inbox[inputs.Request]) -> None:
+        """Create it.
+
+        Args:
+            tools: The shared services.
+            run: The run.
+            record: The object of the run.
+            inbox: The requests to the run.
+        """
+        self._tools = tools
+        self._run = run
+        self._record = record
+        self._inbox = inbox
+
+    def resume(self, state: RunState) -> Deciding:
+        """Find the decider of a run that has already begun.
+
+        Raises:
+            NotYetError: The definition of the run is being compiled.
+            DamagedStateError: The stored definition has changed or is not valid.
+            NewerStateError: A newer version has written the spec or the definition.
+        """
+        given, snapshot = self._record.object["spec"], self._record.status.get("definition")
+        try:
+            spec = read_spec(given)
+            standalone = self.standalone(spec)
+            if standalone is not None:
+                return Deciding(decider=standalone)
+            definition = self._tools.definitions.pinned(
+                self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
+            )
+        except InvalidWorkflowError as error:
+            at = "spec.inline" if snapshot is None else "status.definition"
+            if why := newer_definition(snapshot or given.get("inline"), at):
+                raise NewerStateError(why) from error
+            if self._inbox.has(inputs.TerminateRequested):
+                return Deciding(decider=Idle())  # ending it needs no definition
+            message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
+            raise DamagedStateError(message) from error
+        pending = {
+            each.activity_type for each in state.activities.values() if not (each.by_worker or each.takes_limits)
+        }
+        if unknown := pending - definition.program.activities.keys():
+            names = ", ".join(sorted(unknown))
+            message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"
+            raise DamagedStateError(message)
+        return Deciding(decider=self.interpreter(definition, spec, state.start_time), definition=definition)
+
+    def standalone(self, spec: WorkflowRunSpec) -> OneActivity | OneOperation | None:
+        """The decider of a standalone activity or Nexus operation; None if the run is a workflow."""
+        extras = extras_of(self._record.object)
+        if spec.activity is not None:
+            return one_activity(self._run.workflow_id, spec, spec.activity, extras)
+        if spec.nexus_operation is not None:
+            return one_operation(spec, spec.nexus_operation, extras)
+        return None
+
+    def interpreter(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> Interpreter:
+        """The decider of a run of a Workflow."""
+        given = with_defaults(definition.program, spec.input)
+        return Interpreter(definition.program, scope_of(self._record.object), input=given, start_time=start_time)
+
+
+def one_activity(
+    activity_id: str, spec: WorkflowRunSpec, activity: StandaloneActivity, extras: StartExtras
+) -> OneActivity:
+    """The decider of a standalone activity.
+
+    Args:
+        activity_id: Its ID.
+        spec: The spec of its run.
+        activity: The activity in the spec.
+        extras: Additional options of a Temporal client.
+    """
+    scheduled = cmd.ScheduleActivityTask(
+        activity_id=activity_id,
+        activity_type=activity.type,
+        input=spec.input,
+        schedule_to_close_timeout=activity.schedule_to_close_timeout,
+        schedule_to_start_timeout=activity.schedule_to_start_timeout,
+        start_to_close_timeout=activity.start_to_close_timeout,
+        heartbeat_timeout=activity.heartbeat_timeout,
+        retry_policy=retry_policy(activity.retry_policy),
+        task_queue=activity.task_queue,
+        header=extras.header,
+        priority=extras.priority,
+        start_delay=spec.start_delay or None,
+        user_metadata=extras.user_metadata,
+    )
+    return OneActivity(scheduled)
+
+
+def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, extras: StartExtras) -> OneOperation:
+    """The decider of a standalone Nexus operation.
+
+    Only the two namespaces may know the request ID, so it is not derived from anything that others can read. It is used once the
+    operation is scheduled.
+
+    Args:
+        spec: The spec of its run.
+        operation: The operation in the spec.
+        extras: Additional options of a Temporal client.
+    """
+    scheduled = cmd.ScheduleNexusOperation(
+        endpoint=operation.endpoint,
+        endpoint_id=extras.endpoint_id,
+        handler_namespace=extras.handler_namespace,
+        service=operation.service,
+        operation=operation.operation,
+        request_id=str(uuid.uuid4()),
+        input=spec.input,
+        schedule_to_close_timeout=operation.schedule_to_close_timeout,
+        schedule_to_start_timeout=operation.schedule_to_start_timeout,
+        start_to_close_timeout=operation.start_to_close_timeout,
+        nexus_header=operation.headers,
+        user_metadata=extras.user_metadata,
+    )
+    return OneOperation(scheduled)
+
+
+def scope_of(run: kube.Object) -> RunScope:
+    """The values of `run` and `schedule` in expressions.
+
+    A reset does not change them, so that repeated decisions see the same values.
+    """
+    meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
+    return RunScope(
+        name=reset.original.name if reset else meta["name"],
+        namespace=meta["namespace"],
+        workflow_id=run["spec"].get("workflowId") or meta["name"],
+        run_id=reset.original.run_id if reset else meta["uid"],
+        attempt=continues.attempt if continues else 1,
+        schedule=schedule_scope(run),
+    )

@@ -1,0 +1,143 @@
+"""Acquire the WorkflowLimits of a run's definition, and after a reset, of its steps. It starts once it holds all of them.
+
+A run acquires limits in the order of their names, so that runs with several limits cannot block each other. It keeps its limits
+while it waits for the next one, and after a restart of the operator, because the status of a limit has its holders.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from perdure.api.kinds.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
+from perdure.api.reasons import ConditionReason
+from perdure.api.times import parse_time
+from perdure.controller.errors import RefusedError
+from perdure.controller.limits.workflow_limits import Claim, Full, Unusable, limit_entry
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.deciders import scope_of
+from perdure.controller.runs.effects.context import EffectContext
+from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import NotReadyError
+from perdure.engine import inputs
+from perdure.engine.state import HeldLimits
+from perdure.language.limit_keys import limit_keys, wanted_limits
+from perdure.language.program import Program
+
+
+class RunLimits:
+    """The limits of one run that has not started."""
+
+    def __init__(self, tools: Tools, context: EffectContext, record: Record) -> None:
+        """Create it without limits.
+
+        Args:
+            tools: The shared services.
+            context: The run, and the other runs.
+            record: The stored record of the run.
+        """
+        self._limits = tools.limits
+        self._run = context.run
+        self._peers = context.peers
+        self._record = record
+
+    async def take(self, program: Program, given: Any, spec: WorkflowRunSpec, now: datetime) -> None:
+        """Acquire all limits of the run's definition.
+
+        Args:
+            program: The program of the run.
+            given: The input, including defaults.
+            spec: The spec of the run.
+            now: The time.
+
+        Raises:
+            NotReadyError: The run must wait for a limit.
+            RefusedError: The run must not wait, or has waited too long.
+            InvalidWorkflowError: A key cannot be evaluated.
+            ConflictError: Another client has written the run, so it may no longer wait.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        if not program.limits:
+            return
+        created = parse_time(self._record.object["metadata"]["creationTimestamp"])
+        schedule = scope_of(self._record.object).schedule
+        for use, key in limit_keys(program, given, schedule):
+            entry = LimitEntry(
+                run=self._run.name, run_id=self._run.uid, key=key, priority=spec.priority, created=created, since=now
+            )
+            await self._take(use, entry, now)
+
+    async def take_again(self, holds: Iterable[HeldLimits], spec: WorkflowRunSpec, now: datetime) -> None:
+        """Acquire the limits that steps hold at the point where a reset begins.
+
+        Args:
+            holds: The holds at that point.
+            spec: The spec of the run.
+            now: The time.
+
+        Raises:
+            NotReadyError: The run must wait for a limit.
+            RefusedError: The run must not wait, or has waited too long.
+            ConflictError: Another client has written the run.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        created = parse_time(self._record.object["metadata"]["creationTimestamp"])
+        wanted = [(use, key, hold) for hold in holds for use, key in wanted_limits(hold.limits)]
+        for use, key, hold in sorted(wanted, key=lambda each: (each[0].name, each[2].scheduled_event_id)):
+            entry = limit_entry(self._run, hold, key, spec.priority, created, now)
+            if not self._limits.lists(self._run.namespace, use.name, entry):
+                await self._record.confirm()  # an outdated state must not take a limit for a step that has ended
+            await self._take(use, entry, now)
+
+    async def _take(self, use: LimitUse | StepLimit, entry: LimitEntry, now: datetime) -> None:
+        policy = OverflowPolicy(use.overflow_policy.value)
+        claim = Claim(
+            self._run,
+            entry,
+            queues=policy is not OverflowPolicy.FAIL,
+            cancels=policy is OverflowPolicy.CANCEL_RUNNING,
+        )
+        answer = await self._limits.claim(self._run.namespace, use.name, claim)
+        due = None if use.wait_timeout is None else entry.created + use.wait_timeout
+        match answer:
+            case Unusable(newer=True):
+                message = f"{answer.reason(use.name, self._run.namespace)}; the run waits for a newer operator"
+                raise NotReadyError(ConditionReason.NEWER_STATE, message)
+            case Unusable():
+                message = answer.reason(use.name, self._run.namespace)
+                _check_time(due, now, message)
+                message = f"{message}; the run starts once there is one"
+                raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
+            case Full():
+                failure = answer.failure(use.name, entry.key, "run")
+                if policy is OverflowPolicy.FAIL:
+                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{failure}, and it is full")
+                _check_time(due, now, failure)
+                if answer.to_cancel is not None:
+                    await self._cancel(answer.to_cancel, use)
+                message = f"{answer.reason(use.name, entry.key, 'run')}; the run starts when its turn comes"
+                raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
+            case _:
+                return
+
+    async def _cancel(self, holder: LimitEntry, use: LimitUse | StepLimit) -> None:
+        """Request the cancellation of a run that holds a limit."""
+        await self._record.confirm(afresh=True)  # only a run that is still waiting may stop another one
+        other = self._peers.directory.get(holder.run_id)
+        if other is None:
+            return
+        reason = f"`{self._run.name}` replaces it in WorkflowLimit `{use.name}` (overflowPolicy: CancelRunning)"
+        request = inputs.CancelRequested(
+            request_id=f"{self._run.uid}/limit/{use.name}", reason=reason, identity=inputs.OPERATOR
+        )
+        self._peers.ask(other, request, lambda _: None)
+
+
+def _check_time(due: datetime | None, now: datetime, message: str) -> None:
+    """Check that a run may still wait.
+
+    Raises:
+        RefusedError: The run has waited for its `waitTimeout`.
+    """
+    if due is not None and due <= now:
+        raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}; the `waitTimeout` of the run has expired")

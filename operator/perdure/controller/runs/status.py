@@ -1,0 +1,400 @@
+"""Compose the status of a run from the engine's state, for users and for the next restart. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.names import pod_name
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.times import format_time
+from perdure.controller.reconcile.record import Status
+from perdure.engine import history
+from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
+from perdure.engine.failures import Failure
+from perdure.engine.opaque import plain, size_of
+from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
+from perdure.language.awaiting import Awaited
+from perdure.language.interpreter import load_memory
+from perdure.language.step_failures import as_json
+from perdure.language.step_paths import Path
+from perdure.runtime.segments import Damage
+
+_PHASES = {
+    RunStatus.RUNNING: "Running",
+    RunStatus.COMPLETED: "Completed",
+    RunStatus.CANCELLED: "Cancelled",
+    RunStatus.CONTINUED_AS_NEW: "ContinuedAsNew",
+    RunStatus.FAILED: "Failed",
+    RunStatus.TERMINATED: "Terminated",
+    RunStatus.TIMED_OUT: "TimedOut",
+}
+
+_SUCCEEDED: Mapping[RunStatus, tuple[bool | None, ConditionReason]] = {
+    RunStatus.RUNNING: (None, ConditionReason.RUNNING),
+    RunStatus.COMPLETED: (True, ConditionReason.COMPLETED),
+    RunStatus.CANCELLED: (False, ConditionReason.CANCELLED),
+    RunStatus.CONTINUED_AS_NEW: (None, ConditionReason.CONTINUED_AS_NEW),
+    RunStatus.FAILED: (False, ConditionReason.FAILED),
+    RunStatus.TERMINATED: (False, ConditionReason.TERMINATED),
+    RunStatus.TIMED_OUT: (False, ConditionReason.TIMED_OUT),
+}
+
+
+_TELLING = {
+    reason.value: reason
+    for reason in (
+        ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
+        ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.INVALID_INPUT,
+        ConditionReason.LIMIT_REACHED,
+    )
+}
+"""Failure types of runs that never started. They become the reason of the condition."""
+
+_Entry = TypeVar("_Entry")
+
+_SIGNALS_TOLD = 3
+"""Maximum number of awaited signals in the message of a condition."""
+MAX_SHOWN = 100
+"""Maximum number of open activities, timers, signals, and children to show; `state` has all of them."""
+MAX_STATUS = 1024 * 1024
+"""Maximum size of a status, in bytes, as it is stored. etcd accepts 1.5 MiB for a whole object, including spec and metadata."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a status shows in addition to the state."""
+
+    name: str
+    uid: str
+    first_uid: str
+    """The first run of the chain."""
+    generation: int
+    progress: str
+    definition: Mapping[str, Any] | None
+    """The definition at the start of the run; None if it is in the spec of the run."""
+    awaited: Sequence[Awaited] = ()
+    """The signals that it waits for."""
+    unserved: str = ""
+    """Work that has waited for a while in a task queue that no worker polls; empty if there is none."""
+    refused: str = ""
+    """Why the API server rejects an object that the run creates; empty if it rejects none."""
+    points_to: str = ""
+    """The run of the same workflow ID that this one only points to; empty for an ordinary run."""
+
+
+def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
+    """Return the status of a run that cannot start or continue until someone acts, with the reason."""
+    return {
+        **old,
+        "observedGeneration": facts.generation,
+        "phase": old.get("phase", "Pending"),
+        "conditions": _conditions(old, facts, [_Verdict(None, reason, message)], now),
+    }
+
+
+def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
+    """Compose the status of a started run.
+
+    Args:
+        old: The current status, whose history continues.
+        facts: The facts for the status, in addition to the state.
+        state: The state of the run.
+        new_events: Events to append to the history.
+        now: The time of this write.
+    """
+    closing = new_events[-1] if state.closed and new_events else None
+    failure = closing_failure(state, closing) if closing else None
+    delayed = not state.closed and state.first_decision_time is not None and state.first_decision_time > now
+    phase = "Paused" if state.pause else "Pending" if delayed else _PHASES[state.status]
+    status: Status = {
+        "observedGeneration": facts.generation,
+        "phase": phase,
+        "conditions": old["conditions"]
+        if state.closed and not closing
+        else _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=delayed), now),
+        "runId": facts.uid,
+        "firstRunId": facts.first_uid,
+        "attempt": state.attempt,
+        "startTime": format_time(state.began),
+        "progress": facts.progress,
+        "pendingActivities": [_pending_activity(facts.name, a, now) for a in _first(state.open_activities())],
+        "pendingTimers": [
+            {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
+        ],
+        "pendingSignals": [] if state.closed else _pending_signals(state),
+        "awaitedSignals": [] if state.closed else list(map(_awaited_signal, _first(facts.awaited))),
+        "pendingChildren": [] if state.closed else list(map(_pending_child, _first(state.children.values()))),
+        "history": _history(old.get("history") or {}, state, new_events),
+        "state": history.encode(state),
+    }
+    if facts.definition is not None:
+        status["definition"] = facts.definition
+    if state.close_time:
+        status["completionTime"] = format_time(state.close_time)
+    if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
+        status["output"] = plain(closing.result) if state.for_clients else closing.result
+    if failure:
+        status["failure"] = as_json(failure)
+    if state.closed and not closing:  # closed earlier: only pending work has changed
+        status |= {key: old[key] for key in ("output", "failure") if key in old}
+    return status
+
+
+def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
+    """A status after its first events were moved to a HistorySegment, without the note that sealing was blocked."""
+    stored, spec, name = status["history"], segment["spec"], segment["metadata"]["name"]
+    kept = [
+        condition
+        for condition in status["conditions"]
+        if condition["type"] != ConditionType.HISTORY_TRUNCATED or name not in condition["message"]
+    ]
+    return {
+        **status,
+        "conditions": kept,
+        "history": {
+            **stored,
+            "events": stored["events"][len(spec["events"]) :],
+            "segments": spec["index"] + 1,
+            "lastSegmentHash": spec["hash"],
+        },
+    }
+
+
+def truncated(status: Status, damage: Damage, now: datetime) -> Status:
+    """A status with the condition that the history of its run is incomplete, and why. Unchanged if it already has that."""
+    conditions = read_conditions(status)
+    kind = ConditionType.HISTORY_TRUNCATED
+    generation = status["observedGeneration"]
+    marked = set_condition(
+        conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation
+    )
+    return status if marked == conditions else {**status, "conditions": [condition.dump() for condition in marked]}
+
+
+def is_stuck(status: Status) -> bool:
+    """Whether a status says that the run cannot be processed: it is damaged, a newer version wrote it, or the operator failed."""
+    stuck = ConditionReason.STATE_DAMAGED, ConditionReason.NEWER_STATE, ConditionReason.INTERNAL_ERROR
+    return any(c.get("reason") in stuck for c in status.get("conditions") or ())
+
+
+def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> Status:
+    """Return the status of a run after a repair, composed from its state again."""
+    if not state.closed:
+        return compose(old, facts, state, (), now)
+    closing = history.decode_events(old["history"]["events"][-1:])
+    failure = closing_failure(state, closing[0]) if closing else None
+    return {**old, "conditions": _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=False), now)}
+
+
+def message_of(status: Status, reason: ConditionReason) -> str:
+    """The message of a status's condition with a reason; empty if there is none."""
+    found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == reason)
+    return next(found, "")
+
+
+def too_large(size: int) -> str | None:
+    """Why a status of this size in bytes cannot be stored; None if it can."""
+    if size <= MAX_STATUS:
+        return None
+    return (
+        f"the run's status, which holds its history and outputs, would grow to {size // 1024} KiB, but the limit "
+        f"is {MAX_STATUS // 1024} KiB: return less from activities, or divide the work into several runs"
+    )
+
+
+def refused_as_too_large(message: str) -> str:
+    """The message for a run whose object the API server or etcd rejects as too large; `message` is their message."""
+    return (
+        "the run's object, which holds its spec, history and outputs, would become larger than the API server accepts "
+        f"({message}): reduce the input and the results, or divide the work into several runs"
+    )
+
+
+def bare(status: Status) -> Status:
+    """The minimal status of a closed run that is too large, with only its outcome."""
+    state = {key: value for key, value in status["state"].items() if key != "memory"}
+    kept = {key: value for key, value in status.items() if key != "definition"}
+    return {**kept, "state": state, "history": {**status["history"], "events": []}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    succeeded: bool | None
+    reason: ConditionReason
+    message: str
+    kind: ConditionType = ConditionType.SUCCEEDED
+
+
+def _verdicts(
+    old: Status, facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool
+) -> list[_Verdict]:
+    """The conditions of a run."""
+    if facts.points_to:
+        message = f"`{facts.points_to}` has this workflow ID"
+        verdicts = [_Verdict(True, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)]
+    else:
+        verdicts = [_outcome(facts, state, failure, delayed=delayed)]
+    if state.cancel_requested:
+        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
+    if state.pause:
+        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.pause.reason, ConditionType.PAUSED))
+    elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
+        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
+    return verdicts
+
+
+def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
+    """The condition for the outcome of a run, or for the reason why it is blocked."""
+    succeeded, reason = _SUCCEEDED[state.status]
+    message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
+    if failure and failure.type in _TELLING:
+        reason, message = _TELLING[failure.type], failure.message
+    if delayed:
+        reason, message = (
+            ConditionReason.START_DELAYED,
+            f"starts at {format_time(state.first_decision_time or state.start_time)}",
+        )
+    if facts.refused and not state.closed:
+        reason, message = ConditionReason.CREATE_REFUSED, facts.refused
+    reason, message = _blocked_attempts(state) or (reason, message)
+    failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
+    if failing and not state.closed:
+        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
+    if facts.unserved:
+        message = facts.unserved + (f"; the last attempt of the workflow task failed: {failing}" if failing else "")
+        reason = ConditionReason.NO_WORKER
+    if state.pause:
+        reason, message = ConditionReason.PAUSED, state.pause.reason
+    if state.successor_refused:
+        succeeded, reason, message = False, ConditionReason.SUCCESSOR_REFUSED, state.successor_refused
+    if state.task:
+        reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
+    return _Verdict(succeeded, reason, message)
+
+
+def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
+    """Why attempts do not start: one is stuck, or waits for its turn in a WorkflowLimit."""
+    stuck = next(state.stuck(), None)
+    if stuck is not None:
+        attempt = "" if stuck.takes_limits else f": attempt {stuck.attempt}"
+        message = f"step `{_step_of(stuck)}`{attempt} does not start: {stuck.waiting_reason}"
+        return ConditionReason.ATTEMPT_NOT_STARTING, message
+    queued = list(state.queued())
+    if not queued:
+        return None
+    more = f" (and {len(queued) - 1} more)" if len(queued) > 1 else ""
+    return ConditionReason.LIMIT_REACHED, f"step `{_step_of(queued[0])}`{more} waits: {queued[0].waiting_reason}"
+
+
+def _step_of(activity: PendingActivity) -> str:
+    """Return the step of an activity, or the one that takes its limits by it."""
+    return Path.parse(activity.activity_id).owner.text if activity.takes_limits else activity.activity_id
+
+
+def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
+    conditions = [each for each in read_conditions(old) if each.type != ConditionType.NEWER_STATE]
+    for verdict in verdicts:
+        conditions = set_condition(
+            conditions,
+            verdict.kind,
+            verdict.succeeded,
+            verdict.reason,
+            verdict.message,
+            now=now,
+            observed_generation=facts.generation,
+        )
+    return [condition.dump() for condition in conditions]
+
+
+def _first(entries: Iterable[_Entry]) -> list[_Entry]:
+    """The first of many items, so that a status stays small and readable."""
+    return list(islice(entries, MAX_SHOWN))
+
+
+def _pending_signals(state: RunState) -> list[dict[str, Any]]:
+    if state.code is not None:
+        return []
+    return [
+        {"name": signal.name, "receivedTime": format_time(signal.time)}
+        for signal in _first(load_memory(state.memory).signals)
+    ]
+
+
+def _awaited_signal(awaited: Awaited) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": awaited.signal, "step": awaited.step}
+    if awaited.until is not None:
+        entry["until"] = format_time(awaited.until)
+    return entry
+
+
+def _waits_for(awaited: Sequence[Awaited]) -> str:
+    """The signals that a run waits for, and until when; empty if it waits for none."""
+    named = [
+        f"`{each.signal}` (step `{each.step}`"
+        + (f", until {format_time(each.until.replace(microsecond=0))})" if each.until else ")")
+        for each in awaited[:_SIGNALS_TOLD]
+    ]
+    if not named:
+        return ""
+    more = len(awaited) - len(named)
+    return f"waits for signal {', '.join(named)}" + (f" and {more} more" if more else "")
+
+
+def _pending_child(child: PendingChild) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "step": child.child_id,
+        "workflowId": child.workflow_id,
+        "parentClosePolicy": child.parent_close_policy.value,
+    }
+    if child.run_id:
+        entry["runId"] = child.run_id
+    return entry
+
+
+def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dict[str, Any]:
+    backing_off = activity.scheduled_time > now
+    states = {
+        "CancelRequested": activity.cancel_requested,
+        "Paused": activity.paused,
+        "BackingOff": backing_off,
+        "Started": activity.started_time is not None,
+    }
+    entry: dict[str, Any] = {
+        "step": activity.activity_id,
+        "activity": activity.activity_type,
+        "attempt": activity.attempt,
+        "state": next((name for name, so in states.items() if so), "Scheduled"),
+        "scheduledTime": format_time(activity.first_scheduled_time),
+    }
+    if not (backing_off or activity.by_worker or activity.queued or activity.takes_limits):
+        entry["pod"] = pod_name(run, activity.scheduled_event_id, activity.attempt)
+    if activity.waiting_reason:
+        entry["waitingReason"] = activity.waiting_reason
+    if activity.started_time:
+        entry["startedTime"] = format_time(activity.started_time)
+    if activity.last_heartbeat_time:
+        entry["lastHeartbeatTime"] = format_time(activity.last_heartbeat_time)
+    if activity.heartbeat_details is not None:
+        entry["heartbeatDetails"] = activity.heartbeat_details
+    if activity.last_failure:
+        entry["lastFailure"] = as_json(activity.last_failure)
+    if backing_off:
+        entry["nextAttemptTime"] = format_time(activity.scheduled_time)
+    return entry
+
+
+def _history(old: Mapping[str, Any], state: RunState, new_events: Sequence[AnyEvent]) -> dict[str, Any]:
+    added = history.encode(new_events)
+    return {
+        **old,
+        "events": [*old.get("events", ()), *added],
+        "nextEventId": state.next_event_id,
+        "segments": old.get("segments", 0),
+        "sizeBytes": old.get("sizeBytes", 0) + sum(size_of(msgspec.json.encode(event)) for event in added),
+    }

@@ -14,14 +14,11 @@ from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
-from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads.store import Blobs
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.runs.run import Run
 from perdure.controller.runs.status import message_of
 from perdure.controller.runs.store import past_of
-from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.code import Code
@@ -133,29 +130,14 @@ class RunGateway:
     """The runs of this operator."""
 
     def __init__(self, manager: Manager) -> None:
+        """`manager` may still be under construction; it is used once it is complete."""
         self._manager = manager
-        self._unseen = _RunLookup(manager)
+        self._lookup = _RunLookup(manager)
         self.changes = RunChanges()
-
-    @property
-    def client(self) -> kube.Client:
-        """The client of the API server."""
-        return self._manager.client
-
-    @property
-    def blobs(self) -> Blobs:
-        """The store of large payloads."""
-        return self._manager.tools.blobs
-
-    @property
-    def definitions(self) -> Definitions:
-        """The compiled Workflows."""
-        return self._manager.tools.definitions
-
-    @property
-    def served(self) -> ServedNamespaces:
-        """The served namespaces."""
-        return self._manager.served
+        self.client = manager.client
+        self.blobs = manager.tools.blobs
+        self.definitions = manager.tools.definitions
+        self.served = manager.served
 
     async def ready(self) -> None:
         """Wait until all runs are known."""
@@ -251,7 +233,7 @@ class RunGateway:
         if execution.run_id and not values.is_uuid(execution.run_id):
             raise invalid("Invalid RunId.")
         entry = self._known(namespace, execution)
-        if entry is None and await self._unseen.look(namespace, execution.workflow_id):
+        if entry is None and await self._lookup.look(namespace, execution.workflow_id):
             entry = self._known(namespace, execution)
         if entry is None:
             raise not_found(NOT_FOUND.format(execution.workflow_id))
@@ -448,20 +430,6 @@ class RunGateway:
         return (await self.history(view, view.state.next_event_id - 1))[-1]
 
     # Request
-
-    async def open_run(self, entry: Entry) -> Run:
-        """Return a run that can process requests, even if it has closed.
-
-        Raises:
-            RpcError: The run was deleted, or the API server does not respond.
-        """
-        try:
-            run = await self._manager.runs.find(entry)
-        except kube.RequestError as error:
-            raise unavailable(str(error)) from error
-        if run is None:
-            raise gone(entry)
-        return run
 
     async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
         """Pass a request to a run, and return its answer once the answer is recorded. A run that cannot be read rejects it."""

@@ -24,8 +24,7 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.visibility.comparisons import Effort
-from perdure.frontend.visibility.query_language import Filter
+from perdure.frontend.visibility.query_language import Effort, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
 from perdure.runtime.chains import extras_of, parent_of

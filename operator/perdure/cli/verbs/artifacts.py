@@ -11,6 +11,9 @@ from typing import Any
 
 import click
 
+from perdure.api.labels import IMAGE_ANNOTATION
+from perdure.api.names import artifact_set_name
+from perdure.api.reserved import ARTIFACTS, OUTPUTS
 from perdure.cli.command import argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import (
@@ -87,7 +90,7 @@ def list_(
     elif not artifacts:
         click.echo(f"The steps of `{run}` have left no artifacts.", err=True)
     else:
-        from perdure.view.stored_artifacts import table
+        from perdure.view.tables import artifacts as table
 
         screen.show(table(artifacts, page_of(context, screen)))
 
@@ -148,7 +151,7 @@ def get(
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.past(run)
-    from perdure.view.stored_artifacts import artifacts_of
+    from perdure.view.run import artifacts_of
 
     return artifacts_of(past.events)
 
@@ -191,10 +194,6 @@ async def _image(cluster: Cluster, run: Object) -> str:
     Raises:
         CliError: There is neither, or they cannot be read.
     """
-    from perdure.api.labels import IMAGE_ANNOTATION
-    from perdure.api.names import artifact_set_name
-    from perdure.api.reserved import ARTIFACTS, OUTPUTS
-
     for pod in await cluster.runs.pods(run):
         for container in pod["spec"].get("initContainers") or ():
             if container["name"] in {ARTIFACTS, OUTPUTS}:

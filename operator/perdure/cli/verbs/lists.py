@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from perdure.cli.terminal import TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.listed_run import ListedRun
-    from perdure.view.runs import GrowingTable
+    from perdure.view.runs import GrowingTable, ListedRun
 
 
 @verb("list")
@@ -138,8 +137,7 @@ def list_(
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         click.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.view.listed_run import read_listed
-    from perdure.view.runs import table
+    from perdure.view.runs import read_listed, table
 
     page = page_of(context, screen, times=times)
     screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
@@ -232,7 +230,7 @@ def operations(
         )
     )
     from perdure.runtime.operation_requests import arrival
-    from perdure.view.operations import table
+    from perdure.view.tables import operations as table
 
     items.sort(key=arrival, reverse=True)
     if not for_people(output):
@@ -280,7 +278,7 @@ def webhooks(
         where = "any namespace" if everywhere else f"namespace {searched}"
         click.echo(f"There are no Webhooks in {where}.", err=True)
     else:
-        from perdure.view.webhooks import table
+        from perdure.view.tables import webhooks as table
 
         screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
 
@@ -352,7 +350,7 @@ class RunWatcher:
 
     def _note(self, run: Object) -> ListedRun | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.view.listed_run import read_listed
+        from perdure.view.runs import read_listed
 
         shown = read_listed(run)
         contents = (shown.phase, shown.progress, shown.reason, shown.start)

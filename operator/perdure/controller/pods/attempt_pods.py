@@ -14,7 +14,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
-from perdure.controller.expired_objects import KEPT_PODS, delete_expired
+from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.pods.logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.refusals import is_for_now
@@ -270,7 +270,7 @@ class Pods:
             if is_for_now(error):  # also a service account that does not exist yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
-                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), most=0)
+                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), limit=0)
                 raise AttemptBlockedError(error.message) from error
             raise
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from objects import Objects, objects
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine.events import (
     AnyEvent,

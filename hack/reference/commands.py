@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import typer
+import click
 
 from perdure.cli.app import VERBS, build
 from reference.markdown import page, table
@@ -23,7 +23,8 @@ _OPTION: Final = re.compile(r"`[^`]*`|(?<![\w-])(--?[a-z][\w-]*)")
 
 def pages() -> dict[str, str]:
     """Write an index, and a page for each verb."""
-    verbs = vars(typer.main.get_command(build("perdure")))["commands"]
+    program = build("perdure")
+    verbs = program.commands
     rows = [(f"[`{name}`]({name}.md)", command.get_short_help_str(200)) for name, command in verbs.items()]
     found = {
         "cli/README.md": page(
@@ -31,32 +32,36 @@ def pages() -> dict[str, str]:
         )
     }
     for name, command in verbs.items():
-        source = f"operator/{VERBS[name].replace('.', '/')}.py"
+        source = f"operator/perdure/cli/verbs/{VERBS[name].partition(':')[0]}.py"
         found |= {
             f"cli/{'-'.join(called)}.md": page(f"perdure {' '.join(called)}", source, *parts)
-            for called, parts in _commands(command, (name,))
+            for called, parts in _commands(
+                command, (name,), program.make_context("perdure", [], resilient_parsing=True)
+            )
         }
     return found
 
 
-def _commands(command: Any, called: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+def _commands(
+    command: Any, called: tuple[str, ...], program: click.Context
+) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     """Yield the words and the text of a command, and of its subcommands."""
     inner = getattr(command, "commands", {})
     if not inner:
-        yield called, _parts(command, f"perdure {' '.join(called)}")
+        yield called, _parts(command, " ".join(called), program)
         return
     rows = [
         (f"[`{name}`]({'-'.join((*called, name))}.md)", each.get_short_help_str(200)) for name, each in inner.items()
     ]
-    yield called, [*text(command.help), table(("command", "what it does"), sorted(rows))]
+    yield called, [*text(command.help.format(program="perdure")), table(("command", "what it does"), sorted(rows))]
     for name, each in inner.items():
-        yield from _commands(each, (*called, name))
+        yield from _commands(each, (*called, name), program)
 
 
-def _parts(command: Any, called: str) -> list[str]:
+def _parts(command: Any, called: str, program: click.Context) -> list[str]:
     """Write what a command does, its usage, its arguments and its options."""
-    summary, *details = text(command.help)
-    context = command.make_context(called, [], resilient_parsing=True)
+    summary, *details = text(command.help.format(program="perdure"))
+    context = command.make_context(called, [], parent=program, resilient_parsing=True)
     parts = [summary, f"    {command.get_usage(context).removeprefix('Usage: ')}", *details]
     for kind in ("argument", "option"):
         records = [p.get_help_record(context) for p in command.get_params(context) if p.param_type_name == kind]

@@ -61,7 +61,7 @@ def pages() -> dict[str, str]:
     return {"fields/README.md": index} | {
         f"fields/{module}.md": page(
             _TITLES[module],
-            f"operator/perdure/api/{module}.py",
+            f"operator/perdure/api/kinds/{module}.py",
             *(part for model in each for part in _parts(model, module, modules)),
         )
         for module, each in found.items()

@@ -16,10 +16,10 @@ import pytest
 from artifacts.gateway import Gateway, serving
 from artifacts.proxy import proxied
 from artifacts.stopping import stopped
-from perdure.runner.artifacts.errors import ArtifactError
 from perdure.runner.artifacts.input_artifacts import Inputs
 from perdure.runner.artifacts.output_artifacts import Outputs, uploaded
 from perdure.runner.artifacts.packing import PIECE
+from perdure.runner.artifacts.programs import ArtifactError
 from perdure.runner.artifacts.store import ArtifactStore
 from ports import free_port
 

@@ -8,8 +8,7 @@ import aiohttp
 import orjson
 
 from perdure.kube.access import Access
-from perdure.kube.client import Client, Object
-from perdure.kube.connection import Connection
+from perdure.kube.client import Client, Connection, Object
 
 
 @dataclass(frozen=True, slots=True)

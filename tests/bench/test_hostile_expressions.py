@@ -11,10 +11,9 @@ from contextlib import suppress
 import pytest
 
 from hostile import ATTACKS, HOSTILE, SOURCES
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.checks import check
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template
+from perdure.language.expressions import ExpressionError, compile_template
 from perdure.observe.python_gc import settle
 
 pytestmark = pytest.mark.bench

@@ -18,7 +18,7 @@ import pytest
 
 from audit import what, writes
 from kube import SYSTEM, Cluster, Json
-from perdure.api.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.schedule.times import Times

@@ -10,7 +10,7 @@ import pytest
 
 from engine.coded import T0, Coded
 from perdure.api import labels
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.controller.runs.start import first_event
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import structlog
 import trustme
+from click.testing import CliRunner, Result
 from temporalio import workflow
 from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
-from typer.testing import CliRunner, Result
 
 from fidelity.perdure import OPEN, in_memory
 from perdure.cli.app import build

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
-from perdure.runtime import payloads
+from perdure.runtime.pods import payloads
 
 pytestmark = pytest.mark.cluster
 

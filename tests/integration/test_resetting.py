@@ -7,8 +7,8 @@ from typing import TypeAlias
 import pytest
 
 from kube import Cluster, Json, check_history, python
+from perdure.api.kinds.operation import Reset
 from perdure.api.names import reset_name
-from perdure.api.operation import Reset
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import NotYetError, RefusedError

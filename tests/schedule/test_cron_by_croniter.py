@@ -16,7 +16,7 @@ from itertools import islice
 import pytest
 from croniter import CroniterBadDateError, croniter
 
-from perdure.api.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.schedule.calendar import SHORTEST, read_days
 from perdure.schedule.times import FURTHEST, Times
 

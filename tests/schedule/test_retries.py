@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from perdure.api.kinds.retrypolicy import RetryRules
 from perdure.api.policies import OverlapPolicy
-from perdure.api.retrypolicy import RetryRules
 from perdure.engine.retry import RetryPolicy
 from perdure.language.program import retry_rules
 from perdure.schedule import inputs as inp

@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 from pydantic import ValidationError
 
+from perdure.api.kinds.schedule import WorkflowRunTemplate
 from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID, schedule_name
-from perdure.api.schedule import WorkflowRunTemplate
 from perdure.schedule.run_manifests import is_of, not_handed_on, owner_of, schedule_scope, scheduled_by, scheduled_run
 from perdure.schedule.state import Running, ScheduleState, Start
 

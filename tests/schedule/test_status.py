@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from perdure.api.kinds.schedule import ScheduleStatus
 from perdure.api.reasons import ConditionReason
-from perdure.api.schedule import ScheduleStatus
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.state import load_state

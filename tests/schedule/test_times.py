@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.reasons import ConditionReason
-from perdure.api.schedule import ScheduleSpec
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
 from schedule.oracle import utc

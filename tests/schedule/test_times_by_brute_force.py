@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from perdure.api.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.schedule.times import Times
 from schedule.oracle import brute_force, spec, utc, walk
 

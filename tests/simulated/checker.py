@@ -10,10 +10,10 @@ and nothing is written any more.
 from collections import Counter
 
 from perdure.api import labels
-from perdure.api.workflow import Retention
+from perdure.api.kinds.workflow import Retention
+from perdure.api.phases import kind_of
 from perdure.runtime.chains import first_run_id
-from perdure.runtime.kinds import kind_of
-from perdure.runtime.pods import retention_of
+from perdure.runtime.pods.builder import retention_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.event_order import ACTIVITY_CLOSED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.world import Setting, World, simulate
 

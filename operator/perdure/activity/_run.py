@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from ._context import Context, current
 from ._errors import ApplicationError, CancelledError
-from ._report import error_document
+from ._payloads import error_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

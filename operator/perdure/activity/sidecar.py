@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from ._context import LARGE_RESULTS, Context, current
 from ._errors import ApplicationError, CancelledError, PayloadTooLargeError, SupersededError
-from ._payloads import decode, encode
-from ._report import error_document
+from ._payloads import decode, encode, error_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

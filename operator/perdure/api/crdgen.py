@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from perdure.api.artifactset import ArtifactSet
-from perdure.api.cachedresult import CachedResult
-from perdure.api.deadletter import DeadLetter
-from perdure.api.historysegment import HistorySegment
+from perdure.api.kinds.artifactset import ArtifactSet
+from perdure.api.kinds.cachedresult import CachedResult
+from perdure.api.kinds.deadletter import DeadLetter
+from perdure.api.kinds.historysegment import HistorySegment
+from perdure.api.kinds.operation import Operation
+from perdure.api.kinds.payload import Payload
+from perdure.api.kinds.retrypolicy import RetryPolicy
+from perdure.api.kinds.schedule import Schedule
+from perdure.api.kinds.webhook import Webhook
+from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import GROUP, VERSION
 from perdure.api.models import AGE, CATEGORY, Column, Resource
-from perdure.api.operation import Operation
-from perdure.api.payload import Payload
-from perdure.api.retrypolicy import RetryPolicy
-from perdure.api.schedule import Schedule
 from perdure.api.schema import SchemaError, structural_schema
-from perdure.api.webhook import Webhook
-from perdure.api.workflow import Workflow
-from perdure.api.workflowlimit import WorkflowLimit
-from perdure.api.workflowrun import WorkflowRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

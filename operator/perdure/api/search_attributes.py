@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from perdure.api.names import NAME_LIMIT
-from perdure.api.stored import nests_deeper
+from perdure.api.depth import nests_deeper
+from perdure.api.labels import SEARCH_PREFIX
+from perdure.api.names import NAME_LIMIT, label_value
 
 MAX_ALL: Final = 40 * 1024
 """Maximum size of all values together in bytes, as in Temporal's server (`limit.searchAttributesTotalSize`)."""
@@ -98,3 +99,18 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     return None if nests_deeper(value) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return labels and annotations for search attributes: a label if the value fits, otherwise an annotation.
+
+    Values other than text are written as JSON. Invalid attributes are omitted, so searches still find the run by the others.
+    """
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    wrong = unfit(attributes)
+    for name, value in attributes.items():
+        text = text_of(value)
+        if name not in wrong and text is not None:
+            (labels if label_value(text) == text else annotations)[f"{SEARCH_PREFIX}{name}"] = text
+    return labels, annotations

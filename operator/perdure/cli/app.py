@@ -1,77 +1,100 @@
 """The `perdure` command; as `kubectl-perdure` it is a plugin of kubectl, with `kubectl perdure` in its help."""
 
-import functools
 import importlib
-import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import Annotated, Any, NamedTuple
+from typing import Final
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from perdure import __version__
 from perdure.cli import flags
-from perdure.cli.completion import VARIABLE
-from perdure.cli.elsewhere import OTHER_NAMES, OTHER_SCHEDULE_NAMES
-from perdure.cli.option_help import use_plain_types
-from perdure.cli.option_values import use_light_coercion
-from perdure.cli.repeated_options import check_repeated
-from perdure.client.errors import CliError
+from perdure.cli.command import Group
+from perdure.cli.completion import VARIABLE, answer
 
-VERBS = {
-    "artifacts": "perdure.cli.verbs.artifacts",
-    "cancel": "perdure.cli.verbs.cancel",
-    "complete": "perdure.cli.verbs.complete",
-    "completion": "perdure.cli.verbs.completion",
-    "console": "perdure.cli.verbs.console",
-    "count": "perdure.cli.verbs.count",
-    "deadletters": "perdure.cli.verbs.deadletters",
-    "delete": "perdure.cli.verbs.delete",
-    "describe": "perdure.cli.verbs.describe",
-    "doctor": "perdure.cli.verbs.doctor",
-    "explain": "perdure.cli.verbs.explain",
-    "fleet": "perdure.cli.verbs.fleet",
-    "history": "perdure.cli.verbs.history",
-    "import": "perdure.cli.verbs.import_",
-    "lint": "perdure.cli.verbs.lint",
-    "list": "perdure.cli.verbs.list_runs",
-    "logs": "perdure.cli.verbs.logs",
-    "operations": "perdure.cli.verbs.operations",
-    "options": "perdure.cli.verbs.options",
-    "pause": "perdure.cli.verbs.pause",
-    "prune": "perdure.cli.verbs.prune",
-    "query": "perdure.cli.verbs.query",
-    "replay": "perdure.cli.verbs.replay",
-    "schedule": "perdure.cli.verbs.schedule",
-    "schemas": "perdure.cli.verbs.schema_files",
-    "search-attributes": "perdure.cli.verbs.search_attributes",
-    "rerun": "perdure.cli.verbs.rerun",
-    "reset": "perdure.cli.verbs.reset",
-    "reset-activity": "perdure.cli.verbs.reset_activity",
-    "result": "perdure.cli.verbs.result",
-    "retry": "perdure.cli.verbs.retry",
-    "retrypolicy": "perdure.cli.verbs.retrypolicy",
-    "signal": "perdure.cli.verbs.signal",
-    "simulate": "perdure.cli.verbs.simulate",
-    "stack": "perdure.cli.verbs.stack",
-    "start": "perdure.cli.verbs.start",
-    "stop": "perdure.cli.verbs.stop",
-    "terminate": "perdure.cli.verbs.terminate",
-    "test": "perdure.cli.verbs.test",
-    "top": "perdure.cli.verbs.top",
-    "trace": "perdure.cli.verbs.trace",
-    "ui": "perdure.cli.verbs.ui",
-    "unpause": "perdure.cli.verbs.unpause",
-    "update": "perdure.cli.verbs.update",
-    "version": "perdure.cli.verbs.version",
-    "wait": "perdure.cli.verbs.wait",
-    "webhooks": "perdure.cli.verbs.webhooks",
+VERBS: Final = {
+    "cancel": "requests:cancel",
+    "complete": "requests:complete",
+    "completion": "reference:completion",
+    "console": "console:console",
+    "count": "lists:count",
+    "delete": "delete:delete",
+    "describe": "describe:describe",
+    "doctor": "installation:doctor",
+    "explain": "reference:explain",
+    "fleet": "installation:fleet",
+    "history": "history:history",
+    "lint": "lint:lint",
+    "list": "lists:list_",
+    "logs": "logs:logs",
+    "operations": "lists:operations",
+    "options": "reference:options",
+    "pause": "requests:pause",
+    "prune": "delete:prune",
+    "query": "calls:query",
+    "replay": "replay:replay",
+    "schemas": "reference:schemas",
+    "rerun": "start:rerun",
+    "reset": "requests:reset",
+    "reset-activity": "requests:reset_activity",
+    "result": "wait:result",
+    "retry": "start:retry",
+    "signal": "requests:signal",
+    "simulate": "simulate:simulate",
+    "stack": "calls:stack",
+    "start": "start:start",
+    "stop": "requests:stop",
+    "terminate": "requests:terminate",
+    "test": "simulate:test",
+    "top": "installation:top",
+    "trace": "trace:trace",
+    "ui": "ui:ui",
+    "unpause": "requests:unpause",
+    "update": "calls:update",
+    "version": "reference:version",
+    "wait": "wait:wait",
+    "webhooks": "lists:webhooks",
+    "artifacts": "artifacts:artifacts",
+    "deadletters": "deadletters:deadletters",
+    "import": "import_:import_",
+    "schedule": "schedules:schedule",
+    "search-attributes": "search_attributes:search_attributes",
+    "retrypolicy": "retrypolicies:retrypolicy",
 }
-"""The module of each verb, in the order of the help. A module has `HELP` and `command`, a function for typer; a verb with
-subcommands has `COMMANDS`: the function and the help of each, by name."""
+"""The module and the name of each verb, in the order of the help. Only the module of the called verb is imported."""
+
+OTHER_NAMES: Final = {
+    "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
+    "archive": "`{program} list` shows closed runs until their `ttlSecondsAfterFinished` expires",
+    "convert": "use `{program} import argo FILE`, or `import tekton`",
+    "create": "use `{program} start WORKFLOW`, or `{program} start -f FILE` for a manifest",
+    "cron": "use `{program} schedule`",
+    "dag": "use `{program} describe NAME`, which shows the tree of steps",
+    "edit": "use `kubectl edit workflow NAME`; the spec of a run cannot change",
+    "execute": "use `{program} start WORKFLOW --wait`",
+    "get": "use `{program} describe NAME` for a run, and `{program} list` for all of them",
+    "log": "use `{program} logs NAME`",
+    "ls": "use `{program} list`",
+    "node": "use `{program} complete NAME --step STEP`, or `{program} signal`",
+    "ps": "use `{program} list`",
+    "redo": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
+    "restart": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
+    "resubmit": "use `{program} rerun NAME`",
+    "resume": "use `{program} unpause NAME`; if the run waits for a signal, `{program} signal NAME --name SIGNAL`",
+    "run": "use `{program} start WORKFLOW`",
+    "show": "use `{program} history NAME` for the events, or `{program} describe NAME` for the steps",
+    "status": "use `{program} describe NAME`",
+    "submit": "use `{program} start WORKFLOW`, or `{program} start -f FILE` for a manifest",
+    "suspend": "use `{program} pause NAME`",
+    "template": "use `kubectl get workflows`",
+    "tree": "use `{program} describe NAME`",
+    "validate": "use `{program} lint -f FILE`",
+    "watch": "use `{program} wait NAME`, or `{program} describe NAME --watch`",
+    "workflow": "leave out `workflow`: `{program} list`, `{program} describe NAME`, `{program} start`",
+}
+"""What to use in place of the commands of argo, tkn, temporal, gcloud, and kubectl, by the name of the command."""
 
 _BEFORE = frozenset({"-n", "--namespace", "--context"})
 """Options of verbs that can precede the verb, like the global ones."""
@@ -95,7 +118,7 @@ Examples:
 """
 
 
-def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
+def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> Group:
     """Build the command.
 
     Args:
@@ -105,31 +128,25 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
     Returns:
         The command.
     """
-    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
-    app = typer.Typer(
-        name=program,
-        cls=_Group,
-        help=_HELP.format(program=program),
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings=settings,
+    command = Group(
+        program,
+        help=_HELP,
+        advice=OTHER_NAMES,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "show_default": True},
     )
-    app.callback()(_program)
     for name in verbs:
-        module = importlib.import_module(VERBS[name])
-        text = module.HELP.format(program=program)
-        if not hasattr(module, "COMMANDS"):
-            app.command(name, help=text, context_settings=settings, cls=_Verb)(_reporting(module.command))
-            continue
-        group = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
-        group.callback()(_root)
-        for verb, (command, verb_help) in module.COMMANDS.items():
-            verb_text = verb_help.format(program=program)
-            group.command(verb, help=verb_text, context_settings=settings, cls=_Verb)(_reporting(command))
-        app.add_typer(group, name=name, help=text)
-    return app
+        command.add_command(verb_of(name), name)
+    show_version = click.version_option(
+        __version__, message="perdure %(version)s", help="Show the version of this command"
+    )
+    return show_version(command)
+
+
+def verb_of(name: str) -> click.Command:
+    """Import a verb."""
+    module, _, attribute = VERBS[name].partition(":")
+    found: click.Command = getattr(importlib.import_module(f"perdure.cli.verbs.{module}"), attribute)
+    return found
 
 
 def program_name(called: str) -> str:
@@ -148,12 +165,10 @@ def main() -> None:
     """Run the command line."""
     program, arguments = program_name(sys.argv[0]), verb_first(sys.argv[1:])
     if VARIABLE in os.environ:
-        from typer.completion import completion_init  # type: ignore[attr-defined]
-
-        completion_init()
+        sys.exit(answer(build(program), program))
     named = arguments[:1]
     only = named if VERBS.keys() >= set(named) and named else VERBS
-    build(program, only)(arguments, prog_name=program, complete_var=VARIABLE)
+    build(program, only)(arguments, prog_name=program)
 
 
 def verb_first(arguments: Sequence[str]) -> list[str]:
@@ -170,7 +185,7 @@ def verb_first(arguments: Sequence[str]) -> list[str]:
         moved, rest = [*moved, *rest[:length]], rest[length:]
     if not rest or rest[0] not in VERBS:
         return list(arguments)
-    length = 2 if hasattr(importlib.import_module(VERBS[rest[0]]), "COMMANDS") else 1
+    length = 2 if isinstance(verb_of(rest[0]), click.Group) else 1
     return [*rest[:length], *moved, *rest[length:]]
 
 
@@ -179,95 +194,3 @@ def _length(argument: str) -> int:
     name, equals, _ = argument.partition("=")
     with_value = not equals if name in _BEFORE else flags.takes_value(argument)
     return 0 if with_value is None else 1 + with_value
-
-
-class _Completion(NamedTuple):
-    """A completion, in the format for the scripts of the shells."""
-
-    value: str
-    help: str
-    type: str = "plain"
-
-
-class _Verb(TyperCommand):
-    """A verb that also takes the global options, and reads its options without pydantic."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options."""
-        own = {name for parameter in self.params for name in parameter.opts}
-        try:
-            rest = flags.take(args, own)
-            if not ctx.resilient_parsing:
-                _, _, given = self.make_parser(ctx).parse_args(list(rest))
-                check_repeated(given)
-            return super().parse_args(ctx, rest)
-        except typer.BadParameter:
-            if ctx.resilient_parsing:
-                return []
-            raise
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete an option; global options come after those of the verb."""
-        found = super().shell_complete(ctx, incomplete)
-        if not incomplete.startswith("--"):
-            return found
-        matching = [flag for flag in flags.GLOBAL if flag.name.startswith(incomplete)]
-        return [*found, *(_Completion(flag.name, flag.help) for flag in matching)]
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options."""
-        return use_plain_types(use_light_coercion(super().get_params(ctx)))
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the parts of the usage, with required arguments as `NAME`, not as `{NAME}`."""
-        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
-
-
-class _Group(TyperGroup):
-    """A group of verbs that reads its options without pydantic, and recognizes the names of its verbs in other commands."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb."""
-        others = {"schedule": OTHER_SCHEDULE_NAMES}.get(ctx.info_name, {}) if ctx.parent else OTHER_NAMES
-        if args and args[0] in others and args[0] not in self.commands:
-            advice = others[args[0]].format(program=ctx.find_root().info_name)
-            ctx.fail(f"there is no command `{args[0]}`; {advice}")
-        return super().resolve_command(ctx, args)
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options."""
-        return use_light_coercion(super().get_params(ctx))
-
-
-def _show_version(requested: bool) -> None:
-    if requested:
-        typer.echo(f"perdure {__version__}")
-        raise typer.Exit
-
-
-def _program(
-    *,
-    _version: Annotated[
-        bool, typer.Option("--version", help="Show the version of this command", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Take the options of the program."""
-
-
-def _root() -> None:
-    """Do nothing; with a callback, typer keeps the verb even if there is only one."""
-
-
-def _reporting(verb: Callable[..., None]) -> Callable[..., None]:
-    """Report errors as one sentence, and exit with their status."""
-
-    @functools.wraps(verb)
-    def run(*arguments: Any, **options: Any) -> None:
-        try:
-            verb(*arguments, **options)
-        except CliError as error:
-            typer.echo(f"Error: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(error.status) from error
-
-    run.__signature__ = inspect.signature(verb, eval_str=True)  # type: ignore[attr-defined]
-    return run

@@ -14,8 +14,7 @@ from perdure.cli.flags import overrides
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError
 from perdure.client.requests import GET_ONE, Object, Requests
-from perdure.kube.access import NoAccessError, service_account
-from perdure.kube.kubeconfig import Overrides, load, with_overrides
+from perdure.kube.access import NoAccessError, Overrides, load_kubeconfig, service_account, with_overrides
 from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def _access(given: Overrides) -> Access:
             found = service_account(inside, port)
             if found is not None:
                 return with_overrides(found, given)
-        return load(given)
+        return load_kubeconfig(given)
     except NoAccessError as error:
         raise CliError(str(error)) from error
     except (OSError, ValueError) as error:

@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-import typer
+import click
 
 from perdure.api.times import parse_duration
-from perdure.kube.kubeconfig import Overrides
+from perdure.kube.access import Overrides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def takes_value(argument: str) -> bool | None:
 
 def _value(flag: Flag, text: str | None) -> Any:
     if text is None:
-        raise typer.BadParameter("requires a value", param_hint=flag.name)
+        raise click.BadParameter("requires a value", param_hint=flag.name)
     if flag.field != "request_timeout":
         return text
     if re.fullmatch(r"\d{1,6}", text):
@@ -154,4 +154,4 @@ def _value(flag: Flag, text: str | None) -> Any:
     try:
         return parse_duration(text).total_seconds()
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=flag.name) from error
+        raise click.BadParameter(str(error), param_hint=flag.name) from error

@@ -1,29 +1,25 @@
-"""Reads what users give to a run: JSON values, the input of a run to start, and a WorkflowRun in a file."""
+"""Reads what users give: JSON values, the input of a run to start, and times."""
 
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from perdure.api.labels import API_VERSION
-from perdure.api.lenient import mapping
-from perdure.cli.documents import UnreadableFileError, read
+from perdure.cli.command import option
 from perdure.client.errors import CliError
-from perdure.client.requests import Object
 
-ParameterOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-p",
-        "--parameter",
-        metavar="KEY=VALUE",
-        help="A field of the input; a value that is not JSON is text; repeatable",
-        show_default=False,
-    ),
-]
+parameter_option = option(
+    "-p",
+    "--parameter",
+    "parameters",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A field of the input; a value that is not JSON is text; repeatable",
+)
 
 
 def value(text: str | None, option: str) -> Any:
@@ -48,7 +44,7 @@ def value(text: str | None, option: str) -> Any:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         message = f"is not JSON: {error}; write a string with its quotes: '\"yes\"'; write a file as @FILE"
-        raise typer.BadParameter(message, param_hint=option) from error
+        raise click.BadParameter(message, param_hint=option) from error
 
 
 def json_or_text(text: str) -> Any:
@@ -73,27 +69,21 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
     for parameter in parameters:
         key, equals, text = parameter.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f"`{parameter}` does not have the form key=value", param_hint="-p")
+            raise click.BadParameter(f"`{parameter}` does not have the form key=value", param_hint="-p")
         if key in fields:
-            raise typer.BadParameter(f"`{key}` is given twice", param_hint="-p")
+            raise click.BadParameter(f"`{key}` is given twice", param_hint="-p")
         parsed, is_text = json_or_text(text), isinstance(given, dict) and isinstance(given.get(key), str)
         fields[key] = text if is_text and not isinstance(parsed, str) else parsed
     if not fields:
         return given
     if given is not None and not isinstance(given, dict):
-        raise typer.BadParameter("sets fields of an object, but the input is not an object", param_hint="-p")
+        raise click.BadParameter("sets fields of an object, but the input is not an object", param_hint="-p")
     return {**(given or {}), **fields}
 
 
-InputOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        "-i",
-        help="Input: JSON or @FILE; for code, repeatable: an argument each",
-        show_default=False,
-    ),
-]
+input_option = option(
+    "--input", "-i", "given", multiple=True, help="Input: JSON or @FILE; for code, repeatable: an argument each"
+)
 
 
 def inputs_of(given: Iterable[str] | None) -> list[Any]:
@@ -119,7 +109,7 @@ def with_input(spec: Mapping[str, Any], values: Sequence[Any], parameters: Itera
     """
     is_code = "type" in (spec.get("workflow") or {}) or "activity" in spec
     if len(values) > 1 and not is_code:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "a Workflow in YAML has one input: give one object, such as --input '{\"id\": 7}', or set its fields with -p",
             param_hint="--input",
         )
@@ -127,39 +117,58 @@ def with_input(spec: Mapping[str, Any], values: Sequence[Any], parameters: Itera
     if len(values) > 1:
         found = {"payloads": [{"json": each} for each in values]}
     if parameters and is_code and isinstance(found, dict) and found.keys() == {"payloads"}:
-        raise typer.BadParameter("sets fields of one input; give several arguments with --input only", param_hint="-p")
+        raise click.BadParameter("sets fields of one input; give several arguments with --input only", param_hint="-p")
     return with_parameters(found, parameters or ())
 
 
-def read_run(file: str) -> Object:
-    """Read the manifest of a WorkflowRun; warns if the file also contains other objects.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
-    Args:
-        file: A file, or `-` for standard input.
+
+def has_zone(text: str) -> bool:
+    """Return whether a time has an offset from UTC.
 
     Raises:
-        CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
+        CliError: The text is not a time.
     """
+    return _parsed(text).tzinfo is not None
+
+
+def moment(text: str, zone: tzinfo) -> datetime:
+    """Read a time.
+
+    Args:
+        text: RFC 3339, or a date or a time without an offset.
+        zone: The time zone of a time without an offset.
+
+    Returns:
+        The time, in UTC.
+
+    Raises:
+        CliError: The text is not a time, or the time is before 1970.
+    """
+    time = _parsed(text)
     try:
-        found = [each.data for each in read(file) if isinstance(each.data, dict)]
-    except UnreadableFileError as error:
-        raise CliError(str(error)) from error
-    runs = [each for each in found if each.get("apiVersion") == API_VERSION and each.get("kind") == "WorkflowRun"]
-    if len(runs) != 1:
-        count = f"{len(runs)} WorkflowRuns" if runs else "no WorkflowRun"
-        raise CliError(f"{file}: contains {count}; to start a run, the file must have exactly one")
-    others = [
-        f"{each.get('kind')} `{mapping(each.get('metadata')).get('name', '')}`" for each in found if each not in runs
-    ]
-    if others:
-        typer.echo(
-            f"Warning: {file} also contains {', '.join(others)}, which this command does not create; use `kubectl apply`",
-            err=True,
-        )
-    (run,) = runs
-    meta, spec = run.get("metadata") or {}, run.get("spec") or {}
-    workflow = mapping(spec).get("workflow", {})
-    for field, value in {"metadata": meta, "spec": spec, "spec.workflow": workflow}.items():
-        if not isinstance(value, dict):
-            raise CliError(f"{file}: {field}: must be an object")
-    return {**run, "metadata": meta, "spec": spec}
+        time = (time.replace(tzinfo=zone) if time.tzinfo is None else time).astimezone(UTC)
+    except OverflowError:
+        raise _not_a_time(text) from None
+    if time < _EARLIEST:
+        raise CliError(f"`{text}` is before 1970; use a later time")
+    return time
+
+
+def rfc3339(time: datetime) -> str:
+    """Format a time for the API."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise _not_a_time(text) from None
+
+
+def _not_a_time(text: str) -> CliError:
+    return CliError(
+        f"`{text}` is not a time: write 2026-03-29T00:00:00Z, or 2026-03-29 for midnight in the schedule's time zone"
+    )

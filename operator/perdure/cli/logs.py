@@ -14,7 +14,8 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import typer
+import click
+from click.exceptions import Exit
 
 from perdure.api.labels import IMAGE_ANNOTATION
 from perdure.api.lenient import mapping
@@ -24,15 +25,15 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
 from perdure.kube import clock
 from perdure.runtime.chains import reset_of
-from perdure.view.facts import ShownRun, read_run
 from perdure.view.logs import Choice, Lines, LogOf, earlier, gone, is_part_of, logs_of
+from perdure.view.run import ShownRun, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.facts import ShownRun
+    from perdure.view.run import ShownRun
 
 
 _MOST: Final = 500
@@ -90,7 +91,7 @@ class ArchivedLogs:
         return found
 
     async def _send(self, store: str, keys: Sequence[str], image: str) -> list[bytes]:
-        from perdure.runtime.store_pods import build_store_pod
+        from perdure.runtime.pods.artifacts import build_store_pod
 
         pod = build_store_pod(
             {"generateName": "perdure-logs-", "namespace": self._run.namespace},
@@ -318,7 +319,7 @@ class LogReader:
                         text = lines.take(raw)
                         tries = 0
                         if text is not None:
-                            typer.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
+                            click.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
                 except GoneError:
                     _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:
@@ -365,7 +366,7 @@ class LogReader:
         last = int(self.query.get("tailLines", len(lines)))
         for text in lines[max(len(lines) - last, 0) :]:
             if take(text):
-                typer.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
+                click.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
 
     def _end(self, look: _Look, archived: Collection[str], *, shown: bool) -> None:
         """Report missing logs; exit with 1 if there was none to show.
@@ -392,7 +393,7 @@ class LogReader:
                 _report("no matching attempt has a log")
             else:
                 _report(f"no step of `{self._name}` has started a pod")
-        raise typer.Exit(ExitCode.NO)
+        raise Exit(ExitCode.NO)
 
     def _title(self, log: LogOf) -> str:
         return log.title(with_run=self.children)
@@ -410,4 +411,4 @@ def _raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 def _report(text: str) -> None:
-    typer.echo(text, err=True)
+    click.echo(text, err=True)

@@ -5,26 +5,20 @@ A request goes to one run or Schedule, to several objects that the command finds
 
 import asyncio
 import functools
-import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, fields
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
+from perdure.api.names import schedule_name
+from perdure.cli.command import Decimal, argument, option, stacked
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.options import (
-    ContextOption,
-    NamespaceOption,
-    OpenWorkflowIdOption,
-    OutputOption,
-    RunName,
-    check_named,
-    seconds_of,
-)
-from perdure.cli.selection import SelectorOption, chosen, newest
+from perdure.cli.options import check_named, context_option, namespace_option, output_option, seconds_of
+from perdure.cli.selection import chosen, newest, selector_option
 from perdure.cli.starts import wait_for_verdict
 from perdure.cli.terminal import Output, Screen, for_people, program_of, progress_screen, reference
 from perdure.client.cluster import Cluster
@@ -52,38 +46,44 @@ DONE = {
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 
 
-def _schedule_name(text: str) -> str:
-    from perdure.api.names import schedule_name
-
-    return schedule_name(text)
-
-
-ScheduleName = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="Name of the Schedule, or the ID from the Temporal client that created it",
-        parser=_schedule_name,
-        show_default=False,
-        autocompletion=names_of("schedules"),
-    ),
-]
-ReasonOption = Annotated[
-    str, typer.Option("--reason", help="The reason, shown in Events and in the history", show_default=False)
-]
-_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only send the request")]
-_Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
-StepOption = Annotated[
-    str | None, typer.Option("--step", help="Only the activity of this step, such as rooms[3]", show_default=False)
-]
-
-
 ANSWER_TIMEOUT = "30s"
 """How long commands wait for the answer to a request by default."""
 
+schedule_argument = argument(
+    "name",
+    metavar="NAME",
+    type=schedule_name,
+    shell_complete=names_of("schedules"),
+    help="Name of the Schedule, or the ID from the Temporal client that created it",
+)
+reason_option = option(
+    "--reason", default="", show_default=False, help="The reason, shown in Events and in the history"
+)
+step_option = option("--step", help="Only the activity of this step, such as rooms[3]")
+
+_sending_options = stacked(
+    (
+        namespace_option,
+        option("--wait/--no-wait", default=True, help="Wait for the answer, or only send the request"),
+        option("--timeout", default=ANSWER_TIMEOUT, help="How long to wait for the answer"),
+        output_option,
+        context_option,
+    )
+)
+"""The common options of verbs that send requests, after their own options."""
+_batch_options = stacked(
+    (
+        selector_option,
+        option("--yes", "-y", is_flag=True, help="Do not ask for confirmation"),
+        option("--dry-run", is_flag=True, help="Print the runs, and change nothing"),
+        option("--rps", metavar="N", type=Decimal(min=0.01), help="At most N requests per second; requires --selector"),
+    )
+)
+"""The options of verbs that can send a request to many runs, after their own options."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class RequestOptions:
     """The options for sending a request."""
 
     namespace: str | None
@@ -94,7 +94,7 @@ class How:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inquiry(How):
+class TargetOptions(RequestOptions):
     """The options for sending a request, and its target."""
 
     name: str | None
@@ -103,7 +103,7 @@ class Inquiry(How):
     """Kind of the target."""
 
     @property
-    def target(self) -> Object:
+    def as_object(self) -> Object:
         """Return the target in the form of an Operation.
 
         Raises:
@@ -114,126 +114,78 @@ class Inquiry(How):
         return {"kind": self.kind, **which}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions(RequestOptions):
+    """The options for sending a request, and its targets."""
+
+    name: str | None
+    workflow_id: str | None
+    selector: str | None
+    yes: bool
+    dry_run: bool
+    rps: float | None
+
+    @property
+    def one(self) -> TargetOptions:
+        """Return the options for sending the request to one run.
+
+        Raises:
+            BadParameter: No run or two runs are given.
+        """
+        check_named(self.name, self.workflow_id)
+        shared = {key: getattr(self, key) for key in RequestOptions.__slots__}
+        return TargetOptions(name=self.name, workflow_id=self.workflow_id, **shared)
+
+
 Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
 """Finds the targets, in the form of Operations."""
 
-_SHARED = {
-    "namespace": (NamespaceOption, None),
-    "wait": (_Wait, True),
-    "timeout": (_Timeout, ANSWER_TIMEOUT),
-    "output": (OutputOption, "text"),
-    "cluster": (ContextOption, None),
-}
-"""The common options of verbs that send requests, after their own options."""
 
-
-def asking(verb: Callable[..., None]) -> Callable[..., None]:
-    """Create the command of a verb that sends a request to a run, with the options that all such verbs share.
+def request_to_run(verb: Callable[..., None]) -> Callable[..., None]:
+    """Let a verb send a request to a run.
 
     Args:
-        verb: Takes the context from typer, an `Inquiry`, and its own options by keyword.
-
-    Returns:
-        The command.
+        verb: Takes the context from Click, the `TargetOptions`, and its own options by keyword.
     """
-    return asking_with(verb, Inquiry, {})
+    return _sending_options(_packed(verb, TargetOptions))
 
 
-def asking_with(
-    verb: Callable[..., None], inquiry: Callable[..., How], more: Mapping[str, tuple[Any, Any]]
-) -> Callable[..., None]:
-    """Create the command of a verb that sends requests to runs, with options that some such verbs share, like `asking`.
-
-    Args:
-        verb: Takes the context from typer, an inquiry, and its own options by keyword.
-        inquiry: Makes the inquiry from the name, the workflow ID, and the shared options.
-        more: Annotation and default of further shared options, by their names.
-
-    Returns:
-        The command.
-    """
-    shared = {**more, **_SHARED}
-
-    @functools.wraps(verb)
-    def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
-        given = {key: options.pop(key) for key in ("workflow_id", *shared)}
-        verb(context, inquiry(name=name, **given), **options)
-
-    whom = [parameter("name", RunName, None, first=True), parameter("workflow_id", OpenWorkflowIdOption, None)]
-    return with_options(command, verb, whom, shared)
+def request_to_runs(verb: Callable[..., None]) -> Callable[..., None]:
+    """Let a verb send a request to one run or to many; like `request_to_run`, with the `BatchOptions`."""
+    return stacked((_batch_options, _sending_options))(_packed(verb, BatchOptions))
 
 
-def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
-    """Create the command of a verb that sends a request to a Schedule, like `asking`."""
-
-    @functools.wraps(verb)
-    def command(context: typer.Context, name: str, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in _SHARED}
-        verb(context, Inquiry(kind="Schedule", name=name, workflow_id=None, **shared), **options)
-
-    return with_options(command, verb, [parameter("name", ScheduleName, first=True)], _SHARED)
+def request_to_schedule(verb: Callable[..., None]) -> Callable[..., None]:
+    """Let a verb send a request to a Schedule, like `request_to_run`."""
+    return _sending_options(_packed(verb, TargetOptions, kind="Schedule", workflow_id=None))
 
 
-def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
-    """Create the command of a verb that finds its targets itself, like `asking`.
-
-    Args:
-        verb: Takes the context from typer, a `How`, and its own options by keyword.
-
-    Returns:
-        The command.
-    """
-
-    @functools.wraps(verb)
-    def command(context: typer.Context, **options: Any) -> None:
-        how = How(**{key: options.pop(key) for key in _SHARED})
-        verb(context, how, **options)
-
-    return with_options(command, verb, (), _SHARED)
+def requests(verb: Callable[..., None]) -> Callable[..., None]:
+    """Let a verb send requests to targets that it finds itself; like `request_to_run`, with the `RequestOptions`."""
+    return _sending_options(_packed(verb, RequestOptions))
 
 
-def with_options(
-    command: Callable[..., None],
-    verb: Callable[..., None],
-    first: Iterable[inspect.Parameter],
-    shared: Mapping[str, tuple[Any, Any]],
-) -> Callable[..., None]:
-    """Set the parameters of a verb for typer: its own and the shared ones.
+def _packed(verb: Callable[..., None], options_type: type[RequestOptions], /, **fixed: Any) -> Callable[..., None]:
+    """Pack the shared options of a verb into one argument; `fixed`: fields that are not options."""
+    names = {each.name for each in fields(options_type)} - fixed.keys()
 
-    Args:
-        command: The function that typer calls.
-        verb: The function with its own options after the first two parameters.
-        first: The parameters that come first.
-        shared: Annotation and default of the options that come last, by their names.
+    def command(context: click.Context, /, **options: Any) -> None:
+        shared = {key: options.pop(key) for key in names & options.keys()}
+        verb(context, options_type(**shared, **fixed), **options)
 
-    Returns:
-        The command.
-    """
-    own = list(inspect.signature(verb, eval_str=True).parameters.values())[2:]
-    last = [parameter(key, kind, default) for key, (kind, default) in shared.items()]
-    context = parameter("context", typer.Context, first=True)
-    command.__signature__ = inspect.Signature([context, *first, *own, *last])  # type: ignore[attr-defined]
-    return command
+    return click.pass_context(functools.update_wrapper(command, verb))
 
 
-def parameter(
-    name: str, kind: Any, default: Any = inspect.Parameter.empty, *, first: bool = False
-) -> inspect.Parameter:
-    """Return a parameter for `with_options`; the first ones can be positional."""
-    place = inspect.Parameter.POSITIONAL_OR_KEYWORD if first else inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, place, annotation=kind, default=default)
-
-
-def ask(
-    context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry, *, follows: bool = False
+def send(
+    context: click.Context, verb: str, request: Mapping[str, Any], target: TargetOptions, *, follows: bool = False
 ) -> Object:
     """Create an Operation, wait for its result, and print it.
 
     Args:
-        context: The context from typer.
+        context: The context from Click.
         verb: The field of the request in the spec, such as `signal`.
         request: The value of that field; None values are omitted.
-        inquiry: The options for sending, and the target.
+        target: The options for sending, and the target.
         follows: Whether the command then prints the run that the Operation has started, in place of the Operation.
 
     Returns:
@@ -243,32 +195,32 @@ def ask(
         CliError: The request could not be sent.
         Exit: The result is negative or missing.
     """
-    target = inquiry.target
+    whom = target.as_object
 
     async def choose(_: Cluster) -> list[Object]:
-        return [target]
+        return [whom]
 
     found: list[Object] = []
-    asyncio.run(_ask(context, verb, request, inquiry, choose, found=found))
+    asyncio.run(_send(context, verb, request, target, choose, found=found))
     for each in found:
         if follows and _started(each) is not None:
-            _show(each, progress_screen(inquiry.output), "text")
+            _show(each, progress_screen(target.output), "text")
         else:
-            _show(each, Screen(), inquiry.output)
-    _end(context, found, inquiry)
+            _show(each, Screen(), target.output)
+    _end(context, found, target)
     return found[0]
 
 
-def ask_to_start(
-    context: typer.Context, verb: str, request: Mapping[str, Any], inquiry: Inquiry, *, follows: bool = False
+def send_to_start(
+    context: click.Context, verb: str, request: Mapping[str, Any], target: TargetOptions, *, follows: bool = False
 ) -> str | None:
     """Create an Operation that may start a run, wait for its result, then until the operator accepts the run.
 
     Args:
-        context: The context from typer.
+        context: The context from Click.
         verb: The field of the request in the spec, such as `trigger`.
         request: The value of that field.
-        inquiry: The options for sending, and the target.
+        target: The options for sending, and the target.
         follows: Whether the command then prints the run, in place of the Operation.
 
     Returns:
@@ -278,9 +230,9 @@ def ask_to_start(
         CliError: The request could not be sent, or the run does not start.
         Exit: The result is negative or missing.
     """
-    name = _started(ask(context, verb, request, inquiry, follows=follows))
+    name = _started(send(context, verb, request, target, follows=follows))
     if name is not None:
-        asyncio.run(_accepted(context, name, inquiry))
+        asyncio.run(_accepted(context, name, target))
     return name
 
 
@@ -290,16 +242,16 @@ def _started(operation: Object) -> str | None:
     return str(result["workflowRun"]) if result.get("workflowRun") and result.get("started", True) else None
 
 
-async def _accepted(context: typer.Context, run: str, how: How) -> None:
-    async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
+async def _accepted(context: click.Context, run: str, options: RequestOptions) -> None:
+    async with connect(context=options.cluster, namespace=options.namespace, program=program_of(context)) as cluster:
         await wait_for_verdict(cluster, run)
 
 
-def ask_several(
-    context: typer.Context,
+def send_several(
+    context: click.Context,
     verb: str,
     request: Mapping[str, Any],
-    how: How,
+    options: RequestOptions,
     choose: Choose,
     *,
     pause: float = 0.0,
@@ -309,10 +261,10 @@ def ask_several(
     If an Operation cannot be created, the ones created before it are also printed.
 
     Args:
-        context: The context from typer.
+        context: The context from Click.
         verb: The field of the request in the spec, such as `redrive`.
         request: The value of that field; None values are omitted.
-        how: The options for sending.
+        options: The options for sending.
         choose: Finds the targets.
         pause: Seconds between two requests.
 
@@ -325,39 +277,39 @@ def ask_several(
     """
     found: list[Object] = []
     try:
-        asyncio.run(_ask(context, verb, request, how, choose, found=found, pause=pause))
+        asyncio.run(_send(context, verb, request, options, choose, found=found, pause=pause))
     except CliError:
         if found:
-            _show_all(found, how.output)
+            _show_all(found, options.output)
         raise
-    _show_all(found, how.output)
-    _end(context, found, how)
+    _show_all(found, options.output)
+    _end(context, found, options)
     return len(found)
 
 
-async def _ask(
-    context: typer.Context,
+async def _send(
+    context: click.Context,
     verb: str,
     request: Mapping[str, Any],
-    how: How,
+    options: RequestOptions,
     choose: Choose,
     *,
     found: list[Object],
     pause: float = 0.0,
 ) -> None:
     """Create the Operations and wait for their results; `found` contains the last state of each, even after an error."""
-    seconds = seconds_of(how.timeout, "--timeout")
-    async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
+    seconds = seconds_of(options.timeout, "--timeout")
+    async with connect(context=options.cluster, namespace=options.namespace, program=program_of(context)) as cluster:
         for target in await choose(cluster):
             if found and pause:
                 await asyncio.sleep(pause)
             made = await cluster.create("operations", manifest(verb, request, target))
             found.append(made)
-        if how.wait:
+        if options.wait:
             await wait_for_results(cluster, found, seconds)
 
 
-def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
+def _end(context: click.Context, found: Iterable[Object], options: RequestOptions) -> None:
     """Exit with the status of the results; does nothing if all have succeeded.
 
     Raises:
@@ -366,21 +318,19 @@ def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
     for each in found:
         doubtful = _condition(each, "SignalNotAwaited")
         if doubtful is not None:
-            typer.echo(f"Warning: {doubtful.get('message', '')}", err=True)
+            click.echo(f"Warning: {doubtful.get('message', '')}", err=True)
     failed = [each for each in found if _status(each).get("phase") == "Failed"]
-    late = [each["metadata"]["name"] for each in found if how.wait and not answered(each)]
+    late = [each["metadata"]["name"] for each in found if options.wait and not answered(each)]
     if late:
-        typer.echo(
-            f"Error: timed out after {how.timeout} waiting for {', '.join(f'Operation `{name}`' for name in late)}; it stays "
+        click.echo(
+            f"Error: timed out after {options.timeout} waiting for {', '.join(f'Operation `{name}`' for name in late)}; it stays "
             f"pending and runs when possible; check it with `{program_of(context)} operations`, or delete it",
             err=True,
         )
     if failed:
-        raise typer.Exit(
-            ExitCode.TROUBLE if all(_condition(each, "TargetNotFound") for each in failed) else ExitCode.NO
-        )
+        raise Exit(ExitCode.TROUBLE if all(_condition(each, "TargetNotFound") for each in failed) else ExitCode.NO)
     if late:
-        raise typer.Exit(ExitCode.TIMEOUT)
+        raise Exit(ExitCode.TIMEOUT)
 
 
 def _condition(operation: Object, reason: str) -> Object | None:
@@ -407,7 +357,7 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
     if answer is None:
         screen.write(f"{reference('Operation', operation['metadata']['name'])} created: {whom}")
     elif status["phase"] == "Failed":
-        typer.echo(f"Error: {whom} not {DONE[verb]}: {answer['reason']}: {answer.get('message', '')}", err=True)
+        click.echo(f"Error: {whom} not {DONE[verb]}: {answer['reason']}: {answer.get('message', '')}", err=True)
     else:
         screen.write(f"{whom} {DONE[verb]}: {answer.get('message', '')}")
 
@@ -429,64 +379,11 @@ def _status(operation: Object) -> Object:
     return status
 
 
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the runs, and change nothing")]
-_Rps = Annotated[
-    float | None,
-    typer.Option(
-        "--rps", metavar="N", min=0.01, help="At most N requests per second; requires --selector", show_default=False
-    ),
-]
-
-_OPTIONS = {
-    "selector": (SelectorOption, None),
-    "yes": (_Yes, False),
-    "dry_run": (_DryRun, False),
-    "rps": (_Rps, None),
-}
-"""The options of verbs that can send a request to many runs, after their own options."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchInquiry(How):
-    """The options for sending a request, and its targets."""
-
-    name: str | None
-    workflow_id: str | None
-    selector: str | None
-    yes: bool
-    dry_run: bool
-    rps: float | None
-
-    @property
-    def one(self) -> Inquiry:
-        """Return the options for sending the request to one run.
-
-        Raises:
-            BadParameter: No run or two runs are given.
-        """
-        check_named(self.name, self.workflow_id)
-        shared = {key: getattr(self, key) for key in How.__slots__}
-        return Inquiry(name=self.name, workflow_id=self.workflow_id, **shared)
-
-
-def asking_runs(verb: Callable[..., None]) -> Callable[..., None]:
-    """Create the command of a verb that sends a request to one run or to many, like `asking`.
-
-    Args:
-        verb: Takes the context from typer, a `BatchInquiry`, and its own options by keyword.
-
-    Returns:
-        The command.
-    """
-    return asking_with(verb, BatchInquiry, _OPTIONS)
-
-
-def ask_runs(context: typer.Context, verb: str, request: Mapping[str, Any], given: BatchInquiry) -> None:
+def send_to_runs(context: click.Context, verb: str, request: Mapping[str, Any], given: BatchOptions) -> None:
     """Send a request to the named run, or to all open runs with the labels after a confirmation.
 
     Args:
-        context: The context from typer.
+        context: The context from Click.
         verb: The field of the request in the spec, such as `cancel`.
         request: The value of that field; None values are omitted.
         given: The options for sending, and the targets.
@@ -498,19 +395,19 @@ def ask_runs(context: typer.Context, verb: str, request: Mapping[str, Any], give
     """
     if given.selector is not None:
         if given.name is not None or given.workflow_id is not None:
-            raise typer.BadParameter("leave out NAME and --workflow-id", param_hint="--selector")
-        _ask_selected(context, verb, request, given)
+            raise click.BadParameter("leave out NAME and --workflow-id", param_hint="--selector")
+        _send_to_selected(context, verb, request, given)
         return
     if given.rps is not None:
-        raise typer.BadParameter("requires --selector", param_hint="--rps")
+        raise click.BadParameter("requires --selector", param_hint="--rps")
     one = given.one
     if given.dry_run:
         asyncio.run(_show_one(context, verb, one))
     else:
-        ask(context, verb, request, one)
+        send(context, verb, request, one)
 
 
-def _ask_selected(context: typer.Context, verb: str, request: Mapping[str, Any], given: BatchInquiry) -> None:
+def _send_to_selected(context: click.Context, verb: str, request: Mapping[str, Any], given: BatchOptions) -> None:
     choice = chosen(selector=given.selector, running=True)
 
     async def choose(cluster: Cluster) -> list[Object]:
@@ -523,14 +420,14 @@ def _ask_selected(context: typer.Context, verb: str, request: Mapping[str, Any],
         return [{"kind": "WorkflowRun", "name": run["metadata"]["name"]} for run in runs]
 
     pause = 0.0 if given.rps is None else 1 / given.rps
-    count = ask_several(context, verb, request, given, choose, pause=pause)
+    count = send_several(context, verb, request, given, choose, pause=pause)
     if not count and not given.dry_run:
-        typer.echo("No open run matches.", err=True)
+        click.echo("No open run matches.", err=True)
 
 
-async def _show_one(context: typer.Context, verb: str, inquiry: Inquiry) -> None:
-    async with connect(context=inquiry.cluster, namespace=inquiry.namespace, program=program_of(context)) as cluster:
-        _show_dry_run(verb, [await cluster.runs.chosen(inquiry.name, inquiry.workflow_id)])
+async def _show_one(context: click.Context, verb: str, target: TargetOptions) -> None:
+    async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as cluster:
+        _show_dry_run(verb, [await cluster.runs.chosen(target.name, target.workflow_id)])
 
 
 def _show_dry_run(verb: str, runs: list[Object]) -> None:
@@ -548,5 +445,5 @@ def _confirm(verb: str, runs: list[Object]) -> None:
     if not sys.stdin.isatty():
         raise CliError(f"{len(runs)} runs match; pass --yes to {verb} them, or --dry-run to list them")
     for run in runs:
-        typer.echo(f"  {run['metadata']['name']}", err=True)
-    typer.confirm(f"Do you want to {verb} these {len(runs)} runs?", abort=True, err=True)
+        click.echo(f"  {run['metadata']['name']}", err=True)
+    click.confirm(f"Do you want to {verb} these {len(runs)} runs?", abort=True, err=True)

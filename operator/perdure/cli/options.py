@@ -1,113 +1,125 @@
 """Options that several verbs share, so that they have the same name everywhere."""
 
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
-from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-import typer
+import click
+from click.shell_completion import CompletionItem
 
 from perdure.api.times import parse_duration
+from perdure.cli.command import Decorator, Whole, Words, argument, option
 from perdure.cli.completion import contexts, names_of
 from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output, TimeFormat
 
-RunName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME",
-        help="Name of the WorkflowRun; or use --workflow-id",
-        show_default=False,
-        autocompletion=names_of("workflowruns"),
-    ),
-]
+run_argument = argument(
+    "name",
+    metavar="NAME",
+    required=False,
+    shell_complete=names_of("workflowruns"),
+    help="Name of the WorkflowRun; or use --workflow-id",
+)
 
-OpenWorkflowIdOption = Annotated[
-    str | None,
-    typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run with this workflow ID", show_default=False),
-]
+open_workflow_id_option = option("--workflow-id", "-w", help="Instead of NAME: the open run with this workflow ID")
 
-WorkflowIdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--workflow-id", "-w", help="Instead of NAME: the open or last run with this workflow ID", show_default=False
-    ),
-]
+workflow_id_option = option("--workflow-id", "-w", help="Instead of NAME: the open or last run with this workflow ID")
 
-NamespaceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        help="Namespace; default: that of the kubeconfig",
-        show_default=False,
-        autocompletion=names_of("namespaces"),
-    ),
-]
+namespace_option = option(
+    "--namespace", "-n", shell_complete=names_of("namespaces"), help="Namespace; default: that of the kubeconfig"
+)
 
-ContextOption = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        help="Context of the kubeconfig; default: the current one",
-        show_default=False,
-        autocompletion=contexts,
-    ),
-]
+context_option = option(
+    "--context", "cluster", shell_complete=contexts, help="Context of the kubeconfig; default: the current one"
+)
 
 
-def _format_of(words: Sequence[str]) -> Callable[[str], Output]:
-    """Create the parser of an output format: a word, or a valid template."""
+class _Format(click.ParamType[Output]):
+    """An output format: a word, or a valid template."""
 
-    def read(text: str) -> Output:
-        if text in words:
+    name = "format"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
+        """Check the format."""
+        text = str(value)
+        if text in self._words:
             return text
         from perdure.cli.templates import TEMPLATES, TemplateError, parse
 
         if not text.startswith(TEMPLATES):
-            known = ", ".join(map(repr, (*words, *(f"{start}…" for start in TEMPLATES))))
-            raise typer.BadParameter(f"{text!r} is not one of {known}")
+            known = ", ".join(map(repr, (*self._words, *(f"{start}…" for start in TEMPLATES))))
+            self.fail(f"{text!r} is not one of {known}", param, ctx)
         try:
             parse(text)
         except TemplateError as error:
-            raise typer.BadParameter(str(error)) from error
+            self.fail(str(error), param, ctx)
         return text
 
-    return read
-
-
-def _output_option(words: Sequence[str]) -> Any:
-    def complete(incomplete: str) -> list[str]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Complete a word, or the beginning of a template."""
         from perdure.cli.templates import TEMPLATES
 
-        return [each for each in (*words, *TEMPLATES) if each.startswith(incomplete)]
+        known = (*self._words, *TEMPLATES)
+        return [CompletionItem(each) for each in known if each.startswith(incomplete)]
 
-    return typer.Option(
+
+def _output_option(words: Sequence[str]) -> Decorator:
+    return option(
         "--output",
         "-o",
         metavar="FORMAT",
+        type=_Format(words),
+        default="text",
         help=f"Output format: {', '.join(words)}, jsonpath=TEMPLATE, or custom-columns=TITLE:PATH,…",
-        parser=_format_of(words),
-        autocompletion=complete,
     )
 
 
-OutputOption = Annotated[Output, _output_option(OBJECT_WORDS)]
+output_option = _output_option(OBJECT_WORDS)
 """The output option of verbs that show or create objects."""
 
-ReportOption = Annotated[Output, _output_option(REPORT_WORDS)]
+report_option = _output_option(REPORT_WORDS)
 """The output option of verbs that show data without names."""
 
-SystemNamespaceOption = Annotated[
-    str, typer.Option("--system-namespace", metavar="NAMESPACE", help="Namespace that Perdure is installed in")
-]
+system_namespace_option = option(
+    "--system-namespace",
+    "system",
+    metavar="NAMESPACE",
+    default="perdure-system",
+    help="Namespace that Perdure is installed in",
+)
 
-LocalPortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Local port; 0: a free one")]
+AUDIENCE = "perdure.dev/temporal"
+"""Audience of tokens for the frontend."""
 
-BrowserOption = Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser")]
+account_option = option(
+    "--service-account",
+    "account",
+    metavar="NAME",
+    help="Act as this ServiceAccount of the namespace; default: the token of the kubeconfig",
+)
 
-ColorOption = Annotated[Color, typer.Option("--color", help="When to use colors")]
+audience_option = option(
+    "--audience", default=AUDIENCE, help="Audience of the ServiceAccount's tokens, as configured in the chart"
+)
 
-TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="Format of times")]
+browser_option = option("--browser/--no-browser", default=True, help="Whether to open the browser")
+
+color_option = option("--color", type=Words(Color), default=Color.AUTO.value, help="When to use colors")
+
+time_option = option(
+    "--time-format", "times", type=Words(TimeFormat), default=TimeFormat.RELATIVE.value, help="Format of times"
+)
+
+
+def local_port_option(default: int) -> Decorator:
+    """Return the option of the port of a server on this computer."""
+    return option("--port", type=Whole(min=0, max=65535), default=default, help="Local port; 0: a free one")
+
+
+def everywhere_option(text: str) -> Decorator:
+    """Return the option for all namespaces; `text` is its help."""
+    return option("--all-namespaces", "-A", "everywhere", is_flag=True, help=text)
 
 
 def check_named(name: str | None, workflow_id: str | None) -> None:
@@ -117,38 +129,7 @@ def check_named(name: str | None, workflow_id: str | None) -> None:
         BadParameter: Neither or both are given.
     """
     if (name is None) == (workflow_id is None):
-        raise typer.BadParameter("set either NAME or --workflow-id")
-
-
-_Word = TypeVar("_Word", bound=StrEnum)
-
-
-def word_of(words: type[_Word], elsewhere: Mapping[str, str] | None = None) -> Callable[[str], _Word]:
-    """Create the parser of an option with a set of words, in any case.
-
-    Args:
-        words: The words.
-        elsewhere: Names in other systems in lower case, and our word for each.
-
-    Returns:
-        A function that returns the word, or raises BadParameter if the text is not one of them.
-    """
-
-    def read(text: str) -> _Word:
-        known = {word.casefold(): word for word in words}
-        given = str(text).casefold()
-        if given in known:
-            return known[given]
-        meant = (elsewhere or {}).get(given) or ", ".join(known[near] for near in get_close_matches(given, known, 1))
-        hint = f"; did you mean {meant}?" if meant else ""
-        raise typer.BadParameter(f"`{text}` is not one of {', '.join(words)}{hint}")
-
-    return read
-
-
-def words_shown(words: type[StrEnum]) -> str:
-    """Return the words as a metavar for the help."""
-    return f"[{'|'.join(words)}]"
+        raise click.BadParameter("set either NAME or --workflow-id")
 
 
 def seconds_of(text: str, option: str) -> float:
@@ -164,4 +145,4 @@ def seconds_of(text: str, option: str) -> float:
     try:
         return parse_duration(text).total_seconds()
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
+        raise click.BadParameter(str(error), param_hint=option) from error

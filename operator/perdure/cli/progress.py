@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from perdure.cli.connection import connect
 from perdure.cli.options import seconds_of
@@ -17,7 +17,7 @@ from perdure.kube import clock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from perdure.view.facts import ShownRun
+    from perdure.view.run import ShownRun
 
 _PAUSE = 0.5
 """Seconds between two polls."""
@@ -26,7 +26,7 @@ _PAUSE = 0.5
 class Waiter:
     """Follows a run, and shows its progress."""
 
-    def __init__(self, context: typer.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
+    def __init__(self, context: click.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
         self.context = context
         self.screen = screen
         self.times = times
@@ -52,7 +52,7 @@ class Waiter:
         phase = asyncio.run(self.wait(name, workflow_id, namespace, seconds))
         if phase is None:
             which = f"`{name}`" if name is not None else f"with workflow ID `{workflow_id}`"
-            typer.echo(f"Error: the run {which} has not ended within {limit}; it keeps running", err=True)
+            click.echo(f"Error: the run {which} has not ended within {limit}; it keeps running", err=True)
             return ExitCode.TIMEOUT
         return ExitCode.YES if phase == "Completed" else ExitCode.NO
 
@@ -94,7 +94,7 @@ class Waiter:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
             from rich.text import Text
 
-            from perdure.view.changes import changes
+            from perdure.view.follow import changes
 
             self.screen.show(Text(line) for line in changes(before, run, page))
             before = run
@@ -103,8 +103,8 @@ class Waiter:
 
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
-        from perdure.view.facts import read_run
-        from perdure.view.tracing import trace
+        from perdure.view.replay import trace
+        from perdure.view.run import read_run
 
         name, uid = found["metadata"]["name"], found["metadata"]["uid"]
         away = False
@@ -126,7 +126,7 @@ class Waiter:
                 found = await cluster.runs.named(name)
             except UnreachableError as error:
                 if not away:
-                    typer.echo(f"{error}; still waiting", err=True)
+                    click.echo(f"{error}; still waiting", err=True)
                 away = True
                 continue
             except GoneError:

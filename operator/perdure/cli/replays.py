@@ -8,9 +8,9 @@ import msgspec
 import pydantic
 import yaml
 
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow import WorkflowSpec
 from perdure.client.errors import CliError
 from perdure.engine import events as ev
 from perdure.engine import history

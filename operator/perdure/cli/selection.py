@@ -7,12 +7,13 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from perdure.api.labels import API_VERSION, SEARCH_PREFIX
-from perdure.cli.options import seconds_of, word_of
+from perdure.cli.command import AnyCase, option
+from perdure.cli.options import seconds_of
 from perdure.client.errors import GoneError
 from perdure.view.phases import CLOSED, RunPhase
 
@@ -21,55 +22,34 @@ if TYPE_CHECKING:
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.kube.table_pages import TableRow
+    from perdure.kube.tables import TableRow
 
 _FEW: Final = 100
 """Maximum number of runs that are read one by one; more are read with all others."""
 _TYPE: Final = {"apiVersion": API_VERSION, "kind": "WorkflowRun"}
 
-PhaseOption = Annotated[
-    list[RunPhase] | None,
-    typer.Option(
-        "--phase",
-        "--status",
-        parser=word_of(RunPhase),
-        metavar="PHASE",
-        help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
-    ),
-]
-SelectorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d", show_default=False
-    ),
-]
-AttributeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--search-attribute",
-        metavar="NAME=VALUE",
-        help="Only runs with this search attribute; repeatable",
-        show_default=False,
-    ),
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
-]
-OlderOption = Annotated[
-    str | None,
-    typer.Option(
-        "--older-than", "--older", help="Only runs created longer ago than this, such as 30d", show_default=False
-    ),
-]
-PrefixOption = Annotated[
-    str | None,
-    typer.Option("--prefix", help="Only runs whose name begins with this", show_default=False),
-]
-RunningOption = Annotated[bool, typer.Option("--running", "--open", help="Only open runs")]
-CompletedOption = Annotated[
-    bool, typer.Option("--completed", "--closed", help="Only closed runs, whatever the outcome")
-]
+phase_option = option(
+    "--phase",
+    "--status",
+    "phases",
+    metavar="PHASE",
+    type=AnyCase(RunPhase),
+    multiple=True,
+    help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
+)
+selector_option = option("--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d")
+attribute_option = option(
+    "--search-attribute",
+    "attributes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Only runs with this search attribute; repeatable",
+)
+since_option = option("--since", help="Only runs created within this time, such as 2h")
+older_option = option("--older-than", "--older", "older", help="Only runs created longer ago than this, such as 30d")
+prefix_option = option("--prefix", help="Only runs whose name begins with this")
+running_option = option("--running", "--open", is_flag=True, help="Only open runs")
+completed_option = option("--completed", "--closed", is_flag=True, help="Only closed runs, whatever the outcome")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +142,14 @@ def chosen(
         BadParameter: An option is invalid.
     """
     if bool(phases) + running + completed > 1:
-        raise typer.BadParameter("set one of the three", param_hint="--phase, --running, --completed")
+        raise click.BadParameter("set one of the three", param_hint="--phase, --running, --completed")
     if running or completed:
         phases = CLOSED if completed else frozenset(RunPhase) - CLOSED
     pairs = []
     for text in attributes or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"`{text}` does not have the form NAME=VALUE", param_hint="--search-attribute")
+            raise click.BadParameter(f"`{text}` does not have the form NAME=VALUE", param_hint="--search-attribute")
         pairs.append((name, value))
     return Chosen(
         phases=frozenset(phase.value for phase in phases or ()),

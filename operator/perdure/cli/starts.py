@@ -9,13 +9,15 @@ import asyncio
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
+import click
+from click.exceptions import Exit
 
 from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.api.reasons import ConditionReason
+from perdure.cli.command import Words, option
 from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.options import seconds_of
 from perdure.cli.progress import Waiter
@@ -78,14 +80,14 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
     """
     if "${" in str(given):  # the checks take long to import
         for warning in await asyncio.to_thread(_unevaluated, workflow, given):
-            typer.echo(f"Warning: {warning}", err=True)
+            click.echo(f"Warning: {warning}", err=True)
     try:
         found = await cluster.read("Workflow", "workflows", workflow)
     except GoneError:
         problem = (
             f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; its runs wait until it exists"
         )
-        typer.echo(f"Warning: {problem}", err=True)
+        click.echo(f"Warning: {problem}", err=True)
         return given
     except CliError:
         return given  # the user has no permission
@@ -99,7 +101,7 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
 
 def _unevaluated(workflow: str, given: Any) -> list[str]:
     """Return the warnings about expressions in an input, which is used unchanged."""
-    from perdure.api.workflowrun import WorkflowRunSpec
+    from perdure.api.kinds.workflowrun import WorkflowRunSpec
     from perdure.language.checks import unevaluated
 
     spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": given})
@@ -125,7 +127,7 @@ def _findings(definition: Any, given: Any) -> list[str]:
     """Return the errors of an input; empty if the definition does not compile, because the operator reports that."""
     import pydantic
 
-    from perdure.api.workflow import WorkflowSpec
+    from perdure.api.kinds.workflow import WorkflowSpec
     from perdure.language.compiler import compile_program
     from perdure.language.program import InvalidWorkflowError, with_defaults
 
@@ -176,17 +178,17 @@ async def wait_for_verdict(cluster: Cluster, name: str) -> None:
             break
         await asyncio.sleep(_PAUSE)
     if condition is None:
-        typer.echo(
+        click.echo(
             f"Error: the operator has not processed the run `{name}` within {VERDICT_SECONDS:.0f}s; the run is kept, and "
             "starts when an operator runs",
             err=True,
         )
-        raise typer.Exit(ExitCode.TIMEOUT)
+        raise Exit(ExitCode.TIMEOUT)
     message = str(condition.get("message") or reason)
     if condition["status"] == "False" and reason in _REFUSED:
         raise NotStartedError(f"the run `{name}` was not started: {message}")
     if reason in _WAITS:
-        typer.echo(f"Warning: the run `{name}` waits: {message}", err=True)
+        click.echo(f"Warning: the run `{name}` waits: {message}", err=True)
 
 
 def _succeeded(run: Object) -> Object | None:
@@ -203,29 +205,18 @@ class DryRun(StrEnum):
     """Also validate the manifest with the API server."""
 
 
-WaitOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--wait/--no-wait",
-        "--watch",
-        "-W",
-        help="Show the progress until the run ends, or do not wait; default: until it is accepted",
-        show_default=False,
-    ),
-]
-LogsOption = Annotated[bool, typer.Option("--logs", "--log", help="Print the logs of the steps until the run ends")]
-EndTimeoutOption = Annotated[
-    str | None, typer.Option("--timeout", help="With --wait or --logs: how long, such as 5m", show_default=False)
-]
-DryRunOption = Annotated[
-    DryRun | None,
-    typer.Option(
-        "--dry-run",
-        metavar="[client|server]",
-        help="Create nothing: print the manifest, or have the API server validate it",
-        show_default=False,
-    ),
-]
+wait_option = option(
+    "--wait/--no-wait",
+    "--watch",
+    "-W",
+    default=None,
+    help="Show the progress until the run ends, or do not wait; default: until it is accepted",
+)
+logs_option = option("--logs", "--log", is_flag=True, help="Print the logs of the steps until the run ends")
+end_timeout_option = option("--timeout", help="With --wait or --logs: how long, such as 5m")
+dry_run_option = option(
+    "--dry-run", type=Words(DryRun), help="Create nothing: print the manifest, or have the API server validate it"
+)
 
 
 class Where(NamedTuple):
@@ -270,9 +261,9 @@ class Launch:
         if timeout is not None:
             seconds_of(timeout, "--timeout")
             if not wait and not logs:
-                raise typer.BadParameter("requires --wait or --logs", param_hint="--timeout")
+                raise click.BadParameter("requires --wait or --logs", param_hint="--timeout")
         if logs and wait is not None:
-            raise typer.BadParameter("leave out --wait, --watch, and --no-wait", param_hint="--logs")
+            raise click.BadParameter("leave out --wait, --watch, and --no-wait", param_hint="--logs")
         return Launch(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=tuple(parameters or ()))
 
 
@@ -286,16 +277,16 @@ def labels_of(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f"`{text}` does not have the form KEY=VALUE", param_hint="--label")
+            raise click.BadParameter(f"`{text}` does not have the form KEY=VALUE", param_hint="--label")
         if key.startswith(RESERVED_PREFIXES):
-            raise typer.BadParameter(f"`{key}` is reserved for the operator", param_hint="--label")
+            raise click.BadParameter(f"`{key}` is reserved for the operator", param_hint="--label")
         if key in labels:
-            raise typer.BadParameter(f"`{key}` is given twice", param_hint="--label")
+            raise click.BadParameter(f"`{key}` is given twice", param_hint="--label")
         labels[key] = value
     return labels
 
 
-def start(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> None:
+def start_run(context: click.Context, body: Object, where: Where, output: Output, launch: Launch) -> None:
     """Create a run, print it, and wait as the options require.
 
     Raises:
@@ -312,7 +303,7 @@ def start(context: typer.Context, body: Object, where: Where, output: Output, la
         follow(context, made["metadata"]["name"], Where(made["metadata"]["namespace"], where.cluster), output, launch)
 
 
-def follow(context: typer.Context, name: str, where: Where, output: Output, launch: Launch) -> None:
+def follow(context: click.Context, name: str, where: Where, output: Output, launch: Launch) -> None:
     """Follow a new run as the options require. In a format for programs, print the run as it was last read.
 
     Raises:
@@ -328,10 +319,10 @@ def follow(context: typer.Context, name: str, where: Where, output: Output, laun
         status, last = waiter.to_the_end(name, None, where.namespace, launch.timeout), waiter.run
     if last is not None and not for_people(output):
         Screen().write_object(output, last)
-    raise typer.Exit(status)
+    raise Exit(status)
 
 
-async def _create(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:
+async def _create(context: click.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:
     """Create a run and print it; by default, wait until the operator accepts it."""
     dry = launch.dry_run is not None
     spec = body["spec"]
@@ -356,7 +347,7 @@ async def _create(context: typer.Context, body: Object, where: Where, output: Ou
 
 
 async def _logs(
-    context: typer.Context, name: str, where: Where, output: Output, launch: Launch
+    context: click.Context, name: str, where: Where, output: Output, launch: Launch
 ) -> tuple[ExitCode, Object | None]:
     """Follow the logs of a run until it ends; return the exit status for its outcome, and the run as it was last read."""
     seconds = None if launch.timeout is None else seconds_of(launch.timeout, "--timeout")
@@ -378,10 +369,10 @@ async def _logs(
             await reader.follow(required=False)
             last = await reached.runs.named(name)
     except TimeoutError:
-        typer.echo(f"Error: the run `{name}` has not ended within {launch.timeout}; it keeps running", err=True)
+        click.echo(f"Error: the run `{name}` has not ended within {launch.timeout}; it keeps running", err=True)
         return ExitCode.TIMEOUT, last
     phase = (last.get("status") or {}).get("phase")
     if phase == "Completed":
         return ExitCode.YES, last
-    typer.echo(f"Error: the run `{name}` ended as {phase}; `{program_of(context)} describe {name}` shows why", err=True)
+    click.echo(f"Error: the run `{name}` ended as {phase}; `{program_of(context)} describe {name}` shows why", err=True)
     return ExitCode.NO, last

@@ -7,7 +7,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
+import click
 
 from perdure.api.labels import GROUP
 from perdure.view.glyphs import ASCII, UNICODE, Glyphs
@@ -173,7 +173,7 @@ class TimeFormat(StrEnum):
     ISO = "iso"
 
 
-def program_of(context: typer.Context) -> str:
+def program_of(context: click.Context) -> str:
     """Return the name of the program.
 
     Args:
@@ -186,7 +186,7 @@ def program_of(context: typer.Context) -> str:
 
 
 def page_of(
-    context: typer.Context, screen: Screen, *, times: TimeFormat = TimeFormat.RELATIVE, cluster: str | None = None
+    context: click.Context, screen: Screen, *, times: TimeFormat = TimeFormat.RELATIVE, cluster: str | None = None
 ) -> "Page":
     """Create the page for the output of a verb.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
     from perdure.kube.light import LightClient
-    from perdure.kube.table_pages import TableRow
+    from perdure.kube.tables import TableRow
 
 Object = dict[str, Any]
 

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from perdure.api.labels import SCHEDULE_LABEL
+from perdure.api.phases import kind_of
 from perdure.api.reasons import ConditionReason
 from perdure.client.errors import CliError, ForbiddenError, GoneError
 from perdure.kube import errors, paths
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from perdure.client.requests import Object, Requests
     from perdure.runtime.segments import Past
-    from perdure.view.openings import Seen
+    from perdure.view.open_work import LiveState
 
 
 class ClusterRuns:
@@ -87,8 +88,6 @@ class ClusterRuns:
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
         """Return the runs with a workflow ID (default: the name of the run). Standalone activities and operations have none."""
-        from perdure.runtime.kinds import kind_of
-
         found = {}
         for field in ("spec.workflowId", "metadata.name"):
             selector = f"{field}={paths.escaped(workflow_id)}"
@@ -114,13 +113,13 @@ class ClusterRuns:
 
     # Objects of a run
 
-    async def seen(self, run: Object) -> Seen | None:
+    async def seen(self, run: Object) -> LiveState | None:
         """Read a run's pods with their Leases, the reasons for rejected pods, and its children.
 
         Returns:
             The result; None if the user has no permission, or the API is not available.
         """
-        from perdure.view.live import children_selector, refusals, see, selector
+        from perdure.view.open_work import children_selector, refusals, see, selector
 
         requests = self._requests
         found: list[list[Object]] = []
@@ -159,7 +158,7 @@ class ClusterRuns:
         Raises:
             CliError: The objects cannot be read.
         """
-        from perdure.view.live import selector
+        from perdure.view.open_work import selector
 
         requests = self._requests
         url = paths.path(paths.CORE, run["metadata"]["namespace"], "pods")
@@ -172,7 +171,7 @@ class ClusterRuns:
         Raises:
             CliError: The objects cannot be read.
         """
-        from perdure.view.live import children_selector
+        from perdure.view.open_work import children_selector
 
         namespace = run["metadata"]["namespace"]
         return await self._requests.list_ours("workflowruns", namespace, labelSelector=children_selector(run))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from perdure.api.lenient import Json, mapping, mappings
-from perdure.view.shown_step import ShownStep
+from perdure.view.steps import ShownStep
 
 WIDTH: Final = 240
 HEIGHT: Final = 58

@@ -20,12 +20,12 @@ from perdure.console.site import NAME
 from perdure.kube import clock
 from perdure.kube.errors import NoResponseError
 from perdure.view import failure
-from perdure.view.facts import read_run
 from perdure.view.fleet import members_of
 from perdure.view.logs import Lines, LogOf, gone, logs_of
 from perdure.view.page import Page
 from perdure.view.phases import RunPhase
-from perdure.view.tracing import trace
+from perdure.view.replay import trace
+from perdure.view.run import read_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from perdure.api.lenient import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
-    from perdure.view.facts import ShownRun
     from perdure.view.logs import LogOf
+    from perdure.view.run import ShownRun
 
 
 PAGE: Final = 50

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.deadletter import DeadLetterStatus
+from perdure.api.kinds.deadletter import DeadLetterStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
@@ -20,7 +20,7 @@ from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import message_for
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import (
@@ -127,10 +127,10 @@ class DeadLetters:
         if newest is None:
             return runs
         try:
-            whole = await self._client.get(f"{url}/{newest['metadata']['name']}")
+            complete = await self._client.get(f"{url}/{newest['metadata']['name']}")
         except kube.NotFoundError:
             return [run for run in runs if run is not newest]
-        return [whole if run is newest else run for run in runs]
+        return [complete if run is newest else run for run in runs]
 
     async def reconcile(self, namespace: str, name: str) -> tuple[kube.Object, list[kube.Object]] | None:
         """Update the status of a DeadLetter with the outcome of the runs that re-drive it.

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
-from perdure.api.commits import CommitStatus
+from perdure.api.kinds.commits import CommitStatus
+from perdure.api.kinds.workflowrun import History, WorkflowRunStatus
 from perdure.api.lenient import mapping, newer_annotation
 from perdure.api.models import json_fields
-from perdure.api.workflowrun import History, WorkflowRunStatus
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Status
 from perdure.engine import history

@@ -14,23 +14,22 @@ from typing import Any
 import pydantic
 import structlog
 
+from perdure.api.kinds.retrypolicy import Circuit, CircuitBreaker, RetryPolicySpec, RetryPolicyStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.phases import CircuitState
 from perdure.api.reasons import EventReason
-from perdure.api.retrypolicy import Circuit, CircuitBreaker, RetryPolicySpec, RetryPolicyStatus
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.program import retry_rules
 from perdure.observe import metrics
-from perdure.runtime import circuits
-from perdure.runtime.circuits import Held
-from perdure.runtime.policies import policy_status
+from perdure.runtime import retry_policies
+from perdure.runtime.retry_policies import Held, policy_status
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -38,7 +37,7 @@ Name = tuple[str, str]
 ASK_AGAIN = timedelta(seconds=10)
 """Delay before the run of an attempt that a half-open breaker has admitted is checked."""
 
-_TOLD = {
+_EVENTS = {
     CircuitState.OPEN: ("Warning", EventReason.CIRCUIT_OPENED, "Open"),
     CircuitState.HALF_OPEN: ("Normal", EventReason.CIRCUIT_HALF_OPENED, "Try"),
     CircuitState.CLOSED: ("Normal", EventReason.CIRCUIT_CLOSED, "Close"),
@@ -108,19 +107,21 @@ class Policies:
         """The valid policies of a namespace, by name."""
         return self._policies[namespace]
 
-    def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Take a RetryPolicy from a watch, or from a response of the API server."""
+    def update(self, obj: kube.Object) -> None:
+        """Process a RetryPolicy of a watch, or of a response of the API server."""
         meta = obj["metadata"]
-        namespace, name = meta["namespace"], meta["name"]
-        known = self._known[namespace].get(name)
-        if deleted:
-            if known is None or known.object["metadata"]["uid"] == meta["uid"]:
-                self._forget(namespace, name)
-            return
+        known = self._known[meta["namespace"]].get(meta["name"])
         same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
         if known is not None and same and not kube.older(known.version, meta["resourceVersion"]):
             return
         self._keep(_KnownPolicy.read(obj))
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a RetryPolicy."""
+        meta = obj["metadata"]
+        known = self._known[meta["namespace"]].get(meta["name"])
+        if known is None or known.object["metadata"]["uid"] == meta["uid"]:
+            self._forget(meta["namespace"], meta["name"])
 
     def _forget(self, namespace: str, name: str) -> None:
         self._known[namespace].pop(name, None)
@@ -162,7 +163,7 @@ class Policies:
             if name in self._known[namespace]:
                 self._forget(namespace, name)
             return None
-        self.observe(obj)
+        self.update(obj)
         return self._known[namespace].get(name)
 
     # Status
@@ -189,7 +190,7 @@ class Policies:
                 nonlocal seen, circuit
                 if seen is None or seen.object is not obj:  # another client has written
                     metrics.CIRCUIT_CONFLICTS.inc()
-                    self.observe(obj)
+                    self.update(obj)
                     seen = _KnownPolicy.read(obj)
                 if seen.newer:
                     reports = self._newer.setdefault((namespace, name), NewerStateReports("RetryPolicy", namespace))
@@ -221,13 +222,13 @@ class Policies:
                         about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read"
                     )
                 if circuit is not None:
-                    self._tell(obj, before, circuit)
+                    self._report_change(obj, before, circuit)
             return circuit
 
-    def _tell(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
+    def _report_change(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
         if before is None or before.state is circuit.state:
             return
-        kind, reason, action = _TOLD[circuit.state]
+        kind, reason, action = _EVENTS[circuit.state]
         metrics.CIRCUIT_CHANGES.labels(state=circuit.state.value).inc()
         message = next(c["message"] for c in obj["status"]["conditions"] if c["type"] == "CircuitClosed")
         about = {"apiVersion": API_VERSION, "kind": "RetryPolicy", "metadata": obj["metadata"]}
@@ -246,7 +247,7 @@ class Policies:
 
         def change(_breaker: CircuitBreaker, circuit: Circuit) -> Circuit:
             nonlocal held
-            circuit, held = circuits.admit(name, circuit, who, wall_clock())
+            circuit, held = retry_policies.admit(name, circuit, who, wall_clock())
             return circuit
 
         known = self._known[namespace].get(name)
@@ -261,7 +262,7 @@ class Policies:
             circuit = await self._change(namespace, name, change)
         if held is not None and circuit is not None and await self._is_abandoned(namespace, name, circuit.trial):
             trial = str(circuit.trial)
-            await self._change(namespace, name, lambda _breaker, found: circuits.release(found, trial))
+            await self._change(namespace, name, lambda _breaker, found: retry_policies.release(found, trial))
             await self._change(namespace, name, change)
         return held
 
@@ -271,7 +272,7 @@ class Policies:
         if trial is None or self._checked_at.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
             return False
         self._checked_at[namespace, name] = now
-        named = circuits.read_holder(trial)
+        named = retry_policies.read_holder(trial)
         if named is None:
             return True
         try:
@@ -296,7 +297,7 @@ class Policies:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(
-            namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)
+            namespace, report.policy, lambda breaker, circuit: retry_policies.count(breaker, circuit, who, report)
         )
         known = self._known[namespace].get(report.policy)
         return known is None or known.breaker is None or not known.newer

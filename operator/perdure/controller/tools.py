@@ -11,7 +11,7 @@ from perdure.controller.retry_policies import Policies
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,11 +54,11 @@ class Workers(Protocol):
         """Process the new state of a run, with everything recorded that must be."""
         ...
 
-    def left(self, run: Followed) -> None:
+    def release(self, run: Followed) -> None:
         """Release a run that another member of the fleet owns now."""
         ...
 
-    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
+    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process the creation, change, or deletion of a WorkflowRun."""
         ...
 
@@ -107,10 +107,10 @@ class NoWorkers:
     def follow(self, run: Followed) -> None:
         """Do nothing."""
 
-    def left(self, run: Followed) -> None:
+    def release(self, run: Followed) -> None:
         """Do nothing."""
 
-    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
+    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
         """Do nothing."""
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:

@@ -14,15 +14,14 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.changes import ActivityChanges
 from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
-from perdure.frontend.deployments import routing_events
 from perdure.frontend.deployments.deployments import WorkerDeployments
 from perdure.frontend.deployments.rules import is_registered
-from perdure.frontend.deployments.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
-from perdure.frontend.deployments.versions import NOT_READ, Versions, queue_of
+from perdure.frontend.deployments.versions import NOT_READ, WORKER_DEPLOYMENTS, Versions, queue_of, report_routing
 from perdure.frontend.errors import RpcError, unimplemented
-from perdure.frontend.matching import backlog
+from perdure.frontend.matching.backlog import rank_of
 from perdure.frontend.matching.offers import Destination, Matching
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.rates import TASK_QUEUES
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.calls import HandlerCallsOpen
 from perdure.frontend.nexus.direct_calls import DirectCalls
@@ -84,7 +83,7 @@ class Frontend:
             WORKER_DEPLOYMENTS,
             client,
             self._route_again,
-            written=lambda *change: routing_events.report(manager.tools.recorder, *change),
+            written=lambda *change: report_routing(manager.tools.recorder, *change),
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
         self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)
@@ -219,12 +218,12 @@ class Frontend:
             version = self.versions.of_task(namespace, state)
             queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
             sticky = task.sticky_queue if version == state.code.versioning.version else ""
-            rank = backlog.rank(state.code.priority)
+            rank = rank_of(state.code.priority)
             offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = Destination(queue, sticky)
         inherited = state.code.priority if state.code is not None else None
         queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
         for activity in state.offered_activities(now()):
-            rank = backlog.rank(inherited, activity.priority)
+            rank = rank_of(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
             if activity.task_queue not in queues:
                 queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
@@ -232,7 +231,7 @@ class Frontend:
             offers[offer] = Destination(queues[activity.task_queue])
         return offers
 
-    def left(self, run: Followed) -> None:
+    def release(self, run: Followed) -> None:
         """Release a run that another member of the fleet owns now."""
         run_id = run.ref.uid
         self.matching.settle(run_id, {})
@@ -250,9 +249,9 @@ class Frontend:
         """Apply changed settings of the task queues of a namespace."""
         self.queues.configure(namespace, self.task_queues.known(namespace))
 
-    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
+    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process the creation, change, or deletion of a WorkflowRun."""
-        self.visibility.seen(obj, deleted=deleted)
+        self.visibility.observe(obj, deleted=deleted)
         run_id = obj["metadata"]["uid"]
         if deleted:
             self.matching.settle(run_id, {})

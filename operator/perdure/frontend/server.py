@@ -1,4 +1,4 @@
-"""The gRPC server: find the handlers of RPCs, and return errors in the format of SDKs."""
+"""Serve the frontend: over gRPC and HTTP, with TLS and authenticated callers, and to the other members of a fleet."""
 
 import ipaddress
 import socket
@@ -10,13 +10,12 @@ import grpc.aio
 
 from perdure import __version__
 from perdure.frontend.core import Frontend
-from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
-from perdure.frontend.nexus.dispatch import NexusDispatch
+from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest, NexusDispatch
 from perdure.frontend.peers.server import PeerSettings, peered
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.connections import Connections
 from perdure.frontend.transport.door import Door
-from perdure.frontend.transport.grpc_server import OpenCalls, _health, generic_handlers, options, stop
+from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import Served, encryption
@@ -55,7 +54,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         offered = rpcs(handlers, manager.served, manager.first_lists.wait, door)
         calls = OpenCalls()
         server.add_generic_rpc_handlers(generic_handlers(offered, calls))
-        server.add_generic_rpc_handlers((_health(),))
+        server.add_generic_rpc_handlers((health_handler(),))
         for each in listening:
             await stack.enter_async_context(_http_api(frontend, offered, door, each, shown))
         await server.start()

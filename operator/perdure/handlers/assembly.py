@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from perdure import __version__
 from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.fleet.member_lease import MemberSettings
+from perdure.controller.fleet.lease import MemberSettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.informers.undecoded import Undecoded
@@ -23,7 +23,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.retention import MIB, Limits
 

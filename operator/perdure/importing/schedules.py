@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from perdure.api.kinds.schedule import Schedule
+from perdure.api.kinds.workflow import Workflow
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
-from perdure.api.schedule import Schedule
 from perdure.api.times import format_duration, parse_duration
-from perdure.api.workflow import Workflow
 from perdure.importing.reader import Object
 from perdure.language.containers import without_expressions
 from perdure.schedule.errors import InvalidTimesError

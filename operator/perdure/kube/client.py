@@ -5,15 +5,27 @@ If a request fails, the client raises a `RequestError`: an `ApiError` if the API
 """
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 import aiohttp
+import msgspec
+import orjson
 
 from perdure.kube.access import Access
-from perdure.kube.connection import Connection, Object
-from perdure.kube.decoding import Stored, UndecodableError, metadata_of
+from perdure.kube.decoding import (
+    ListPage,
+    Stored,
+    Undecodable,
+    UndecodableError,
+    decode_answer,
+    decode_object,
+    decode_page,
+    metadata_of,
+    undecodable,
+)
 from perdure.kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -24,13 +36,15 @@ from perdure.kube.errors import (
     RequestError,
     TooLargeError,
     UnreadableError,
+    error_of,
+    no_response,
 )
-from perdure.kube.object_lists import ObjectLists, namespace_of
 from perdure.kube.paths import (
     COORDINATION,
     CORE,
     EVENTS,
     ONLY_METADATA,
+    ONLY_METADATA_LIST,
     PERDURE,
     RBAC,
     path,
@@ -58,6 +72,193 @@ __all__ = [
     "older",
     "path",
 ]
+
+Object = dict[str, Any]
+"""A Kubernetes object, as JSON."""
+
+_SILENT_SECONDS: Final = 70
+"""Seconds of silence after which a watch is stale: bookmarks arrive every minute."""
+
+
+class Connection:
+    """Sends requests to one API server."""
+
+    def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
+        self.access = access
+        self.session = session
+        self._server = access.server.rstrip("/")  # it may contain a path, because some clusters share an address
+
+    def authorization(self) -> dict[str, str]:
+        """The header that authenticates a request. The token is read for each request, because the kubelet renews it."""
+        bearer = self.access.bearer()
+        return {"Authorization": f"Bearer {bearer}"} if bearer else {}
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Object:
+        """Send a request, and return the decoded response."""
+        raw = await self.read(method, url, query=query, body=body, headers=headers)
+        answer: Object = decode_answer(raw or b"", f"{method} {url}")
+        return answer
+
+    async def read(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        most: int = 0,
+    ) -> bytes | None:
+        """Send a request, and return the response, or None if it exceeds `most` bytes; 0: no limit."""
+        data = None if body is None else orjson.dumps(body)
+        with no_response(OSError, aiohttp.ClientError):
+            sent = {
+                "Content-Type": "application/json",
+                "Accept": "application/json",
+                **self.authorization(),
+                **(headers or {}),
+            }
+            async with self.session.request(
+                method, f"{self._server}{url}", params=query, data=data, headers=sent, allow_redirects=False
+            ) as response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
+                    raise error_of(response.status, await response.read())
+                if not most:
+                    return await response.read()
+                body = bytearray()
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > most:
+                        response.close()
+                        return None
+                return bytes(body)
+
+    @asynccontextmanager
+    async def streamed(self, url: str, query: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Stream a response that may take any time, but is never silent for long."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_SECONDS)
+        with no_response(OSError, aiohttp.ClientError):
+            async with self.session.get(
+                f"{self._server}{url}",
+                params=query,
+                headers=self.authorization(),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
+                    raise error_of(response.status, await response.read())
+                yield response
+
+
+_PAGE_BYTES: Final = 16 * 1024 * 1024
+"""A larger page is requested again with fewer objects, so that memory does not depend on the size of objects."""
+_FIRST_PAGE: Final = 100
+_LARGEST_PAGE: Final = 500
+"""The most objects of a page."""
+
+
+def namespace_of(obj: Object) -> str:
+    """The namespace of an object; empty if it has none."""
+    return str((obj.get("metadata") or {}).get("namespace") or "")
+
+
+class ObjectLists:
+    """Reads the collections of one API server."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.skipped: Callable[[Undecodable], None] = lambda _: None
+        """Called with each object of a list that is left out because it cannot be decoded."""
+        self.serves: Callable[[str], bool] = lambda _: True
+        """Whether this client serves a namespace; lists leave out objects of other namespaces."""
+
+    async def all(self, url: str, **selectors: str) -> list[Object]:
+        """Read all objects of a collection. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``.
+
+        Use this only for few and small objects that are needed together; `each` holds one object at a time.
+        """
+        return [obj async for obj in self.each(url, **selectors)]
+
+    async def each(self, url: str, **selectors: str) -> AsyncIterator[Object]:
+        """Read the objects of a collection one by one, decoded as in `objects`."""
+        async for page in self.pages(url, **selectors):
+            for _, obj in self.objects(page):
+                yield obj
+
+    def objects(self, page: ListPage) -> Iterator[tuple[msgspec.Raw, Object]]:
+        """The objects of a page in the namespaces that this client serves, encoded and decoded.
+
+        Undecodable objects are reported to `skipped`.
+        """
+        for raw in page.items:
+            try:
+                obj: Object = decode_object(memoryview(raw))
+            except UndecodableError as error:
+                self.skip(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
+            else:
+                if self.concerns(namespace_of(obj)):
+                    yield raw, obj
+
+    def concerns(self, namespace: str) -> bool:
+        """Whether this client serves a namespace, or the object has none."""
+        return not namespace or self.serves(namespace)
+
+    def skip(self, found: Undecodable) -> None:
+        """Report an undecodable object, if this client serves its namespace."""
+        if found.stored is None or self.concerns(found.stored.namespace):
+            self.skipped(found)
+
+    async def versions(self, url: str, **selectors: str) -> AsyncIterator[list[Stored]]:
+        """Read only the identities and versions of the objects in a collection, page by page."""
+        async for page in self.pages(url, accept=ONLY_METADATA_LIST, **selectors):
+            found = []
+            for raw in page.items:
+                try:
+                    stored = metadata_of(memoryview(raw))
+                except UndecodableError as error:
+                    self.skip(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
+                else:
+                    if self.concerns(stored.namespace):
+                        found.append(stored)
+            yield found
+
+    async def each_metadata(self, url: str, **selectors: str) -> AsyncIterator[Object]:
+        """Read the metadata of the objects in a collection one by one."""
+        async for page in self.pages(url, accept=ONLY_METADATA_LIST, **selectors):
+            for _, obj in self.objects(page):
+                yield obj
+
+    async def pages(self, url: str, *, accept: str = "application/json", **selectors: str) -> AsyncIterator[ListPage]:
+        """Read a collection page by page, without decoding the objects.
+
+        A page has at most 16 MiB, or one object. The pages come from one consistent snapshot of the collection.
+        """
+        limit, following = _FIRST_PAGE, ""
+        while True:
+            query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
+            raw = await self._connection.read(
+                "GET", url, query=query, headers={"Accept": accept}, most=_PAGE_BYTES * (limit > 1)
+            )
+            if raw is None:
+                limit = max(limit // 4, 1)
+                continue
+            page = decode_page(raw, f"GET {url}")
+            if len(raw) < _PAGE_BYTES // 2:
+                limit = min(limit * 2, _LARGEST_PAGE)
+            del raw
+            yield page
+            following = page.following
+            if not following:
+                return
+
 
 Operation = dict[str, Any]
 """An operation of a JSON patch (RFC 6902)."""

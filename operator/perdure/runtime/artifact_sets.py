@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.labels import API_VERSION
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
+from perdure.api.times import read_time
 from perdure.runtime.attempts import KubeObject, PodSettings, RunRef
-from perdure.runtime.kubernetes_times import read_time
-from perdure.runtime.store_pods import build_store_pod
+from perdure.runtime.pods.artifacts import build_store_pod
 
 _SECONDS: Final = 600
 """After this time Kubernetes stops a pod that deletes artifacts."""

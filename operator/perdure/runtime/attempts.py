@@ -1,9 +1,21 @@
-"""An attempt of an activity, as input for building and reading pods, and errors for attempts that cannot have a pod."""
+"""An attempt of an activity: what its pod is built from, why it may have none, and which objects belong to it.
+
+Names are locks: the same attempt always uses the same name. After a crash between create and commit, the existing object is
+therefore our own and is adopted. Any other object with that name is a conflict, which is reported and never modified:
+
+    A1  created, crashed, created again          owner and attempt match             adopt
+    A2  run deleted and re-created, same name    owner is the old run, terminating   wait, then create
+    A3  another client's pod with that name      no owner or label of ours           a user must act
+
+Everyone who can create pods can write owner references and annotations, but not the label with the run's ID: an admission policy
+of the chart (templates/podfence.yaml) reserves it for the operator. So exactly the objects with this label are ours.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from perdure.api import labels
 from perdure.engine.failures import Failure, FailureKind
 
 KubeObject: TypeAlias = dict[str, Any]
@@ -97,19 +109,6 @@ def payload_too_large(message: str) -> Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """An object with the name that an attempt needs exists, but does not belong to this attempt."""
-
-    kind: str
-    namespace: str
-    name: str
-    message: str
-    """A sentence for users that names the owner of the object."""
-    passing: bool
-    """Whether the object is terminating, so that the attempt only waits. Otherwise, a user must act."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
     """Settings of activity pods that come from the operator, not from the Workflow."""
 
@@ -124,3 +123,134 @@ class PodSettings:
     deadline_margin: timedelta = timedelta(minutes=5)
     """The time after the start-to-close timeout at which a node stops the pod without the operator. The node's deadline starts
     before images are pulled and init containers run, the timeout when the activity starts; the margin covers the difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """An object with the name that an attempt needs exists, but does not belong to this attempt."""
+
+    kind: str
+    namespace: str
+    name: str
+    message: str
+    """A sentence for users that names the owner of the object."""
+    passing: bool
+    """Whether the object is terminating, so that the attempt only waits. Otherwise, a user must act."""
+
+
+def owns(obj: KubeObject, run: RunRef, attempt: Attempt) -> bool:
+    """Return whether a Pod belongs to exactly this attempt of this run.
+
+    Args:
+        obj: A Pod as the API server returned it.
+        run: The run.
+        attempt: The attempt.
+
+    Returns:
+        True if it can be adopted and its outcome trusted.
+    """
+    return made_for(obj, run) and is_attempt(obj, attempt)
+
+
+def made_for(obj: KubeObject, run: RunRef) -> bool:
+    """Return whether the operator created a Pod for any attempt of this run.
+
+    Args:
+        obj: A Pod as the API server returned it.
+        run: The run.
+
+    Returns:
+        True if it belongs to the run and has the label that only the operator can set.
+    """
+    return _owned_by(obj, run.uid) and _run_id(obj) == run.uid
+
+
+def owns_lease(lease: KubeObject, attempt: Attempt, pod_uid: str) -> bool:
+    """Return whether a Lease belongs to the pod of exactly this attempt.
+
+    Args:
+        lease: A Lease as the API server returned it.
+        attempt: The attempt.
+        pod_uid: UID of the attempt's pod.
+
+    Returns:
+        True if it can be adopted and its contents trusted.
+    """
+    return _owned_by(lease, pod_uid) and is_attempt(lease, attempt)
+
+
+def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
+    """Return whether one of our objects belongs to this attempt.
+
+    Args:
+        obj: A Pod or a Lease.
+        attempt: The attempt.
+
+    Returns:
+        True if the operator created it, and event and attempt number match.
+    """
+    annotations = _metadata(obj).get("annotations") or {}
+    return (
+        _run_id(obj) is not None
+        and annotations.get(labels.SCHEDULED_EVENT_ANNOTATION) == str(attempt.scheduled_event_id)
+        and annotations.get(labels.ATTEMPT_ANNOTATION) == str(attempt.attempt)
+    )
+
+
+def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:
+    """Check an existing Pod with the name of this attempt's pod.
+
+    Args:
+        existing: The existing Pod.
+        run: The run.
+        attempt: The attempt.
+
+    Returns:
+        None if it belongs to the attempt and can be adopted; otherwise the conflict.
+    """
+    return None if owns(existing, run, attempt) else _conflict(existing, "Pod", f"WorkflowRun {run.name}")
+
+
+def lease_conflict(existing: KubeObject, attempt: Attempt, pod_uid: str) -> Conflict | None:
+    """Check an existing Lease with the name of this attempt's Lease.
+
+    Args:
+        existing: The existing Lease.
+        attempt: The attempt.
+        pod_uid: UID of the attempt's pod.
+
+    Returns:
+        None if it belongs to the attempt and can be adopted; otherwise the conflict.
+    """
+    return None if owns_lease(existing, attempt, pod_uid) else _conflict(existing, "Lease", "the attempt's pod")
+
+
+def _conflict(existing: KubeObject, kind: str, wanted: str) -> Conflict:
+    metadata = _metadata(existing)
+    owners = [
+        f"{owner.get('kind')} {owner.get('name')} (uid {owner.get('uid')})"
+        for owner in metadata.get("ownerReferences") or ()
+    ]
+    name = str(metadata.get("name"))
+    stranger = "" if _run_id(existing) else f", and was not created by Perdure (it has no label {labels.RUN_ID_LABEL})"
+    return Conflict(
+        kind=kind,
+        namespace=str(metadata.get("namespace")),
+        name=name,
+        message=f"{kind} {name} exists and belongs to {', '.join(owners) or 'nobody'}, not to this attempt of {wanted}{stranger}",
+        passing="deletionTimestamp" in metadata,
+    )
+
+
+def _owned_by(obj: KubeObject, uid: str) -> bool:
+    return any(owner.get("uid") == uid for owner in _metadata(obj).get("ownerReferences") or ())
+
+
+def _run_id(obj: KubeObject) -> str | None:
+    run_id: str | None = (_metadata(obj).get("labels") or {}).get(labels.RUN_ID_LABEL)
+    return run_id
+
+
+def _metadata(obj: KubeObject) -> dict[str, Any]:
+    metadata: dict[str, Any] = obj.get("metadata") or {}
+    return metadata

@@ -7,12 +7,11 @@ from typing import Any
 
 from perdure.api import labels
 from perdure.api.names import pod_name
+from perdure.api.times import read_time
 from perdure.engine.inputs import HeartbeatRead
-from perdure.runtime import payloads
-from perdure.runtime.attempts import Attempt, KubeObject, RunRef
-from perdure.runtime.kubernetes_times import read_time
-from perdure.runtime.ownership import is_attempt
-from perdure.runtime.pods import LONGEST_DEADLINE, attempt_annotations, attempt_labels
+from perdure.runtime.attempts import Attempt, KubeObject, RunRef, is_attempt
+from perdure.runtime.pods import payloads
+from perdure.runtime.pods.builder import LONGEST_DEADLINE, attempt_annotations, attempt_labels
 
 TOO_LARGE_KEY = "perdure.dev/details-too-large"
 """The only key of the object that replaces heartbeat details above the limit; its value is their size in bytes."""

@@ -5,9 +5,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from perdure.api.kinds.schedule import MAX_BUFFER
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import EventReason
-from perdure.api.schedule import MAX_BUFFER
 from perdure.schedule.draft import ScheduleDraft, time_text
 from perdure.schedule.state import Running, Start
 

@@ -9,8 +9,8 @@ from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
+from perdure.api.kinds.schedule import MAX_BUFFER, PausedBy
 from perdure.api.reasons import ConditionReason, EventReason
-from perdure.api.schedule import MAX_BUFFER, PausedBy
 from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
 from perdure.schedule.cursor import MAX_TIMES_PER_STEP, skip_to_now

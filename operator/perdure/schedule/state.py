@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.api.commits import CommitStatus
+from perdure.api.kinds.commits import CommitStatus
+from perdure.api.kinds.schedule import PausedBy, ScheduleStatus
 from perdure.api.models import json_fields
 from perdure.api.policies import OverlapPolicy
-from perdure.api.schedule import PausedBy, ScheduleStatus
 from perdure.api.stored import StoredStruct
 
 NAME_FORM = "%Y%m%dt%H%M%Sz"

@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 
 import pydantic
 
+from perdure.api.kinds.retrypolicy import RetryPolicy, RetryPolicyChoice
+from perdure.api.kinds.steps import ChildWorkflow
+from perdure.api.kinds.workflow import Workflow, WorkflowSpec
+from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import ApiModel, Resource, mistakes
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
-from perdure.api.retrypolicy import RetryPolicy, RetryPolicyChoice
-from perdure.api.steps import ChildWorkflow
-from perdure.api.workflow import Workflow, WorkflowSpec
-from perdure.api.workflowlimit import WorkflowLimit
-from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.language.checks import checked_program
-from perdure.language.checks.limits import limits_of
+from perdure.language.checks.definition import limits_of
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.simulation.scenario import Scenario
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from perdure.api.fields import Count, FailureTypeName, FieldShape, Flag, Identifier, Json, Positive, ResourceName, Time
+from perdure.api.kinds.resultcache import MAX_CACHE_KEY
 from perdure.api.labels import API_VERSION
 from perdure.api.models import SpecModel
 from perdure.api.phases import Phase
-from perdure.api.resultcache import MAX_CACHE_KEY
 from perdure.api.rules import Rule, at_least_one_of, listed
 from perdure.api.times import LONGEST, format_decimal_duration, parse_decimal_duration
 

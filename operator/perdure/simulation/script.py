@@ -10,9 +10,8 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from perdure.api import labels
-from perdure.api.times import format_decimal_duration
-from perdure.runtime import payloads
-from perdure.runtime.kubernetes_times import write_micro_time
+from perdure.api.times import format_decimal_duration, write_micro_time
+from perdure.runtime.pods import payloads
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet
 from perdure.simulation.cluster.loop import VirtualLoop

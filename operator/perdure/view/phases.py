@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class RunPhase(StrEnum):
-    """The phases of a run, as in `perdure.api.workflowrun`, which is slow to import."""
+    """The phases of a run, as in `perdure.api.kinds.workflowrun`, which is slow to import."""
 
     PENDING = "Pending"
     RUNNING = "Running"

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from perdure.activity import ApplicationError, CancelledError, _attempt_status, _heartbeats
+from perdure.activity import ApplicationError, CancelledError, _heartbeats
 from perdure.activity._context import Context
-from perdure.activity._report import error_document
+from perdure.activity._payloads import error_document
 from perdure.activity._run import _run
 from perdure.api import labels
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
+from perdure.api.times import read_time
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
-from perdure.runtime import Attempt, PodSettings, RunRef, build_pod, outcome
-from perdure.runtime.kubernetes_times import read_time
+from perdure.runtime.attempts import Attempt, PodSettings, RunRef
+from perdure.runtime.outcomes import outcome
+from perdure.runtime.pods.builder import build_pod
 
 RUN = RunRef(namespace="shop", name="order-42", uid="uid-42", workflow_id="order")
 DEFINITION = Activity.parse({"name": "charge", "startToCloseTimeout": "5m", "container": {"image": "a"}})
@@ -54,7 +56,7 @@ def ended(pod: dict[str, Any], code: int, message: str) -> dict[str, Any]:
 def test_annotation_names_match_those_of_the_operator() -> None:
     assert _heartbeats.DETAILS_ANNOTATION == labels.HEARTBEAT_DETAILS_ANNOTATION
     assert _heartbeats.RESULT_ANNOTATION == labels.RESULT_ANNOTATION
-    assert _attempt_status.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
+    assert _heartbeats.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
 
 
 def test_the_operator_parses_times_written_by_the_pod() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.activity import ApplicationError, CancelledError, PayloadTooLargeError, SupersededError
 from perdure.activity._lease import LeaseError
-from perdure.activity._report import error_document
+from perdure.activity._payloads import error_document
 
 RESULT, DETAILS = "perdure.dev/result", "perdure.dev/heartbeat-details"
 

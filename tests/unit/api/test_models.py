@@ -3,17 +3,17 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
-from perdure.api.calendars import Calendar, Exclusion
 from perdure.api.fields import is_expression
+from perdure.api.kinds.calendars import Calendar, Exclusion
+from perdure.api.kinds.operation import OperationSpec
+from perdure.api.kinds.retrypolicy import Exponential, RetryPolicy
+from perdure.api.kinds.steps import STEP_KINDS, Return, Sleep, Step
+from perdure.api.kinds.workflow import Workflow, WorkflowSpec
+from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunStatus
 from perdure.api.models import ObjectMeta, field_path, mistakes
-from perdure.api.operation import OperationSpec
 from perdure.api.phases import Phase
-from perdure.api.retrypolicy import Exponential, RetryPolicy
 from perdure.api.rules import Rule, cel_name, exactly_one_of, json_name, listed
-from perdure.api.steps import STEP_KINDS, Return, Sleep, Step
 from perdure.api.times import format_time, parse_time
-from perdure.api.workflow import Workflow, WorkflowSpec
-from perdure.api.workflowrun import WorkflowRun, WorkflowRunStatus
 
 
 def test_python_writes_snake_case_and_manifests_camel_case() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from perdure.api.kinds.schedule import ScheduleSpec
+from perdure.api.kinds.steps import Step
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.models import mistakes
-from perdure.api.schedule import ScheduleSpec
-from perdure.api.steps import Step
-from perdure.api.workflow import WorkflowSpec
 
 TEMPLATE: dict[str, Any] = {"spec": {"workflow": {"name": "w"}}}
 

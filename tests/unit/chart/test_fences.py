@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perdure.api import labels
-from perdure.runtime import payloads
+from perdure.runtime.pods import payloads
 from unit.chart.conftest import CHART, Helm, Render
 from unit.chart.manifests import NAMESPACED, named, of_kind, operator_container
 

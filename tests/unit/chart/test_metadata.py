@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from perdure.api.crdgen import KINDS, custom_resource_definition
 from perdure.cli.app import build

@@ -1,6 +1,6 @@
 """How tests of commands call them."""
 
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
-from perdure.api.operation import REQUESTS
+from perdure.api.kinds.operation import REQUESTS
 from perdure.api.rules import cel_name
 from perdure.cli.app import build
 from perdure.cli.operations import DONE

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from perdure.cli.app import build
 from unit.cli import consoled

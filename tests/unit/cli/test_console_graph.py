@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perdure.console.graph import MOST, Box, needs_of, place, ranks
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.shown_step import ShownStep
+from perdure.view.steps import ShownStep
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.flow import Flow

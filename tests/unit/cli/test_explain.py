@@ -1,7 +1,7 @@
 """`perdure explain`: fields and reasons, without a cluster."""
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from perdure.api.crdgen import KINDS
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perdure.cli.app import VERBS, verb_first
-from perdure.cli.elsewhere import OTHER_NAMES, OTHER_SCHEDULE_NAMES
+from perdure.cli.app import OTHER_NAMES, VERBS, verb_first
 from perdure.cli.flags import GLOBAL, kubectl_arguments, overrides, take
+from perdure.cli.verbs.schedules import OTHER_SCHEDULE_NAMES
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from unit.cli.apiserver import ApiServer

@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.cli.inputs import value
-from perdure.cli.operations import Inquiry, request_of
+from perdure.cli.operations import TargetOptions, request_of
 from perdure.client.errors import CliError
 from perdure.kube import clock
 from perdure.view.glyphs import ASCII
-from perdure.view.operations import table
 from perdure.view.page import Page
+from perdure.view.tables import operations
 from unit.cli.apiserver import ApiServer
 
 
@@ -75,7 +75,7 @@ def test_a_value_can_be_read_from_a_file(tmp_path: Path) -> None:
     assert value(f"@{tmp_path}/approval.json", "--input") == {"by": "ada"}
     with pytest.raises(CliError, match="cannot be read"):
         value(f"@{tmp_path}/none.json", "--input")
-    with pytest.raises(typer.BadParameter, match="not JSON"):
+    with pytest.raises(click.BadParameter, match="not JSON"):
         value("[" * 100_000, "--input")
 
 
@@ -87,7 +87,7 @@ def test_a_value_can_be_read_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_is_selected_by_name_or_workflow_id(name: str | None, workflow_id: str | None, target: Any) -> None:
-    asked = Inquiry(
+    asked = TargetOptions(
         name=name,
         workflow_id=workflow_id,
         namespace=None,
@@ -96,7 +96,7 @@ def test_a_run_is_selected_by_name_or_workflow_id(name: str | None, workflow_id:
         timeout="1s",
         output="text",
     )
-    assert asked.target == target
+    assert asked.as_object == target
 
 
 def test_operations_are_shown_on_one_line_each() -> None:
@@ -105,7 +105,7 @@ def test_operations_are_shown_on_one_line_each() -> None:
     page = Page(
         now=clock.now(), width=80, glyphs=ASCII, iso=True, program="perdure", context=None
     )  # fmt: skip
-    lines = table(
+    lines = operations(
         [
             {"metadata": made, "spec": {"target": {"kind": "WorkflowRun", "name": "order"}, "signal": {"name": "a"}}},
             {

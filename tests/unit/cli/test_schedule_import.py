@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.cli.app import build
 from perdure.importing.schedules import UnsupportedScheduleError, convert
 from perdure.language import containers

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from perdure.api.labels import SCHEDULE_ID_ANNOTATION
 from perdure.api.names import schedule_name

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.coded import Coded
-from perdure.api.workflowrun import WorkflowRun
+from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.engine import commands as cmd
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.calling import RUNS, call

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from perdure.cli.app import build
 from perdure.cli.connection import connect

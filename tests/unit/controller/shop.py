@@ -24,7 +24,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import PodSettings
 from perdure.simulation.cluster.apiserver import by_labels
@@ -152,15 +152,10 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             blobs=Blobs(client),
         )
         manager = Manager(tools, ServedNamespaces(("shop",)))
-        takers = {
-            "workflowruns": manager.on_run,
-            "pods": manager.on_pod,
-            "schedules": manager.on_schedule,
-        }
 
         def watch(plural: str, obj: Json, deleted: bool) -> None:
-            if plural in takers:
-                takers[plural](obj, deleted=deleted)
+            if plural in {"workflowruns", "pods", "schedules"}:
+                manager.informers[plural].on_event(obj, deleted=deleted)
 
         work = asyncio.create_task(manager.run())
         await manager.first_lists.wait()

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from perdure.api.kinds.workflow import Retention, WorkflowSpec
 from perdure.api.reasons import EventReason
-from perdure.api.workflow import Retention, WorkflowSpec
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.payloads.store import Blobs
@@ -32,10 +32,10 @@ from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from perdure.runtime.pods import build_pod
+from perdure.runtime.pods.builder import build_pod
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")

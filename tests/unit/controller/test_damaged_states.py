@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from perdure.api.kinds.operation import Reset
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION, DEAD_LETTER_ANNOTATION, DEAD_LETTER_LABEL
-from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import format_time
 from perdure.controller.errors import RefusedError

@@ -11,7 +11,7 @@ from aiohttp import web
 
 import histories
 from engine.coded import Coded, activity
-from perdure.api.deadletter import DeadLetter
+from perdure.api.kinds.deadletter import DeadLetter
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
@@ -23,7 +23,7 @@ from perdure.engine.effects import WriteDeadLetter
 from perdure.engine.inputs import EffectDone
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
 from unit.controller.managers import manager_over, unchanged

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef

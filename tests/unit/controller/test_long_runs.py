@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from engine.script import T0
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.recorded_state import stored_state
 from perdure.controller.runs.status import RunFacts, compose, without_sealed
 from perdure.engine import events as ev

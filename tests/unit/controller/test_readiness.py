@@ -8,9 +8,9 @@ import orjson
 import pytest
 from aiohttp import web
 
+from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow import Activity
 from perdure.controller.errors import NotYetError
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
@@ -19,10 +19,10 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness, named_policies, status, verdict
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.pods import build_trial
+from perdure.runtime.pods.builder import build_trial
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 ERROR = Finding("spec.steps[0]", "is wrong")
@@ -132,12 +132,12 @@ async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted
             assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in reported
             assert readiness.stale("shop") == []
             known.append(policy)
-            policies.observe(policy)
+            policies.update(policy)
             assert readiness.stale("shop") == ["order"]
             await readiness.reconcile("shop", "order", T0)
             assert "Accepted" in str(written[-1])
             assert readiness.stale("shop") == []
-            policies.observe(policy, deleted=True)
+            policies.delete(policy)
             assert readiness.stale("shop") == ["order"]
             readiness.forget("shop", "order")
             assert readiness.stale("shop") == []

@@ -10,14 +10,14 @@ from aiohttp import web
 
 from perdure.api.labels import PARENT_ANNOTATION
 from perdure.api.times import format_time
+from perdure.controller.dispatch.index import Index
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.informers.index import Index
-from perdure.controller.retention.namespace_retention import NamespaceRetention
+from perdure.controller.retention import NamespaceRetention
 from perdure.controller.runs.run import Run
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.retention import Limits
 from unit.controller.managers import manager_over

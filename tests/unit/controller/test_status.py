@@ -8,8 +8,8 @@ import pytest
 
 from engine.coded import Coded
 from engine.script import T0, Drive, Reacting, activity, application, seconds, timer
+from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowrun import WorkflowRunStatus
 from perdure.controller.reconcile.record import Status
 from perdure.controller.runs.status import RunFacts, compose, waiting
 from perdure.engine import history

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
+from perdure.api.kinds.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.limits.releases import LimitReleases
@@ -17,9 +17,9 @@ from perdure.kube import client as kube
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.limit_queue import LimitQueue
+from perdure.runtime.limits import LimitQueue
 from unit.controller.stored import Store, serving
 
 

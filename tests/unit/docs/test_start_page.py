@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from manuals import REPOSITORY, Json, blocks, example_files
 from perdure.cli.app import build

@@ -17,7 +17,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.certificates import bundle, renewed
-from perdure.frontend.transport.tls import Material, Own, Served, Trust, encryption
+from perdure.frontend.transport.tls import Material, OperatorCertificate, Served, Trust, encryption
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from unit.controller.managers import client_without_server, frontend_over
@@ -157,7 +157,7 @@ async def test_two_operators_agree_on_one_certificate() -> None:
     store.put(SECRET, {"metadata": {"name": "perdure-temporal-tls"}})
     other = renewed({}, NAMES, now())
     store.interrupt = {"data": {key: base64.b64encode(value).decode() for key, value in other.items()}}
-    own = Own(store, SECRET, NAMES, None)  # type: ignore[arg-type]
+    own = OperatorCertificate(store, SECRET, NAMES, None)  # type: ignore[arg-type]
     await own.renew()
     assert own.material() == Material(other["tls.key"], other["tls.crt"], None)
     assert own.bundle() == bundle(other)

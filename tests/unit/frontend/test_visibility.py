@@ -72,7 +72,7 @@ def test_a_damaged_run_is_listed_and_does_not_hide_others(place: tuple[str | int
     directory, visibility = Directory(), Visibility()
     for run in (damaged, whole):
         directory.put(run)
-        visibility.seen(run, deleted=False)
+        visibility.observe(run, deleted=False)
     assert set(find(visibility)) == {RUN["metadata"]["uid"], "whole"}
     for run_id in (RUN["metadata"]["uid"], "whole"):
         record = visibility.get(RUN["metadata"]["namespace"], run_id)
@@ -85,11 +85,11 @@ def test_a_run_that_waits_for_its_workflow_id_is_not_listed_until_it_begins() ->
     index = Visibility()
     waits = deepcopy(RUN)
     waits["status"] = {"phase": "Pending", "conditions": []}
-    index.seen(waits, deleted=False)
+    index.observe(waits, deleted=False)
     assert find(index) == []
     begun = deepcopy(RUN)
     begun["metadata"]["resourceVersion"] = str(int(waits["metadata"]["resourceVersion"]) + 1)
-    index.seen(begun, deleted=False)
+    index.observe(begun, deleted=False)
     assert find(index) == [begun["metadata"]["uid"]]
 
 
@@ -123,7 +123,7 @@ async def test_a_list_yields_to_the_event_loop_between_runs() -> None:
             "code": {"workflowType": "Order", "searchAttributes": {"T": tags}},
         }
         del run["status"]["completionTime"]
-        visibility.seen(run, deleted=False)
+        visibility.observe(run, deleted=False)
     query = parse(" AND ".join(["T STARTS_WITH '1'"] * 100))
     finding = asyncio.create_task(visibility.find(RUN["metadata"]["namespace"], query))
     turns = 0

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.language import containers
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.pods import build_trial
+from perdure.runtime.pods.builder import build_trial
 from unit.importing.imported import Json, argo, workflow
 
 RUN = {"name": "made-1", "namespace": "shop", "workflowId": "made", "runId": "u"}

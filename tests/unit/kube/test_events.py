@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from perdure.api.reasons import EventReason
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 
 ABOUT = {
     "apiVersion": "perdure.dev/v1alpha1",

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.kube.access import Access, NoAccessError
-from perdure.kube.kubeconfig import InvalidKubeconfigError, Overrides, load
+from perdure.kube.access import Access, InvalidKubeconfigError, NoAccessError, Overrides, load_kubeconfig
 
 
 def config(name: str = "a", **user: Any) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def read(folder: Path, *configs: dict[str, Any], **given: Any) -> Access:
         files.append(folder / f"config-{index}")
         files[-1].write_text(yaml.safe_dump(content))
     environment = {**os.environ, "KUBECONFIG": os.pathsep.join(map(str, files))}
-    return load(Overrides(environment=environment, **given))
+    return load_kubeconfig(Overrides(environment=environment, **given))
 
 
 def test_the_current_context_of_the_first_file_is_used(tmp_path: Path) -> None:
@@ -129,16 +128,16 @@ def test_a_missing_context_cluster_or_user_is_named(tmp_path: Path, given: dict[
 
 def test_without_a_kubeconfig_there_is_no_access() -> None:
     with pytest.raises(NoAccessError, match="there is no kubeconfig; set KUBECONFIG"):
-        load(Overrides(environment={"KUBECONFIG": "/no/such/file"}))
+        load_kubeconfig(Overrides(environment={"KUBECONFIG": "/no/such/file"}))
 
 
 @pytest.mark.parametrize("content", ["- a", "{", "clusters: [{cluster: {}}]", "users: [{name: a, user: 1}]"])
 def test_an_invalid_kubeconfig_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "config").write_text(content)
     with pytest.raises(InvalidKubeconfigError, match="config"):
-        load(Overrides(kubeconfig=str(tmp_path / "config")))
+        load_kubeconfig(Overrides(kubeconfig=str(tmp_path / "config")))
 
 
 def test_a_kubeconfig_as_json_is_read(tmp_path: Path) -> None:
     (tmp_path / "config").write_text(json.dumps(config("a")))
-    assert load(Overrides(kubeconfig=str(tmp_path / "config"))).server == "https://a:6443"
+    assert load_kubeconfig(Overrides(kubeconfig=str(tmp_path / "config"))).server == "https://a:6443"

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.checks import Checked, check
 
 SCHEMA = """

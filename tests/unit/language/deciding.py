@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from engine.script import T0, Drive
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, RetryState

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.language.checks import check

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.language import containers

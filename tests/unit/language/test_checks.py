@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.checks import check, checked_program
 from perdure.language.compiler import compile_program
 from perdure.language.program import InvalidWorkflowError, Severity

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.language import containers
 from perdure.language.checks import check
 from perdure.language.compiler import compile_program

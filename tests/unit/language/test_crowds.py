@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.engine.recording import MAX_PENDING
 from perdure.language.execution.flow import MAX_WAITING
 from perdure.simulation.cast import Manifest, read_cast, read_scenario

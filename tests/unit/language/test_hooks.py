@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import commands as cmd
 from perdure.language.checks import check
 from unit.language.play import Play

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.script import Drive, application
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import as_recorded

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.language import containers
 from perdure.language.checks import check
 from perdure.language.step_failures import StepError

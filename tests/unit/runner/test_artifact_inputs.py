@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from perdure.runner.artifacts.errors import ArtifactError
 from perdure.runner.artifacts.input_artifacts import Inputs, main
+from perdure.runner.artifacts.programs import ArtifactError
 
 _BIG = 256 * 1024 * 1024
 _Answer = Callable[[BaseHTTPRequestHandler], None]

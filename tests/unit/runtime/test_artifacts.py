@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from perdure.api import labels
-from perdure.api.workflow import Activity
+from perdure.api.kinds.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.language.containers import resolve
-from perdure.runtime import InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod, outcome
-from perdure.runtime.artifacts import copies, references, stop_seconds, with_artifacts
+from perdure.runtime.attempts import InvalidDefinitionError, PayloadTooLargeError, PodSettings
+from perdure.runtime.outcomes import outcome
+from perdure.runtime.pods.artifacts import copies, references, stop_seconds, with_artifacts
+from perdure.runtime.pods.builder import build_pod
 
 _RAW = {"name": "config", "path": "/etc/app.yaml", "raw": {"data": "a: $(B) $"}}
 _HTTP = {

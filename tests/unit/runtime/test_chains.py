@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from engine.coded import Coded
 from engine.script import Drive, Reacting
+from perdure.api.kinds.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
 from perdure.api.policies import ParentClosePolicy
-from perdure.api.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
 from perdure.api.times import LONGEST
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.api.crdgen import custom_resource_definition
+from perdure.api.kinds.schedule import Schedule
+from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION
 from perdure.api.models import Resource
-from perdure.api.schedule import Schedule
-from perdure.api.workflowrun import WorkflowRun
 from perdure.runtime.canonical import canonical
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, RESTORED_LABEL, Witness, committed, edited
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from perdure.api.deadletter import DeadLetter
+from perdure.api.kinds.deadletter import DeadLetter
+from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow import WorkflowSpec
-from perdure.api.workflowrun import WorkflowRun
 from perdure.engine import events as ev
 from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
 from perdure.language.compiler import compile_program

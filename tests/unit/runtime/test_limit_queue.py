@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, StartRate
-from perdure.runtime.limit_queue import LimitQueue, limit_status
+from perdure.api.kinds.workflowlimit import MAX_WAITERS, LimitEntry, StartRate
+from perdure.runtime.limits import LimitQueue, limit_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod
-from perdure.runtime.payloads import ANNOTATIONS_LIMIT
-from perdure.runtime.pods import retention_of
+from perdure.runtime.attempts import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings
+from perdure.runtime.pods.builder import build_pod, retention_of
+from perdure.runtime.pods.payloads import ANNOTATIONS_LIMIT
 
 
 def build(make: Any, definition: Any = None, settings: PodSettings | None = None, **attempt: Any) -> dict[str, Any]:

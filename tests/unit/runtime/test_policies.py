@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
-from perdure.runtime.policies import waits_in_short
+from perdure.runtime.retry_policies import waits_in_short
 
 S = timedelta(seconds=1)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.api import labels
-from perdure.api.operation import Operation
+from perdure.api.kinds.operation import Operation
 from perdure.engine import inputs as inp
 from perdure.runtime.chains import created_by
 from perdure.runtime.operation_requests import (

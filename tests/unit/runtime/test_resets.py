@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, PARENT_RUN_ID_LABEL, RESET_ANNOTATION
 from perdure.api.names import reset_name
-from perdure.api.workflowrun import WorkflowRun
 from perdure.controller.directory import Directory
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, adopted, first_run_id, parent_of, reset_of, reset_run

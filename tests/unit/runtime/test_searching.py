@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.search_attributes import MAX_VALUE, unfit
-from perdure.runtime.searching import search_marks
+from perdure.api.search_attributes import MAX_VALUE, search_marks, unfit
 
 DEEP: Any = []
 for _ in range(100_000):

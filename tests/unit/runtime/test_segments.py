@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.historysegment import HistorySegment
+from perdure.api.kinds.historysegment import HistorySegment
 from perdure.api.names import segment_name
 from perdure.api.reasons import ConditionReason
 from perdure.runtime import segments

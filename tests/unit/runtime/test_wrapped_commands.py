@@ -14,9 +14,8 @@ from typing import IO, Any
 import pytest
 
 from perdure.api.reserved import LOG_PATH, ORDER_PATH
-from perdure.runtime.container_groups import put_in_order
-from perdure.runtime.log_copies import copy_log
-from perdure.runtime.wrapped_commands import SIGNALS
+from perdure.runtime.pods.commands import SIGNALS, copy_log
+from perdure.runtime.pods.groups import put_in_order
 
 _SECONDS = 60
 _SHELLS = tuple(name for name in ("dash", "bash", "busybox") if shutil.which(name))

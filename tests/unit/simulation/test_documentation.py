@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from manuals import REPOSITORY
 from perdure.cli.app import build

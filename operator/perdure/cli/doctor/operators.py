@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from perdure.cli.doctor.findings import counted, failed, ok, some, warning
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import clock, paths
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: S
 
 async def served(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
     """Check that the operator serves a namespace; None: only say which ones it serves."""
-    from perdure.controller.namespaces import ServedNamespaces
-
     if namespace is None:
         which = ", ".join(f"`{each}`" for each in deployment.watched)
         excluded = ", ".join(f"`{each}`" for each in deployment.excluded)
@@ -103,6 +102,7 @@ async def served(deployment: OperatorDeployment, namespace: str | None) -> Check
 
 async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     """Compare the clocks of this machine and of the operators with the clock of the API server."""
+    from perdure.api.lenient import read_time
     from perdure.view import text
 
     skew = await api.skew()
@@ -110,7 +110,7 @@ async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     if skew is None or server is None:
         return warning("Clocks", "The API server does not send its time", "compare the clocks of the nodes with `date`")
     for lease in leases:
-        renewed = text.read_time((lease.get("spec") or {}).get("renewTime"))
+        renewed = read_time((lease.get("spec") or {}).get("renewTime"))
         if renewed is not None and renewed - server > _TOLERATED:
             name, ahead = lease["metadata"]["name"], text.duration(renewed - server)
             fix = "synchronize the clocks of the nodes, such as with chrony: timers and schedules depend on them"

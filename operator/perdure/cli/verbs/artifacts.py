@@ -7,71 +7,75 @@ import hashlib
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from perdure.api.labels import IMAGE_ANNOTATION
+from perdure.api.names import artifact_set_name
+from perdure.api.reserved import ARTIFACTS, OUTPUTS
+from perdure.cli.command import argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import (
-    ColorOption,
-    ContextOption,
-    NamespaceOption,
-    OutputOption,
-    RunName,
-    WorkflowIdOption,
     check_named,
+    color_option,
+    context_option,
+    namespace_option,
+    output_option,
+    run_argument,
+    workflow_id_option,
 )
-from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, for_people, page_of, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, GoneError
 from perdure.client.requests import Object
 
-HELP = """List and download the output artifacts of a run.
-
-\b
-Examples:
-  {program} artifacts list order-42
-  {program} artifacts get order-42 make/report
-"""
-
-LIST_HELP = """List the output artifacts of a run.
-
-\b
-Examples:
-  {program} artifacts list order-42
-  {program} artifacts list order-42 --output json
-"""
-
-GET_HELP = """Download an output artifact of a run.
-
-A pod in the namespace of the run reads the artifact from its store and writes
-it to its log, so you need permission to create pods, but no access to the
-store. For artifacts of up to 6 MiB. A folder is a tar archive.
-
-\b
-Examples:
-  {program} artifacts get order-42 make/report
-  {program} artifacts get order-42 'write[0]/log' --file log.tar.gz
-  {program} artifacts get order-42 make/report --file - | less
-"""
-
 MAX_BYTES = 6 * 1024 * 1024
 """The largest artifact: its base64 must fit into a log, which nodes rotate at 10 MiB."""
+
+
 _SECONDS = 180
+
+
 _USER = 65532
 
 
+@group()
+def artifacts() -> None:
+    """List and download the output artifacts of a run.
+
+    \b
+    Examples:
+      {program} artifacts list order-42
+      {program} artifacts get order-42 make/report
+    """
+
+
+@artifacts.command("list")
+@run_argument
+@workflow_id_option
+@namespace_option
+@output_option
+@color_option
+@context_option
+@click.pass_context
 def list_(
-    context: typer.Context,
-    name: RunName = None,
+    context: click.Context,
     *,
-    workflow_id: WorkflowIdOption = None,
-    namespace: NamespaceOption = None,
-    output: OutputOption = "text",
-    color: ColorOption = Color.AUTO,
-    cluster: ContextOption = None,
+    name: str | None,
+    workflow_id: str | None,
+    namespace: str | None,
+    output: Output,
+    color: Color,
+    cluster: str | None,
 ) -> None:
-    """List the output artifacts of a run."""
+    """List the output artifacts of a run.
+
+    \b
+    Examples:
+      {program} artifacts list order-42
+      {program} artifacts list order-42 --output json
+    """
     check_named(name, workflow_id)
 
     async def read() -> tuple[str, dict[str, Any]]:
@@ -84,34 +88,43 @@ def list_(
     if not for_people(output):
         screen.write_data(output, artifacts, artifacts)
     elif not artifacts:
-        typer.echo(f"The steps of `{run}` have left no artifacts.", err=True)
+        click.echo(f"The steps of `{run}` have left no artifacts.", err=True)
     else:
-        from perdure.view.stored_artifacts import table
+        from perdure.view.tables import artifacts as table
 
         screen.show(table(artifacts, page_of(context, screen)))
 
 
+@artifacts.command("get")
+@argument("name", metavar="NAME", help="Name of the WorkflowRun")
+@argument("artifact", metavar="STEP/ARTIFACT", help="As `artifacts list` shows it")
+@option("--file", "-f", help="Where to write it; -: standard output; default: its name")
+@option("--image", help="Image of the pod; default: that of the run")
+@namespace_option
+@context_option
+@click.pass_context
 def get(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the WorkflowRun", show_default=False)],
-    artifact: Annotated[
-        str, typer.Argument(metavar="STEP/ARTIFACT", help="As `artifacts list` shows it", show_default=False)
-    ],
+    context: click.Context,
     *,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            "--file", "-f", help="Where to write it; -: standard output; default: its name", show_default=False
-        ),
-    ] = None,
-    image: Annotated[
-        str | None,
-        typer.Option("--image", help="Image of the pod; default: that of the run", show_default=False),
-    ] = None,
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
+    name: str,
+    artifact: str,
+    file: str | None,
+    image: str | None,
+    namespace: str | None,
+    cluster: str | None,
 ) -> None:
-    """Download an output artifact of a run."""
+    """Download an output artifact of a run.
+
+    A pod in the namespace of the run reads the artifact from its store and writes
+    it to its log, so you need permission to create pods, but no access to the
+    store. For artifacts of up to 6 MiB. A folder is a tar archive.
+
+    \b
+    Examples:
+      {program} artifacts get order-42 make/report
+      {program} artifacts get order-42 'write[0]/log' --file log.tar.gz
+      {program} artifacts get order-42 make/report --file - | less
+    """
 
     async def read() -> tuple[Object, bytes]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -132,16 +145,13 @@ def get(
         target.write_bytes(content)
     except OSError as error:
         raise CliError(f"`{target}` cannot be written: {error}") from error
-    typer.echo(f"{target}: {len(content)} bytes", err=True)
-
-
-COMMANDS = {"list": (list_, LIST_HELP), "get": (get, GET_HELP)}
+    click.echo(f"{target}: {len(content)} bytes", err=True)
 
 
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.past(run)
-    from perdure.view.stored_artifacts import artifacts_of
+    from perdure.view.run import artifacts_of
 
     return artifacts_of(past.events)
 
@@ -157,7 +167,7 @@ async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | 
             f"the artifact has {reference['size']} bytes, and this command reads up to {MAX_BYTES}; "
             f"read `{reference['key']}` from the bucket in the Secret `{reference['store']}`"
         )
-    from perdure.runtime.store_pods import build_store_pod
+    from perdure.runtime.pods.artifacts import build_store_pod
 
     pod = build_store_pod(
         {"generateName": "perdure-artifact-get-", "namespace": run["metadata"]["namespace"]},
@@ -184,10 +194,6 @@ async def _image(cluster: Cluster, run: Object) -> str:
     Raises:
         CliError: There is neither, or they cannot be read.
     """
-    from perdure.api.labels import IMAGE_ANNOTATION
-    from perdure.api.names import artifact_set_name
-    from perdure.api.reserved import ARTIFACTS, OUTPUTS
-
     for pod in await cluster.runs.pods(run):
         for container in pod["spec"].get("initContainers") or ():
             if container["name"] in {ARTIFACTS, OUTPUTS}:

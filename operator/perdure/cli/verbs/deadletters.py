@@ -3,97 +3,76 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
 from perdure.api.times import parse_duration
+from perdure.cli.command import argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.operations import How, ask_several, asking_several
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
-from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of, reference
+from perdure.cli.operations import RequestOptions, requests, send_several
+from perdure.cli.options import color_option, context_option, everywhere_option, namespace_option, output_option
+from perdure.cli.terminal import Color, Output, Screen, for_people, page_of, program_of, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
 from perdure.kube import clock
 
-HELP = """List, show, re-drive, and delete DeadLetters.
-
-\b
-Examples:
-  {program} deadletters list
-  {program} deadletters show order-42-7-3fa91c
-  {program} deadletters redrive order-42-7-3fa91c
-"""
-
-LIST_HELP = """List DeadLetters, newest first.
-
-\b
-Examples:
-  {program} deadletters list --all-namespaces
-  {program} deadletters list --activity charge --output name
-"""
-
-SHOW_HELP = """Show a DeadLetter: what failed, why, and its re-drives.
-
-\b
-Examples:
-  {program} deadletters show order-42-7-3fa91c
-  {program} deadletters show order-42-7-3fa91c --output json
-"""
-
-REDRIVE_HELP = """Run activities again, with the same input.
-
-Creates an Operation for each; the operator starts a run of one step. Returns
-once the run has started, before it ends. --all skips those that are running
-again or have succeeded.
-
-Exit status: 0 all started, 1 one was refused (for example, it has succeeded),
-2 error, 124 timeout.
-
-\b
-Examples:
-  {program} deadletters redrive order-42-7-3fa91c
-  {program} deadletters redrive --all --activity charge
-"""
-
-DELETE_HELP = """Delete DeadLetters and the runs of their re-drives.
-
-\b
-Examples:
-  {program} deadletters delete order-42-7-3fa91c
-  {program} deadletters delete --redriven
-  {program} deadletters delete --older-than 30d
-"""
-
 KIND, PLURAL = "DeadLetter", "deadletters"
 
 
-ActivityOption = Annotated[
-    str | None, typer.Option("--activity", help="Only DeadLetters of this activity", show_default=False)
-]
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[NAME]...", help="Names of DeadLetters", show_default=False, autocompletion=names_of("deadletters")
-    ),
-]
+activity_option = option("--activity", help="Only DeadLetters of this activity")
 
 
+names_argument = argument(
+    "names",
+    metavar="[NAME]...",
+    nargs=-1,
+    required=False,
+    shell_complete=names_of("deadletters"),
+    help="Names of DeadLetters",
+)
+
+
+@group()
+def deadletters() -> None:
+    """List, show, re-drive, and delete DeadLetters.
+
+    \b
+    Examples:
+      {program} deadletters list
+      {program} deadletters show order-42-7-3fa91c
+      {program} deadletters redrive order-42-7-3fa91c
+    """
+
+
+@deadletters.command("list")
+@activity_option
+@namespace_option
+@everywhere_option("List DeadLetters of all namespaces")
+@output_option
+@color_option
+@context_option
+@click.pass_context
 def list_(
-    context: typer.Context,
+    context: click.Context,
     *,
-    activity: ActivityOption = None,
-    namespace: NamespaceOption = None,
-    everywhere: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="List DeadLetters of all namespaces")
-    ] = False,
-    output: OutputOption = "text",
-    color: ColorOption = Color.AUTO,
-    cluster: ContextOption = None,
+    activity: str | None,
+    namespace: str | None,
+    everywhere: bool,
+    output: Output,
+    color: Color,
+    cluster: str | None,
 ) -> None:
-    """List DeadLetters."""
+    """List DeadLetters, newest first.
+
+    \b
+    Examples:
+      {program} deadletters list --all-namespaces
+      {program} deadletters list --activity charge --output name
+    """
 
     async def read() -> list[dict[str, Any]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -104,28 +83,30 @@ def list_(
     if not for_people(output):
         screen.write_objects(output, letters)
     elif not letters:
-        typer.echo("There are no DeadLetters.", err=True)
+        click.echo("There are no DeadLetters.", err=True)
     else:
         from perdure.view.deadletters import table
 
         screen.show(table(letters, page_of(context, screen), namespaces=everywhere))
 
 
+@deadletters.command("show")
+@argument("name", metavar="NAME", shell_complete=names_of("deadletters"), help="Name of the DeadLetter")
+@namespace_option
+@output_option
+@color_option
+@context_option
+@click.pass_context
 def show(
-    context: typer.Context,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="Name of the DeadLetter", show_default=False, autocompletion=names_of("deadletters")
-        ),
-    ],
-    *,
-    namespace: NamespaceOption = None,
-    output: OutputOption = "text",
-    color: ColorOption = Color.AUTO,
-    cluster: ContextOption = None,
+    context: click.Context, *, name: str, namespace: str | None, output: Output, color: Color, cluster: str | None
 ) -> None:
-    """Show a DeadLetter."""
+    """Show a DeadLetter: what failed, why, and its re-drives.
+
+    \b
+    Examples:
+      {program} deadletters show order-42-7-3fa91c
+      {program} deadletters show order-42-7-3fa91c --output json
+    """
 
     async def read() -> dict[str, Any]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -140,16 +121,28 @@ def show(
         screen.show(describe(letter, page_of(context, screen)))
 
 
-@asking_several
+@deadletters.command("redrive")
+@names_argument
+@option("--all", "every", is_flag=True, help="All that have not been re-driven successfully")
+@activity_option
+@requests
 def redrive(
-    context: typer.Context,
-    how: How,
-    *,
-    names: Names = None,
-    every: Annotated[bool, typer.Option("--all", help="All that have not been re-driven successfully")] = False,
-    activity: ActivityOption = None,
+    context: click.Context, options: RequestOptions, *, names: tuple[str, ...], every: bool, activity: str | None
 ) -> None:
-    """Re-drive DeadLetters."""
+    """Run activities again, with the same input.
+
+    Creates an Operation for each; the operator starts a run of one step. Returns
+    once the run has started, before it ends. --all skips those that are running
+    again or have succeeded.
+
+    Exit status: 0 all started, 1 one was refused (for example, it has succeeded),
+    2 error, 124 timeout.
+
+    \b
+    Examples:
+      {program} deadletters redrive order-42-7-3fa91c
+      {program} deadletters redrive --all --activity charge
+    """
     if bool(names) == every:
         raise CliError("set either NAME or --all")
 
@@ -162,23 +155,34 @@ def redrive(
             chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
         return [{"kind": KIND, "name": name} for name in chosen]
 
-    if not ask_several(context, "redrive", {}, how, choose):
-        typer.echo("There is nothing to re-drive.", err=True)
+    if not send_several(context, "redrive", {}, options, choose):
+        click.echo("There is nothing to re-drive.", err=True)
 
 
+@deadletters.command("delete")
+@names_argument
+@option("--redriven", "done", is_flag=True, help="DeadLetters whose re-drive succeeded")
+@option("--older-than", help="DeadLetters that failed longer ago, such as 30d")
+@namespace_option
+@context_option
+@click.pass_context
 def delete(
-    context: typer.Context,
-    names: Names = None,
+    context: click.Context,
     *,
-    done: Annotated[bool, typer.Option("--redriven", help="DeadLetters whose re-drive succeeded")] = False,
-    older_than: Annotated[
-        str | None,
-        typer.Option("--older-than", help="DeadLetters that failed longer ago, such as 30d", show_default=False),
-    ] = None,
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
+    names: tuple[str, ...],
+    done: bool,
+    older_than: str | None,
+    namespace: str | None,
+    cluster: str | None,
 ) -> None:
-    """Delete DeadLetters."""
+    """Delete DeadLetters and the runs of their re-drives.
+
+    \b
+    Examples:
+      {program} deadletters delete order-42-7-3fa91c
+      {program} deadletters delete --redriven
+      {program} deadletters delete --older-than 30d
+    """
     if bool(names) == (done or older_than is not None):
         raise CliError("set NAME, --redriven or --older-than")
     age = _age(older_than)
@@ -202,18 +206,10 @@ def delete(
 
     gone = asyncio.run(remove())
     for name in gone:
-        typer.echo(f"{reference(KIND, name)} deleted")
+        click.echo(f"{reference(KIND, name)} deleted")
     if not gone:
-        typer.echo("There is nothing to delete.", err=True)
-        raise typer.Exit(ExitCode.NO)
-
-
-COMMANDS = {
-    "list": (list_, LIST_HELP),
-    "show": (show, SHOW_HELP),
-    "redrive": (redrive, REDRIVE_HELP),
-    "delete": (delete, DELETE_HELP),
-}
+        click.echo("There is nothing to delete.", err=True)
+        raise Exit(ExitCode.NO)
 
 
 def _age(text: str | None) -> timedelta | None:

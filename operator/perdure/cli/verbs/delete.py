@@ -1,54 +1,117 @@
-"""`delete`: delete runs."""
+"""`delete` and `prune`: delete runs, by name or by age and number."""
 
 import asyncio
-from typing import Annotated
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 
-import typer
+import click
+from click.exceptions import Exit
 
+from perdure.cli.command import Whole, argument, option, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
-from perdure.cli.selection import PhaseOption, SelectorOption, chosen
-from perdure.cli.terminal import program_of
-from perdure.client.errors import CliError, GoneError
+from perdure.cli.options import context_option, namespace_option, seconds_of
+from perdure.cli.selection import chosen, phase_of, phase_option, selector_option
+from perdure.cli.terminal import Screen, program_of, reference
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
+from perdure.view.phases import CLOSED, RunPhase
 
-HELP = """Delete runs with their pods, children, and history.
-
-Like kubectl, waits until they no longer exist. An open run is deleted without
-running its handlers: use `cancel` or `terminate` first if they must run.
-
-Exit status: 0 deleted, 1 no run matches, 2 error, 124 they still exist after
---timeout.
-
-\b
-Examples:
-  {program} delete order-42 order-43
-  {program} delete -l team=shop --phase Completed
-  {program} delete order-42 --ignore-not-found --no-wait
-"""
+_PAUSE = 0.25
+"""Seconds between two reads."""
 
 
-def command(
-    context: typer.Context,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...", help="Names of runs", autocompletion=names_of("workflowruns"), show_default=False
-        ),
-    ] = None,
+async def delete_runs(cluster: Cluster, runs: Iterable[Object], *, wait_seconds: float | None) -> None:
+    """Delete runs with their dependents, and print their names.
+
+    Args:
+        cluster: The cluster; the runs are in its namespace.
+        runs: The runs.
+        wait_seconds: Maximum wait until they no longer exist, in seconds; None to return immediately.
+
+    Raises:
+        CliError: A run must not be deleted.
+        Exit: A run still exists after that time.
+    """
+    remaining, screen = {}, Screen()
+    for run in runs:
+        meta = run["metadata"]
+        await cluster.delete("WorkflowRun", "workflowruns", meta["name"], uid=meta["uid"])
+        screen.write(f"{reference('WorkflowRun', meta['name'])} deleted")
+        remaining[meta["name"]] = meta["uid"]
+    if wait_seconds is None:
+        return
+    deadline = time.monotonic() + wait_seconds
+    while remaining := {name: uid for name, uid in remaining.items() if await _exists(cluster, name, uid)}:
+        if time.monotonic() > deadline:
+            names = ", ".join(f"`{name}`" for name in remaining)
+            click.echo(
+                f"Error: these runs still exist after {wait_seconds:g}s: {names}; they are marked for deletion, and the operator "
+                "deletes their pods first",
+                err=True,
+            )
+            raise Exit(ExitCode.TIMEOUT)
+        await asyncio.sleep(_PAUSE)
+
+
+async def _exists(cluster: Cluster, name: str, uid: str) -> bool:
+    try:
+        found = await cluster.runs.named(name)
+    except GoneError:
+        return False
+    except UnreachableError:
+        return True
+    return str(found["metadata"]["uid"]) == uid
+
+
+@verb()
+@argument(
+    "names",
+    metavar="[NAME]...",
+    nargs=-1,
+    required=False,
+    shell_complete=names_of("workflowruns"),
+    help="Names of runs",
+)
+@selector_option
+@phase_option
+@option("--all", "every", is_flag=True, help="All runs of the namespace")
+@option("--ignore-not-found", "ignore", is_flag=True, help="Succeed if a run does not exist")
+@option("--wait/--no-wait", default=True, help="Wait until they no longer exist")
+@option("--timeout", default="2m", help="How long to wait")
+@namespace_option
+@context_option
+@click.pass_context
+def delete(
+    context: click.Context,
     *,
-    selector: SelectorOption = None,
-    phases: PhaseOption = None,
-    every: Annotated[bool, typer.Option("--all", help="All runs of the namespace")] = False,
-    ignore: Annotated[bool, typer.Option("--ignore-not-found", help="Succeed if a run does not exist")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they no longer exist")] = True,
-    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait")] = "2m",
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
+    names: tuple[str, ...],
+    selector: str | None,
+    phases: tuple[RunPhase, ...],
+    every: bool,
+    ignore: bool,
+    wait: bool,
+    timeout: str,
+    namespace: str | None,
+    cluster: str | None,
 ) -> None:
-    """Delete runs."""
+    """Delete runs with their pods, children, and history.
+
+    Like kubectl, waits until they no longer exist. An open run is deleted without
+    running its handlers: use `cancel` or `terminate` first if they must run.
+
+    Exit status: 0 deleted, 1 no run matches, 2 error, 124 they still exist after
+    --timeout.
+
+    \b
+    Examples:
+      {program} delete order-42 order-43
+      {program} delete -l team=shop --phase Completed
+      {program} delete order-42 --ignore-not-found --no-wait
+    """
     if bool(names) == (every or selector is not None or bool(phases)):
         raise CliError("set NAME, or choose runs with --selector, --phase, or --all")
     seconds = seconds_of(timeout, "--timeout") if wait else None
@@ -56,8 +119,6 @@ def command(
 
     async def run() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            from perdure.cli.deleting import delete
-
             runs = list[Object]()
             for name in dict.fromkeys(names or ()):
                 try:
@@ -68,8 +129,71 @@ def command(
             if not names:
                 runs = await choice.read_briefly(found, clock.now())
             if not runs and not ignore:
-                typer.echo("No run matches.", err=True)
-                raise typer.Exit(1)
-            await delete(found, runs, wait_seconds=seconds)
+                click.echo("No run matches.", err=True)
+                raise Exit(1)
+            await delete_runs(found, runs, wait_seconds=seconds)
 
     asyncio.run(run())
+
+
+@verb()
+@option("--older-than", "--older", help="Only runs that ended longer ago, such as 30d")
+@option("--keep", type=Whole(min=0), help="Keep the newest N closed runs")
+@phase_option
+@selector_option
+@option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing")
+@namespace_option
+@context_option
+@click.pass_context
+def prune(
+    context: click.Context,
+    *,
+    older_than: str | None,
+    keep: int | None,
+    phases: tuple[RunPhase, ...],
+    selector: str | None,
+    dry_run: bool,
+    namespace: str | None,
+    cluster: str | None,
+) -> None:
+    """Delete closed runs that are old.
+
+    --older-than counts from the end of a run. --keep keeps the newest closed runs,
+    whatever their age. Open runs are never deleted. To have the operator delete
+    runs by itself, set `ttlSecondsAfterFinished`.
+
+    \b
+    Examples:
+      {program} prune --older-than 30d --dry-run
+      {program} prune --phase Completed --older-than 7d
+      {program} prune --keep 100 -l team=shop
+    """
+    if older_than is None and keep is None:
+        raise CliError("set --older-than, --keep, or both")
+    for phase in phases or ():
+        if phase not in CLOSED:
+            raise CliError(f"--phase {phase}: runs in this phase are open, and only closed runs are deleted")
+    age = timedelta(seconds=seconds_of(older_than, "--older-than")) if older_than is not None else timedelta(0)
+    choice = chosen(phases, selector)
+
+    async def run() -> None:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            now = clock.now()
+            closed = [each for each in await choice.read(found, now) if phase_of(each) in CLOSED]
+            closed.sort(key=_ended, reverse=True)
+            old = [each for each in closed[keep or 0 :] if _ended(each) <= now - age]
+            if not old:
+                click.echo("There is nothing to delete.", err=True)
+            elif dry_run:
+                for each in old:
+                    Screen().write(f"{reference('WorkflowRun', each['metadata']['name'])} deleted (dry run)")
+            else:
+                await delete_runs(found, old, wait_seconds=None)
+
+    asyncio.run(run())
+
+
+def _ended(run: Object) -> datetime:
+    """Return when a closed run ended."""
+    status = run.get("status") or {}
+    return datetime.fromisoformat(status.get("completionTime") or run["metadata"]["creationTimestamp"])

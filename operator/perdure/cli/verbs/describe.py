@@ -1,86 +1,91 @@
 """`describe`: all details of one run."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
 from perdure.cli.options import (
-    ColorOption,
-    ContextOption,
-    NamespaceOption,
-    OutputOption,
-    RunName,
-    TimeOption,
-    WorkflowIdOption,
     check_named,
+    color_option,
+    context_option,
+    namespace_option,
+    output_option,
+    run_argument,
+    time_option,
+    workflow_id_option,
 )
 from perdure.cli.progress import Waiter
 from perdure.cli.selection import Chosen, newest
-from perdure.cli.terminal import Color, Screen, TimeFormat, for_people, page_of, program_of, reference
+from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, page_of, program_of, reference
 from perdure.client.errors import CliError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
     from perdure.client.requests import Object
-    from perdure.view.facts import ShownRun
-
-HELP = """Show a run: its steps, what it waits for, why it failed.
-
-Shows each step with its attempts, times, pods or worker, and notes; then what
-the run waits for, the chain of causes if it failed, useful next commands, and
-the last Events.
-
-\b
-Examples:
-  {program} describe order-42
-  {program} describe --workflow-id A-1001
-  {program} describe order-42 --namespace shop --time-format iso
-  {program} describe --last
-  {program} describe order-42 --output json
-  {program} describe order-42 --watch
-"""
+    from perdure.view.run import ShownRun
 
 
-def command(
-    context: typer.Context,
-    name: RunName = None,
+@verb()
+@run_argument
+@workflow_id_option
+@option("--last", "-L", is_flag=True, help="Instead of NAME: the newest run of the namespace")
+@namespace_option
+@option("--watch", "-W", is_flag=True, help="Show the progress until the run ends, then the whole run")
+@output_option
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def describe(
+    context: click.Context,
     *,
-    workflow_id: WorkflowIdOption = None,
-    last: Annotated[
-        bool, typer.Option("--last", "-L", help="Instead of NAME: the newest run of the namespace")
-    ] = False,
-    namespace: NamespaceOption = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-W", help="Show the progress until the run ends, then the whole run")
-    ] = False,
-    output: OutputOption = "text",
-    times: TimeOption = TimeFormat.RELATIVE,
-    color: ColorOption = Color.AUTO,
-    cluster: ContextOption = None,
+    name: str | None,
+    workflow_id: str | None,
+    last: bool,
+    namespace: str | None,
+    watch: bool,
+    output: Output,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
 ) -> None:
-    """Show a run."""
+    """Show a run: its steps, what it waits for, why it failed.
+
+    Shows each step with its attempts, times, pods or worker, and notes; then what
+    the run waits for, the chain of causes if it failed, useful next commands, and
+    the last Events.
+
+    \b
+    Examples:
+      {program} describe order-42
+      {program} describe --workflow-id A-1001
+      {program} describe order-42 --namespace shop --time-format iso
+      {program} describe --last
+      {program} describe order-42 --output json
+      {program} describe order-42 --watch
+    """
     if last and (name or workflow_id):
-        raise typer.BadParameter("leave out NAME and --workflow-id", param_hint="--last")
+        raise click.BadParameter("leave out NAME and --workflow-id", param_hint="--last")
     if last:
         name = asyncio.run(_newest(namespace, cluster, program_of(context)))
     check_named(name, workflow_id)
     screen = Screen(color)
     if watch:
         if not for_people(output):
-            raise typer.BadParameter("shows text only; leave out --output", param_hint="--watch")
+            raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
         asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
     run, events = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
-    from perdure.view.data import as_data
-    from perdure.view.describe import describe
+    from perdure.view.describe import as_data, describe
 
     if for_people(output):
-        from perdure.view.reported import lines
+        from perdure.view.describe import event_lines
 
         screen.show(describe(run, page))
-        screen.show(lines(events, page))
+        screen.show(event_lines(events, page))
     else:
         screen.write_data(output, as_data(run, page), [reference("WorkflowRun", run.name)])
 
@@ -106,7 +111,7 @@ async def _read(
         found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
         seen = await cluster.runs.seen(found)
         events = await cluster.runs.events(found)
-    from perdure.view.facts import read_run
-    from perdure.view.tracing import trace
+    from perdure.view.replay import trace
+    from perdure.view.run import read_run
 
     return read_run(found, now=clock.now(), seen=seen, trace=trace(found)), events

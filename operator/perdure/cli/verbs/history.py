@@ -3,67 +3,78 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
 from perdure.cli.options import (
-    ColorOption,
-    ContextOption,
-    NamespaceOption,
-    ReportOption,
-    RunName,
-    TimeOption,
-    WorkflowIdOption,
     check_named,
+    color_option,
+    context_option,
+    namespace_option,
+    report_option,
+    run_argument,
+    time_option,
+    workflow_id_option,
 )
-from perdure.cli.terminal import Color, Screen, TimeFormat, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, TimeFormat, page_of, program_of
 from perdure.client.errors import CliError, UnreachableError
 
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.attributes import Event
-
-HELP = """Show the event history of a run.
-
-Times count from the start of the run. With --follow, prints new events until
-the run ends. The JSON output is the stored history, which `{program} replay`
-reads; with --reverse, the newest event comes first in it too.
-
-\b
-Examples:
-  {program} history order-42
-  {program} history --workflow-id A-1001
-  {program} history order-42 --follow
-  {program} history order-42 --reverse --detailed --time-format iso
-  {program} history order-42 --output json > order-42.json
-"""
+    from perdure.view.events import Event
 
 
 _PAUSE = 0.5
 """Seconds between two reads of a followed history."""
 
 
-def command(
-    context: typer.Context,
-    name: RunName = None,
+@verb()
+@run_argument
+@workflow_id_option
+@option("--follow", "-f", is_flag=True, help="Print new events until the run ends")
+@option("--reverse", is_flag=True, help="Show the newest event first")
+@namespace_option
+@report_option
+@option("--detailed", is_flag=True, help="Show every attribute of every event")
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def history(
+    context: click.Context,
     *,
-    workflow_id: WorkflowIdOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new events until the run ends")] = False,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Show the newest event first")] = False,
-    namespace: NamespaceOption = None,
-    output: ReportOption = "text",
-    detailed: Annotated[bool, typer.Option("--detailed", help="Show every attribute of every event")] = False,
-    times: TimeOption = TimeFormat.RELATIVE,
-    color: ColorOption = Color.AUTO,
-    cluster: ContextOption = None,
+    name: str | None,
+    workflow_id: str | None,
+    follow: bool,
+    reverse: bool,
+    namespace: str | None,
+    output: Output,
+    detailed: bool,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
 ) -> None:
-    """Show the event history of a run."""
+    """Show the event history of a run.
+
+    Times count from the start of the run. With --follow, prints new events until
+    the run ends. The JSON output is the stored history, which `{program} replay`
+    reads; with --reverse, the newest event comes first in it too.
+
+    \b
+    Examples:
+      {program} history order-42
+      {program} history --workflow-id A-1001
+      {program} history order-42 --follow
+      {program} history order-42 --reverse --detailed --time-format iso
+      {program} history order-42 --output json > order-42.json
+    """
     check_named(name, workflow_id)
     if follow and (reverse or output != "text"):
-        raise typer.BadParameter("leave out --reverse and --output", param_hint="--follow")
+        raise click.BadParameter("leave out --reverse and --output", param_hint="--follow")
     screen = Screen(color)
 
     async def read() -> None:
@@ -81,7 +92,7 @@ def command(
                     shown = len(events)
                 elif not follow:
                     message = f"The run `{run['metadata']['name']}` has not started: it has no events yet."
-                    typer.echo(message, err=True)
+                    click.echo(message, err=True)
                 if not follow or (run.get("status") or {}).get("completionTime"):
                     return
                 run = await _next(found, run)
@@ -124,7 +135,7 @@ async def _next(cluster: Cluster, run: Object) -> Object:
             found = await cluster.runs.named(meta["name"])
         except UnreachableError as error:
             if not away:
-                typer.echo(f"{error}; still following", err=True)
+                click.echo(f"{error}; still following", err=True)
             away = True
             continue
         if found["metadata"]["uid"] != meta["uid"]:

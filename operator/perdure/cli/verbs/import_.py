@@ -1,85 +1,93 @@
 """`import`: manifests of other workflow systems, converted."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
+from perdure.cli.command import argument, group, option
 from perdure.client.errors import ExitCode
 
 if TYPE_CHECKING:
     from perdure.cli.foreign import Converted
 
-HELP = """Convert manifests of other workflow systems.
 
-Writes Perdure's manifests to standard output. A field without a counterpart is
-reported on standard error, with its path and advice, and in a comment.
-
-Exit status: 0 everything was converted, 1 something has no counterpart, or
-the result is invalid, 2 a file cannot be read, or has nothing to convert.
-
-\b
-Examples:
-  {program} import argo workflow.yaml > perdure.yaml
-  {program} import tekton pipeline.yaml run.yaml --strict
-"""
-
-_ARGO_HELP = """Convert manifests of Argo Workflows.
-
-Reads Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow.
-Import files that refer to each other together. ConfigMaps in the files supply
-parameters and the sizes of semaphores.
-
-\b
-Examples:
-  {program} import argo workflow.yaml > perdure.yaml
-  {program} import argo templates/ crons.yaml --strict
-"""
-
-_TEKTON_HELP = """Convert manifests of Tekton.
-
-Reads Pipeline, Task, PipelineRun, and TaskRun, and the StepActions that they
-name. Import files that refer to each other together: a Pipeline or a Task that
-a run names becomes a part of that run.
-
-\b
-Examples:
-  {program} import tekton pipeline.yaml run.yaml > perdure.yaml
-  {program} import tekton - --strict < taskrun.yaml
-"""
-
-FilesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        help="Manifests: files, folders (recursive), or - for standard input", metavar="FILE…", show_default=False
-    ),
-]
-StrictOption = Annotated[bool, typer.Option("--strict", help="Write nothing if something has no counterpart")]
+files_argument = argument(
+    "files",
+    metavar="FILE…",
+    nargs=-1,
+    required=True,
+    help="Manifests: files, folders (recursive), or - for standard input",
+)
 
 
-def argo(*, files: FilesArgument, strict: StrictOption = False) -> None:
-    """Convert manifests of Argo Workflows."""
+strict_option = option("--strict", is_flag=True, help="Write nothing if something has no counterpart")
+
+
+@group()
+def import_() -> None:
+    """Convert manifests of other workflow systems.
+
+    Writes Perdure's manifests to standard output. A field without a counterpart is
+    reported on standard error, with its path and advice, and in a comment.
+
+    Exit status: 0 everything was converted, 1 something has no counterpart, or
+    the result is invalid, 2 a file cannot be read, or has nothing to convert.
+
+    \b
+    Examples:
+      {program} import argo workflow.yaml > perdure.yaml
+      {program} import tekton pipeline.yaml run.yaml --strict
+    """
+
+
+@import_.command("argo")
+@files_argument
+@strict_option
+def argo(*, files: tuple[str, ...], strict: bool) -> None:
+    """Convert manifests of Argo Workflows.
+
+    Reads Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow.
+    Import files that refer to each other together. ConfigMaps in the files supply
+    parameters and the sizes of semaphores.
+
+    \b
+    Examples:
+      {program} import argo workflow.yaml > perdure.yaml
+      {program} import argo templates/ crons.yaml --strict
+    """
     from perdure.cli.foreign import convert_files
     from perdure.importing.argo.manifests import KINDS, convert
 
-    _print(convert_files(files, KINDS, convert), strict=strict)
+    _print(convert_files(list(files), KINDS, convert), strict=strict)
 
 
-def tekton(*, files: FilesArgument, strict: StrictOption = False) -> None:
-    """Convert manifests of Tekton."""
+@import_.command("tekton")
+@files_argument
+@strict_option
+def tekton(*, files: tuple[str, ...], strict: bool) -> None:
+    """Convert manifests of Tekton.
+
+    Reads Pipeline, Task, PipelineRun, and TaskRun, and the StepActions that they
+    name. Import files that refer to each other together: a Pipeline or a Task that
+    a run names becomes a part of that run.
+
+    \b
+    Examples:
+      {program} import tekton pipeline.yaml run.yaml > perdure.yaml
+      {program} import tekton - --strict < taskrun.yaml
+    """
     from perdure.cli.foreign import convert_files
     from perdure.importing.tekton.manifests import KINDS, convert
 
-    _print(convert_files(files, KINDS, convert), strict=strict)
+    _print(convert_files(list(files), KINDS, convert), strict=strict)
 
 
 def _print(converted: "Converted", *, strict: bool) -> None:
     for sentence in converted.sentences:
-        typer.echo(sentence, err=True)
+        click.echo(sentence, err=True)
     if strict and not converted.complete:
-        typer.echo("Error: nothing was written, because of --strict", err=True)
+        click.echo("Error: nothing was written, because of --strict", err=True)
     elif converted.text:
-        typer.echo(converted.text, nl=False)
-    raise typer.Exit(ExitCode.YES if converted.complete else ExitCode.NO)
-
-
-COMMANDS = {"argo": (argo, _ARGO_HELP), "tekton": (tekton, _TEKTON_HELP)}
+        click.echo(converted.text, nl=False)
+    raise Exit(ExitCode.YES if converted.complete else ExitCode.NO)

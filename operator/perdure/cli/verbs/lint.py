@@ -1,47 +1,42 @@
 """`lint`: the mistakes in manifests, without a cluster."""
 
-from typing import Annotated
+import click
+from click.exceptions import Exit
 
-import typer
-
-from perdure.cli.options import ColorOption, ReportOption
-from perdure.cli.terminal import Color, Screen, page_of
+from perdure.cli.command import option, verb
+from perdure.cli.options import color_option, report_option
+from perdure.cli.terminal import Color, Output, Screen, page_of
 from perdure.client.errors import ExitCode
 
-HELP = """Check manifests without a cluster.
 
-Finds undefined names, invalid expressions, type errors, steps that never run,
-infinite loops, and waits without a timeout. The operator runs the same checks
-and reports them in the condition Ready of a Workflow.
+@verb()
+@option(
+    "--file",
+    "-f",
+    multiple=True,
+    required=True,
+    help="Manifests: a file, a folder (recursive), or - for standard input; repeatable",
+)
+@option("--strict", is_flag=True, help="Treat warnings as errors")
+@report_option
+@color_option
+@click.pass_context
+def lint(context: click.Context, *, file: tuple[str, ...], strict: bool, output: Output, color: Color) -> None:
+    """Check manifests without a cluster.
 
-Exit status: 0 no errors, 1 errors (with --strict also warnings), 2 a file
-cannot be read, or there is nothing to check.
+    Finds undefined names, invalid expressions, type errors, steps that never run,
+    infinite loops, and waits without a timeout. The operator runs the same checks
+    and reports them in the condition Ready of a Workflow.
 
-\b
-Examples:
-  {program} lint -f order.yaml
-  {program} lint -f workflows/ -f policies.yaml --strict
-  helm template shop | {program} lint -f - --output json
-"""
+    Exit status: 0 no errors, 1 errors (with --strict also warnings), 2 a file
+    cannot be read, or there is nothing to check.
 
-
-def command(
-    context: typer.Context,
-    *,
-    file: Annotated[
-        list[str],
-        typer.Option(
-            "--file",
-            "-f",
-            help="Manifests: a file, a folder (recursive), or - for standard input; repeatable",
-            show_default=False,
-        ),
-    ],
-    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors")] = False,
-    output: ReportOption = "text",
-    color: ColorOption = Color.AUTO,
-) -> None:
-    """Check manifests without a cluster."""
+    \b
+    Examples:
+      {program} lint -f order.yaml
+      {program} lint -f workflows/ -f policies.yaml --strict
+      helm template shop | {program} lint -f - --output json
+    """
     from perdure.cli.lint import findings, lint
     from perdure.language.program import Severity
 
@@ -63,11 +58,11 @@ def command(
     elif linted.objects:
         screen.show(findings(linted, page_of(context, screen)))
     for sentence in linted.unreadable:
-        typer.echo(f"Error: {sentence}", err=True)
+        click.echo(f"Error: {sentence}", err=True)
     if linted.unreadable:
-        raise typer.Exit(ExitCode.TROUBLE)
+        raise Exit(ExitCode.TROUBLE)
     if not linted.objects:
-        typer.echo("Error: there is nothing to check: the files contain no Perdure manifests", err=True)
-        raise typer.Exit(ExitCode.TROUBLE)
+        click.echo("Error: there is nothing to check: the files contain no Perdure manifests", err=True)
+        raise Exit(ExitCode.TROUBLE)
     bad = count[Severity.ERROR] + (count[Severity.WARNING] if strict else 0)
-    raise typer.Exit(ExitCode.NO if bad else ExitCode.YES)
+    raise Exit(ExitCode.NO if bad else ExitCode.YES)

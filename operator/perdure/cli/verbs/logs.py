@@ -2,80 +2,77 @@
 
 import asyncio
 import re
-from typing import Annotated
 
-import typer
+import click
 
+from perdure.cli.command import Whole, option, verb
 from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.options import (
-    ContextOption,
-    NamespaceOption,
-    RunName,
-    WorkflowIdOption,
     check_named,
+    context_option,
+    namespace_option,
+    run_argument,
     seconds_of,
+    workflow_id_option,
 )
 from perdure.cli.terminal import program_of
 
-HELP = """Show the logs of the pods of a run.
 
-Each line begins with the step and the attempt, such as `charge#2: `, unless
-you set --no-prefix. With --follow, follows new pods until the run ends. By default, pods of successful
-attempts are kept for five minutes, pods of failed ones until the run is
-deleted; see `podRetention`. Later, logs are read from the artifact store, where
-`artifacts.archiveLogs` has stored them: a pod in the namespace of the run
-writes them to its own log, so you need permission to create pods. Attempts
-without a pod and an archived log are listed on stderr.
-
-Exit status: 0 there are logs, 1 there are none (no pod has started, or all
-are deleted), 2 error.
-
-\b
-Examples:
-  {program} logs order-42
-  {program} logs order-42 --follow --step charge
-  {program} logs order-42 --failed --tail 50 --timestamps
-  {program} logs order-42 --step charge --no-prefix | jq .message
-  {program} logs order-42 --since 10m --grep 'timeout|refused'
-"""
-
-
-def command(
-    context: typer.Context,
-    name: RunName = None,
+@verb()
+@run_argument
+@workflow_id_option
+@option("--follow", "-f", is_flag=True, help="Follow the logs until the run ends")
+@option("--step", "steps", multiple=True, help="Only this step and the steps inside it; repeatable")
+@option("--attempt", type=Whole(min=1), help="Only attempts with this number")
+@option("--failed", is_flag=True, help="Only failed attempts")
+@option("--children", is_flag=True, help="Include the children of the run")
+@option("--since", help="Only lines newer than this, such as 10m")
+@option("--tail", type=Whole(min=0), help="Only the last N lines of each attempt")
+@option("--timestamps", is_flag=True, help="Show the time of each line")
+@option("--prefix/--no-prefix", default=True, help="Begin each line with the step and the attempt")
+@option("--grep", metavar="REGEX", help="Only lines that match this regular expression")
+@namespace_option
+@context_option
+@click.pass_context
+def logs(
+    context: click.Context,
     *,
-    workflow_id: WorkflowIdOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until the run ends")] = False,
-    steps: Annotated[
-        list[str] | None,
-        typer.Option("--step", help="Only this step and the steps inside it; repeatable", show_default=False),
-    ] = None,
-    attempt: Annotated[
-        int | None, typer.Option("--attempt", help="Only attempts with this number", min=1, show_default=False)
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only failed attempts")] = False,
-    children: Annotated[bool, typer.Option("--children", help="Include the children of the run")] = False,
-    since: Annotated[
-        str | None, typer.Option("--since", help="Only lines newer than this, such as 10m", show_default=False)
-    ] = None,
-    tail: Annotated[
-        int | None,
-        typer.Option("--tail", help="Only the last N lines of each attempt", min=0, metavar="N", show_default=False),
-    ] = None,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show the time of each line")] = False,
-    prefix: Annotated[
-        bool, typer.Option("--prefix/--no-prefix", help="Begin each line with the step and the attempt")
-    ] = True,
-    grep: Annotated[
-        str | None,
-        typer.Option(
-            "--grep", help="Only lines that match this regular expression", metavar="REGEX", show_default=False
-        ),
-    ] = None,
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
+    name: str | None,
+    workflow_id: str | None,
+    follow: bool,
+    steps: tuple[str, ...],
+    attempt: int | None,
+    failed: bool,
+    children: bool,
+    since: str | None,
+    tail: int | None,
+    timestamps: bool,
+    prefix: bool,
+    grep: str | None,
+    namespace: str | None,
+    cluster: str | None,
 ) -> None:
-    """Show the logs of the steps of a run."""
+    """Show the logs of the pods of a run.
+
+    Each line begins with the step and the attempt, such as `charge#2: `, unless
+    you set --no-prefix. With --follow, follows new pods until the run ends. By default, pods of successful
+    attempts are kept for five minutes, pods of failed ones until the run is
+    deleted; see `podRetention`. Later, logs are read from the artifact store, where
+    `artifacts.archiveLogs` has stored them: a pod in the namespace of the run
+    writes them to its own log, so you need permission to create pods. Attempts
+    without a pod and an archived log are listed on stderr.
+
+    Exit status: 0 there are logs, 1 there are none (no pod has started, or all
+    are deleted), 2 error.
+
+    \b
+    Examples:
+      {program} logs order-42
+      {program} logs order-42 --follow --step charge
+      {program} logs order-42 --failed --tail 50 --timestamps
+      {program} logs order-42 --step charge --no-prefix | jq .message
+      {program} logs order-42 --since 10m --grep 'timeout|refused'
+    """
     check_named(name, workflow_id)
     query = {"timestamps": "true"}
     if since is not None:
@@ -113,4 +110,4 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
-        raise typer.BadParameter(f"invalid regular expression: {error}", param_hint="--grep") from error
+        raise click.BadParameter(f"invalid regular expression: {error}", param_hint="--grep") from error

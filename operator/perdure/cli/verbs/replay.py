@@ -2,45 +2,40 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
-from perdure.cli.options import ColorOption
+from perdure.cli.command import option, verb
+from perdure.cli.options import color_option
 from perdure.cli.terminal import Color, Screen, page_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.view.difference import Difference, show
 
-HELP = """Check that a definition still replays a recorded history.
 
-Replays the history with the definition and reports the first difference,
-without a cluster. A history does not contain the name and namespace of the
-run: if expressions use them, set --name and --namespace.
-
-Exit status: 0 it replays, 1 it does not, 2 a file cannot be read.
-
-\b
-Examples:
-  {program} history order-42 --output json > order-42.json
-  {program} replay --file order-42.json --workflow workflow.yaml
-"""
-
-
-def command(
-    context: typer.Context,
-    *,
-    file: Annotated[str, typer.Option("--file", "-f", help="History, from `history -o json`; - for standard input")],
-    workflow: Annotated[str, typer.Option("--workflow", help="Manifest of a Workflow or a WorkflowRun")],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the run; default: its workflow ID", show_default=False)
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", help="Namespace of the run; default: `default`", show_default=False),
-    ] = None,
-    color: ColorOption = Color.AUTO,
+@verb()
+@option("--file", "-f", required=True, help="History, from `history -o json`; - for standard input")
+@option("--workflow", required=True, help="Manifest of a Workflow or a WorkflowRun")
+@option("--name", help="Name of the run; default: its workflow ID")
+@option("--namespace", "-n", help="Namespace of the run; default: `default`")
+@color_option
+@click.pass_context
+def replay(
+    context: click.Context, *, file: str, workflow: str, name: str | None, namespace: str | None, color: Color
 ) -> None:
-    """Check that a definition still replays a recorded history."""
+    """Check that a definition still replays a recorded history.
+
+    Replays the history with the definition and reports the first difference,
+    without a cluster. A history does not contain the name and namespace of the
+    run: if expressions use them, set --name and --namespace.
+
+    Exit status: 0 it replays, 1 it does not, 2 a file cannot be read.
+
+    \b
+    Examples:
+      {program} history order-42 --output json > order-42.json
+      {program} replay --file order-42.json --workflow workflow.yaml
+    """
     from perdure.cli import replays
 
     screen = Screen(color)
@@ -49,11 +44,11 @@ def command(
     found = replays.replay(events, manifest, name=name, namespace=namespace)
     if isinstance(found, Difference):
         screen.show(show(found, page_of(context, screen)))
-        raise typer.Exit(ExitCode.NO)
+        raise Exit(ExitCode.NO)
     if found is not None:
-        typer.echo(f"does not replay: {found}")
-        raise typer.Exit(ExitCode.NO)
-    typer.echo(f"replays: {len(events)} events")
+        click.echo(f"does not replay: {found}")
+        raise Exit(ExitCode.NO)
+    click.echo(f"replays: {len(events)} events")
 
 
 def _read(file: str) -> str:

@@ -1,74 +1,51 @@
 """`search-attributes`: the registered names and types for Temporal clients and workers of a namespace."""
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Any
 
-import typer
+import click
 
 from perdure.api.search_attributes import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
+from perdure.cli.command import AnyCase, argument, group, option
 from perdure.cli.connection import connect
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, word_of, words_shown
-from perdure.cli.terminal import Color, Screen, for_people, page_of, program_of
+from perdure.cli.options import color_option, context_option, namespace_option, output_option
+from perdure.cli.terminal import Color, Output, Screen, for_people, page_of, program_of
 from perdure.client.errors import CliError, ExitCode
 
-HELP = """Register search attributes for workflows as code.
-
-\b
-Examples:
-  {program} search-attributes list
-  {program} search-attributes create CustomerId --type Keyword
-  {program} search-attributes remove CustomerId
-"""
-
-LIST_HELP = """List the registered search attributes of a namespace.
-
-\b
-Examples:
-  {program} search-attributes list
-  {program} search-attributes list --output json
-"""
-
-CREATE_HELP = """Register search attributes of one type.
-
-Temporal clients and workers of the namespace can use them within 10 seconds.
-You cannot change the type of a registered search attribute.
-
-Exit status: 0 registered, 1 one exists with another type (none was
-registered), 2 error.
-
-\b
-Examples:
-  {program} search-attributes create CustomerId --type Keyword
-  {program} search-attributes create Amount Discount --type Double
-"""
-
-REMOVE_HELP = """Remove search attributes from the registry.
-
-Runs keep their values, but clients cannot set new ones.
-
-Exit status: 0 removed, 1 one is not registered (none was removed), 2 error.
-
-\b
-Examples:
-  {program} search-attributes remove CustomerId
-"""
-
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of search attributes", show_default=False)]
+names_argument = argument("names", metavar="NAME...", nargs=-1, required=True, help="Names of search attributes")
 
 
 class _RefusedError(CliError):
     status = ExitCode.NO
 
 
-def list_(
-    context: typer.Context,
-    *,
-    namespace: NamespaceOption = None,
-    output: OutputOption = "text",
-    color: ColorOption = Color.AUTO,
-    cluster: ContextOption = None,
-) -> None:
-    """List search attributes."""
+@group()
+def search_attributes() -> None:
+    """Register search attributes for workflows as code.
+
+    \b
+    Examples:
+      {program} search-attributes list
+      {program} search-attributes create CustomerId --type Keyword
+      {program} search-attributes remove CustomerId
+    """
+
+
+@search_attributes.command("list")
+@namespace_option
+@output_option
+@color_option
+@context_option
+@click.pass_context
+def list_(context: click.Context, *, namespace: str | None, output: Output, color: Color, cluster: str | None) -> None:
+    """List the registered search attributes of a namespace.
+
+    \b
+    Examples:
+      {program} search-attributes list
+      {program} search-attributes list --output json
+    """
 
     async def read() -> tuple[str, dict[str, str]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -79,27 +56,35 @@ def list_(
     if not for_people(output):
         screen.write_data(output, types, sorted(types))
     elif not types:
-        typer.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
+        click.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
     else:
-        from perdure.view.search_attributes import table
+        from perdure.view.tables import search_attributes
 
-        screen.show(table(types, page_of(context, screen)))
+        screen.show(search_attributes(types, page_of(context, screen)))
 
 
+@search_attributes.command("create")
+@names_argument
+@option("--type", "kind", type=AnyCase(AttributeType), required=True, help="Type of all of them")
+@namespace_option
+@context_option
+@click.pass_context
 def create(
-    context: typer.Context,
-    names: Names,
-    *,
-    kind: Annotated[
-        AttributeType,
-        typer.Option(
-            "--type", help="Type of all of them", parser=word_of(AttributeType), metavar=words_shown(AttributeType)
-        ),
-    ],
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
+    context: click.Context, *, names: tuple[str, ...], kind: AttributeType, namespace: str | None, cluster: str | None
 ) -> None:
-    """Register search attributes."""
+    """Register search attributes of one type.
+
+    Temporal clients and workers of the namespace can use them within 10 seconds.
+    You cannot change the type of a registered search attribute.
+
+    Exit status: 0 registered, 1 one exists with another type (none was
+    registered), 2 error.
+
+    \b
+    Examples:
+      {program} search-attributes create CustomerId --type Keyword
+      {program} search-attributes create Amount Discount --type Double
+    """
     for name in names:
         if name in SYSTEM or name in PREDEFINED:
             raise CliError(f"`{name}` is built in: every run has it, so you cannot register it")
@@ -116,17 +101,25 @@ def create(
         return {**types, **dict.fromkeys(names, kind.value)}
 
     for name, before in _change(context, cluster, namespace, add, names).items():
-        typer.echo(f"{name} is registered{' already' if before else ''} as {kind.value}")
+        click.echo(f"{name} is registered{' already' if before else ''} as {kind.value}")
 
 
-def remove(
-    context: typer.Context,
-    names: Names,
-    *,
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
-) -> None:
-    """Remove search attributes."""
+@search_attributes.command("remove")
+@names_argument
+@namespace_option
+@context_option
+@click.pass_context
+def remove(context: click.Context, *, names: tuple[str, ...], namespace: str | None, cluster: str | None) -> None:
+    """Remove search attributes from the registry.
+
+    Runs keep their values, but clients cannot set new ones.
+
+    Exit status: 0 removed, 1 one is not registered (none was removed), 2 error.
+
+    \b
+    Examples:
+      {program} search-attributes remove CustomerId
+    """
 
     def drop(types: dict[str, str]) -> dict[str, str]:
         for name in names:
@@ -138,11 +131,11 @@ def remove(
         return {name: kind for name, kind in types.items() if name not in names}
 
     for name in _change(context, cluster, namespace, drop, names):
-        typer.echo(f"{name} removed")
+        click.echo(f"{name} removed")
 
 
 def _change(
-    context: typer.Context, cluster: str | None, namespace: str | None, change: Any, names: list[str]
+    context: click.Context, cluster: str | None, namespace: str | None, change: Any, names: Iterable[str]
 ) -> dict[str, str]:
     """Change the registry. Return the previous types of the given attributes, empty for an unregistered one."""
 
@@ -161,10 +154,3 @@ def _change(
 
 def _types(stored: dict[str, Any] | None) -> dict[str, str]:
     return dict((stored or {}).get("data") or {})
-
-
-COMMANDS = {
-    "list": (list_, LIST_HELP),
-    "create": (create, CREATE_HELP),
-    "remove": (remove, REMOVE_HELP),
-}

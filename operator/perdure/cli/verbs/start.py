@@ -1,129 +1,143 @@
-"""`start`: start a run of a Workflow, of code, or from a file."""
+"""`start`, `rerun`, and `retry`: start a run of a Workflow or of code, like another run, or from its failed steps."""
 
+import asyncio
 import re
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from perdure.api.labels import API_VERSION
+from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
 from perdure.api.names import is_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.cli.command import Whole, Words, argument, option, verb
 from perdure.cli.completion import names_of
-from perdure.cli.inputs import InputOption, ParameterOption, inputs_of, with_input
-from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
-from perdure.cli.starts import DryRunOption, EndTimeoutOption, Launch, LogsOption, WaitOption, Where, labels_of, start
+from perdure.cli.connection import connect
+from perdure.cli.inputs import input_option, inputs_of, parameter_option, with_input
+from perdure.cli.operations import ANSWER_TIMEOUT, TargetOptions, reason_option, send_to_start
+from perdure.cli.options import (
+    check_named,
+    context_option,
+    namespace_option,
+    output_option,
+    run_argument,
+    workflow_id_option,
+)
+from perdure.cli.starts import (
+    DryRun,
+    Launch,
+    Where,
+    dry_run_option,
+    end_timeout_option,
+    follow,
+    labels_of,
+    logs_option,
+    start_run,
+    wait_option,
+)
+from perdure.cli.terminal import Output, program_of
 from perdure.client.requests import Object
 
-HELP = """Start a run of a Workflow, of code, or from a file.
 
-Code needs --type and --task-queue; each --input is an argument. A file contains
-a WorkflowRun; options override its fields.
-
-Validates the input against the schema of the Workflow before it creates the
-run, then waits up to 30 seconds until the operator accepts it. Warns if the
-Workflow does not exist: the run waits for it. With --no-wait, returns as soon
-as the run is created; with --wait, shows its progress and returns when it
-ends; with --logs, prints the logs of its steps. With --output in a format for
-programs, both print the run once, as it is at the end or after --timeout, and
-the rest to standard error.
-
---dry-run=client prints the manifest and sends nothing. --dry-run=server checks
-the input and has the API server validate the run, without creating it.
-
-Exit status: 0 accepted (with --wait or --logs: completed), 1 not started,
-because the input is invalid or the workflow ID is in use (with --wait or
---logs: ended in any other way), 2 error, 124 timeout.
-
-\b
-Examples:
-  {program} start order-flow --input @order.json
-  {program} start order-flow -p id=A-1001 -p amount=349
-  {program} start order-flow --label team=shop --watch --timeout 5m
-  {program} start order-flow --input @order.json --logs
-  {program} start order-flow --dry-run=client > run.yaml
-  {program} start --type Order --task-queue orders -w A-1001
-  {program} start --type Bill --task-queue bills -i '"A-1"' -i 7
-  {program} start --file run.yaml -p amount=349 --wait
-"""
-
-
-def command(
-    context: typer.Context,
-    workflow: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="WORKFLOW", help="Name of the Workflow", show_default=False, autocompletion=names_of("workflows")
-        ),
-    ] = None,
+@verb()
+@argument(
+    "workflow", metavar="WORKFLOW", required=False, shell_complete=names_of("workflows"), help="Name of the Workflow"
+)
+@option("--type", "kind", help="Instead of WORKFLOW: workflow type of code")
+@option("--task-queue", help="With --type: task queue of the workers")
+@option("--file", "-f", help="Instead of WORKFLOW: file with a WorkflowRun; -: stdin")
+@option("--name", help="Name of the WorkflowRun; default: generated")
+@option("--workflow-id", "-w", help="Workflow ID; default: the name")
+@option("--label", "-l", "labels", metavar="KEY=VALUE", multiple=True, help="Label of the run; repeatable")
+@input_option
+@parameter_option
+@option("--paused", is_flag=True, help="Create the run paused")
+@option(
+    "--priority",
+    type=Whole(min=-1000, max=1000),
+    help="Priority in the queues of WorkflowLimits; higher values go first",
+)
+@option(
+    "--id-reuse-policy",
+    "reuse",
+    metavar="POLICY",
+    type=Words(WorkflowIdReusePolicy),
+    help=f"If closed runs have the workflow ID: {', '.join(WorkflowIdReusePolicy)}",
+)
+@option(
+    "--id-conflict-policy",
+    "conflict",
+    metavar="POLICY",
+    type=Words(WorkflowIdConflictPolicy),
+    help=f"If an open run has the workflow ID: {', '.join(WorkflowIdConflictPolicy)}",
+)
+@namespace_option
+@wait_option
+@logs_option
+@end_timeout_option
+@dry_run_option
+@output_option
+@context_option
+@click.pass_context
+def start(
+    context: click.Context,
     *,
-    kind: Annotated[
-        str | None,
-        typer.Option("--type", help="Instead of WORKFLOW: workflow type of code", show_default=False),
-    ] = None,
-    task_queue: Annotated[
-        str | None,
-        typer.Option("--task-queue", help="With --type: task queue of the workers", show_default=False),
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", help="Instead of WORKFLOW: file with a WorkflowRun; -: stdin", show_default=False),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="Name of the WorkflowRun; default: generated", show_default=False),
-    ] = None,
-    workflow_id: Annotated[
-        str | None, typer.Option("--workflow-id", "-w", help="Workflow ID; default: the name", show_default=False)
-    ] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label of the run; repeatable", show_default=False),
-    ] = None,
-    given: InputOption = None,
-    parameters: ParameterOption = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Create the run paused")] = False,
-    priority: Annotated[
-        int | None,
-        typer.Option(
-            "--priority",
-            min=-1000,
-            max=1000,
-            help="Priority in the queues of WorkflowLimits; higher values go first",
-            show_default=False,
-        ),
-    ] = None,
-    reuse: Annotated[
-        WorkflowIdReusePolicy | None,
-        typer.Option(
-            "--id-reuse-policy",
-            metavar="POLICY",
-            help=f"If closed runs have the workflow ID: {', '.join(WorkflowIdReusePolicy)}",
-            show_default=False,
-        ),
-    ] = None,
-    conflict: Annotated[
-        WorkflowIdConflictPolicy | None,
-        typer.Option(
-            "--id-conflict-policy",
-            metavar="POLICY",
-            help=f"If an open run has the workflow ID: {', '.join(WorkflowIdConflictPolicy)}",
-            show_default=False,
-        ),
-    ] = None,
-    namespace: NamespaceOption = None,
-    wait: WaitOption = None,
-    logs: LogsOption = False,
-    timeout: EndTimeoutOption = None,
-    dry_run: DryRunOption = None,
-    output: OutputOption = "text",
-    cluster: ContextOption = None,
+    workflow: str | None,
+    kind: str | None,
+    task_queue: str | None,
+    file: str | None,
+    name: str | None,
+    workflow_id: str | None,
+    labels: tuple[str, ...],
+    given: tuple[str, ...],
+    parameters: tuple[str, ...],
+    paused: bool,
+    priority: int | None,
+    reuse: WorkflowIdReusePolicy | None,
+    conflict: WorkflowIdConflictPolicy | None,
+    namespace: str | None,
+    wait: bool | None,
+    logs: bool,
+    timeout: str | None,
+    dry_run: DryRun | None,
+    output: Output,
+    cluster: str | None,
 ) -> None:
-    """Start a run of a Workflow, of code, or from a file."""
+    """Start a run of a Workflow, of code, or from a file.
+
+    Code needs --type and --task-queue; each --input is an argument. A file contains
+    a WorkflowRun; options override its fields.
+
+    Validates the input against the schema of the Workflow before it creates the
+    run, then waits up to 30 seconds until the operator accepts it. Warns if the
+    Workflow does not exist: the run waits for it. With --no-wait, returns as soon
+    as the run is created; with --wait, shows its progress and returns when it
+    ends; with --logs, prints the logs of its steps. With --output in a format for
+    programs, both print the run once, as it is at the end or after --timeout, and
+    the rest to standard error.
+
+    --dry-run=client prints the manifest and sends nothing. --dry-run=server checks
+    the input and has the API server validate the run, without creating it.
+
+    Exit status: 0 accepted (with --wait or --logs: completed), 1 not started,
+    because the input is invalid or the workflow ID is in use (with --wait or
+    --logs: ended in any other way), 2 error, 124 timeout.
+
+    \b
+    Examples:
+      {program} start order-flow --input @order.json
+      {program} start order-flow -p id=A-1001 -p amount=349
+      {program} start order-flow --label team=shop --watch --timeout 5m
+      {program} start order-flow --input @order.json --logs
+      {program} start order-flow --dry-run=client > run.yaml
+      {program} start --type Order --task-queue orders -w A-1001
+      {program} start --type Bill --task-queue bills -i '"A-1"' -i 7
+      {program} start --file run.yaml -p amount=349 --wait
+    """
     what = _what(workflow, kind, task_queue, file)
     launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
     base: Object = {"metadata": {"generateName": f"{workflow or _readable(kind or 'run')}-"}, "spec": {}}
     if file is not None:
-        from perdure.cli.inputs import read_run
+        from perdure.cli.documents import read_run
 
         base = read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}
@@ -143,7 +157,7 @@ def command(
         "metadata": {**_called(meta, name), **({"labels": own} if own else {})},
         "spec": {**base["spec"], **{key: each for key, each in spec.items() if each is not None}},
     }
-    start(context, body, Where(namespace or meta.get("namespace"), cluster), output, launch)
+    start_run(context, body, Where(namespace or meta.get("namespace"), cluster), output, launch)
 
 
 def _called(meta: Object, name: str | None) -> Object:
@@ -161,16 +175,16 @@ def _what(workflow: str | None, kind: str | None, task_queue: str | None, file: 
     """
     if (kind is None) != (task_queue is None):
         missing, given = ("--type", "--task-queue") if kind is None else ("--task-queue", "--type")
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"requires {missing}: a run of code needs a workflow type and a task queue", param_hint=given
         )
     if sum(each is not None for each in (workflow, kind, file)) != 1:
-        raise typer.BadParameter("set either WORKFLOW, or --type and --task-queue, or --file")
+        raise click.BadParameter("set either WORKFLOW, or --type and --task-queue, or --file")
     if file is not None:
         return None
     if workflow is not None and not is_name(workflow):
         hint = f"to start code, use --type {workflow} --task-queue QUEUE"
-        raise typer.BadParameter(f"{workflow!r} is not a valid name of a Workflow; {hint}")
+        raise click.BadParameter(f"{workflow!r} is not a valid name of a Workflow; {hint}")
     return {"name": workflow} if kind is None else {"type": kind, "taskQueue": task_queue}
 
 
@@ -178,3 +192,173 @@ def _readable(kind: str) -> str:
     """Convert a type to a part of the name of a run: `order-workflow` for `OrderWorkflow`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind).lower()
     return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
+
+
+_LONGEST_PREFIX = 180
+"""Maximum characters of a name before the suffix from the API server."""
+
+
+@verb()
+@run_argument
+@workflow_id_option
+@option("--name", "new_name", help="Name of the new run; default: generated")
+@input_option
+@parameter_option
+@namespace_option
+@wait_option
+@logs_option
+@end_timeout_option
+@dry_run_option
+@output_option
+@context_option
+@click.pass_context
+def rerun(
+    context: click.Context,
+    *,
+    name: str | None,
+    workflow_id: str | None,
+    new_name: str | None,
+    given: tuple[str, ...],
+    parameters: tuple[str, ...],
+    namespace: str | None,
+    wait: bool | None,
+    logs: bool,
+    timeout: str | None,
+    dry_run: DryRun | None,
+    output: Output,
+    cluster: str | None,
+) -> None:
+    """Start a run with the spec of another one, from the beginning.
+
+    The new run has the same Workflow (its current definition), input, and
+    workflow ID if the spec has one. --input replaces the input (or all arguments
+    of code), -p changes fields of it. To keep the results of successful steps, use
+    `retry`.
+
+    If a Schedule started the original, expressions of the new run have the same
+    `schedule.name` and `schedule.scheduledTime`. It does not belong to the
+    Schedule: it does not block its next run, and is not deleted with it.
+
+    Exit status: the same as that of `start`.
+
+    \b
+    Examples:
+      {program} rerun order-42
+      {program} rerun order-42 -p amount=20 --wait
+      {program} rerun order-42 --input @order.json --name order-43 --logs
+    """
+    check_named(name, workflow_id)
+    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
+    values = inputs_of(given)
+
+    async def read() -> Object:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
+            return await reached.runs.chosen(name, workflow_id)
+
+    found = asyncio.run(read())
+    _warn_of_previous(found)
+    spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
+    spec["input"] = with_input(spec, values, parameters)
+    body = _like(found, {key: each for key, each in spec.items() if each is not None}, new_name)
+    start_run(context, body, Where(namespace, cluster), output, launch)
+
+
+def _warn_of_previous(run: Object) -> None:
+    """Warn if a run of a Schedule reads the outcome of the Schedule's previous run, which only the operator can pass on."""
+    from perdure.api.lenient import mapping
+    from perdure.schedule.run_manifests import scheduled_by
+
+    tie = scheduled_by(run)
+    if tie is None:
+        return
+    definition = mapping(run.get("status")).get("definition")  # code has none, and may read both
+    given = {"lastCompletionResult": tie.last_completion_result, "lastFailure": tie.last_failure}
+    missing = [
+        f"`schedule.{name}`"
+        for name, each in given.items()
+        if each is not None and (definition is None or name in str(definition))
+    ]
+    if missing:
+        click.echo(
+            f"Warning: the new run does not receive {' and '.join(missing)}: only runs that the Schedule itself starts do, also "
+            "with `schedule backfill`",
+            err=True,
+        )
+
+
+def _like(run: Object, spec: dict[str, Any], name: str | None) -> Object:
+    """Build a run with a spec, and with the user's labels of another run."""
+    meta = run["metadata"]
+    own = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
+    called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_LONGEST_PREFIX]}-"}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {**called, **({"labels": own} if own else {})},
+        "spec": spec,
+    }
+
+
+@verb()
+@run_argument
+@workflow_id_option
+@option("--from", "steps", metavar="STEP", multiple=True, help="Run this step and all that follow again; repeatable")
+@option("--reapply-signals/--no-reapply-signals", "reapply", default=True, help="Send later signals to the new run")
+@reason_option
+@namespace_option
+@wait_option
+@logs_option
+@end_timeout_option
+@output_option
+@context_option
+@click.pass_context
+def retry(
+    context: click.Context,
+    *,
+    name: str | None,
+    workflow_id: str | None,
+    steps: tuple[str, ...],
+    reapply: bool,
+    reason: str,
+    namespace: str | None,
+    wait: bool | None,
+    logs: bool,
+    timeout: str | None,
+    output: Output,
+    cluster: str | None,
+) -> None:
+    """Run the failed steps of a closed run again, and keep the rest.
+
+    Starts a new run with the history up to the first failed step. It keeps the
+    results of all successful steps, including later ones in other branches and
+    items. Handlers such as `finally` and compensated steps run again. --from names
+    further steps to run again, with all steps that follow; with it, you can also
+    retry a completed run.
+
+    --output prints the Operation; with --wait or --logs, it prints the new run, as
+    it is at the end or after --timeout, and everything else goes to standard error.
+
+    Exit status: 0 done, 1 refused (for example, the run is open), 2 error,
+    124 timeout. With --wait or --logs: 0 if the new run completed, 1 if it ended
+    in another way.
+
+    \b
+    Examples:
+      {program} retry order-42 --reason "charge is fixed"
+      {program} retry order-42 --from charge --from 'rooms[3]'
+      {program} retry order-42 --logs
+    """
+    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=None, parameters=None)
+    target = TargetOptions(
+        name=name,
+        workflow_id=workflow_id,
+        namespace=namespace,
+        cluster=cluster,
+        wait=wait is not False,
+        timeout=ANSWER_TIMEOUT,
+        output=output,
+    )
+    request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
+    started = send_to_start(context, "retry", request, target, follows=launch.follows)
+    if started is not None:
+        follow(context, started, Where(namespace, cluster), output, launch)

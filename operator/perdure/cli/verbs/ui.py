@@ -2,47 +2,62 @@
 
 import asyncio
 import webbrowser
-from typing import Annotated
 
-import typer
+import click
 
+from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
-from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
-from perdure.cli.talking import AUDIENCE, AccountOption, AudienceOption
+from perdure.cli.flags import kubectl_arguments
+from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
+from perdure.cli.options import (
+    account_option,
+    audience_option,
+    browser_option,
+    context_option,
+    local_port_option,
+    namespace_option,
+    system_namespace_option,
+)
 from perdure.cli.terminal import program_of
 
-HELP = """Open the Web UI in the browser.
-
-A port-forward leads to the Web UI in the cluster (requires kubectl, and
-`ui.enabled` in the chart). It shows and does what your token permits: the one
-of the kubeconfig, if the frontend accepts cluster tokens, or one of a
-ServiceAccount, which is renewed as long as the command runs. Only the browser
-that has opened the printed address can use it. Press Ctrl-C to stop.
-
-\b
-Examples:
-  {program} ui --service-account web-ui
-  {program} ui -n shop --service-account me --no-browser
-"""
-
-ServiceOption = Annotated[str, typer.Option("--service", metavar="NAME", help="Service of the Web UI")]
+service_option = option("--service", metavar="NAME", default="perdure-ui", help="Service of the Web UI")
 
 
-def command(
-    context: typer.Context,
+@verb()
+@namespace_option
+@account_option
+@local_port_option(8233)
+@browser_option
+@audience_option
+@system_namespace_option
+@service_option
+@context_option
+@click.pass_context
+def ui(
+    context: click.Context,
     *,
-    namespace: NamespaceOption = None,
-    account: AccountOption = None,
-    port: LocalPortOption = 8233,
-    browser: BrowserOption = True,
-    audience: AudienceOption = AUDIENCE,
-    system: SystemNamespaceOption = "perdure-system",
-    service: ServiceOption = "perdure-ui",
-    cluster: ContextOption = None,
+    namespace: str | None,
+    account: str | None,
+    port: int,
+    browser: bool,
+    audience: str,
+    system: str,
+    service: str,
+    cluster: str | None,
 ) -> None:
-    """Serve the Web UI until interrupted."""
-    from perdure.cli.flags import kubectl_arguments
-    from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
+    """Open the Web UI in the browser.
+
+    A port-forward leads to the Web UI in the cluster (requires kubectl, and
+    `ui.enabled` in the chart). It shows and does what your token permits: the one
+    of the kubeconfig, if the frontend accepts cluster tokens, or one of a
+    ServiceAccount, which is renewed as long as the command runs. Only the browser
+    that has opened the printed address can use it. Press Ctrl-C to stop.
+
+    \b
+    Examples:
+      {program} ui --service-account web-ui
+      {program} ui -n shop --service-account me --no-browser
+    """
     from perdure.cli.web_ui import Proxy, interrupted
 
     async def serve() -> None:
@@ -55,7 +70,7 @@ def command(
                 proxy = Proxy(forward.address, token.current)
                 async with proxy.serving(port):
                     url = proxy.url(f"/namespaces/{found.namespace}/workflows")
-                    typer.echo(f"The Web UI is at {url}\nPress Ctrl-C to end it.")
+                    click.echo(f"The Web UI is at {url}\nPress Ctrl-C to end it.")
                     if browser:
                         await asyncio.to_thread(webbrowser.open, url)
                     await interrupted()

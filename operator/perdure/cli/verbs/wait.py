@@ -1,65 +1,172 @@
-"""`wait`: follow a run until it ends."""
+"""`wait` and `result`: wait until a run ends, and show its progress or its output."""
 
-from typing import Annotated
+import asyncio
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
+from perdure.cli.command import option, verb
+from perdure.cli.connection import connect
 from perdure.cli.options import (
-    ColorOption,
-    ContextOption,
-    NamespaceOption,
-    RunName,
-    TimeOption,
-    WorkflowIdOption,
     check_named,
+    color_option,
+    context_option,
+    namespace_option,
+    report_option,
+    run_argument,
+    seconds_of,
+    time_option,
+    workflow_id_option,
 )
 from perdure.cli.progress import Waiter
-from perdure.cli.terminal import Color, Screen, TimeFormat
-from perdure.client.errors import GoneError
+from perdure.cli.terminal import Color, Output, Screen, TimeFormat, program_of
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.kube import clock
 
-HELP = """Wait until a run ends, and show its progress.
-
-On a terminal, shows the steps live; otherwise prints a line for each change.
-If the API server does not respond, it retries until --timeout.
-
-With --ignore-not-found, a run that does not exist, or is deleted while you
-wait, is not an error.
-
-Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
-cluster, run not found or deleted), 124 timeout.
-
-\b
-Examples:
-  {program} wait order-42
-  {program} wait --workflow-id A-1001
-  {program} wait order-42 --timeout 5m && echo shipped
-  {program} wait order-42 --ignore-not-found
-"""
+if TYPE_CHECKING:
+    from perdure.view.run import ShownRun
 
 
-def command(
-    context: typer.Context,
-    name: RunName = None,
+@verb()
+@run_argument
+@workflow_id_option
+@namespace_option
+@option("--timeout", help="How long to wait, such as 90s or 1h30m; default: no limit")
+@option("--ignore-not-found", "ignore", is_flag=True, help="Succeed if the run does not exist or is deleted")
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def wait(
+    context: click.Context,
     *,
-    workflow_id: WorkflowIdOption = None,
-    namespace: NamespaceOption = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option("--timeout", help="How long to wait, such as 90s or 1h30m; default: no limit", show_default=False),
-    ] = None,
-    ignore: Annotated[
-        bool, typer.Option("--ignore-not-found", help="Succeed if the run does not exist or is deleted")
-    ] = False,
-    times: TimeOption = TimeFormat.RELATIVE,
-    color: ColorOption = Color.AUTO,
-    cluster: ContextOption = None,
+    name: str | None,
+    workflow_id: str | None,
+    namespace: str | None,
+    timeout: str | None,
+    ignore: bool,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
 ) -> None:
-    """Follow a run until it ends."""
+    """Wait until a run ends, and show its progress.
+
+    On a terminal, shows the steps live; otherwise prints a line for each change.
+    If the API server does not respond, it retries until --timeout.
+
+    With --ignore-not-found, a run that does not exist, or is deleted while you
+    wait, is not an error.
+
+    Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
+    cluster, run not found or deleted), 124 timeout.
+
+    \b
+    Examples:
+      {program} wait order-42
+      {program} wait --workflow-id A-1001
+      {program} wait order-42 --timeout 5m && echo shipped
+      {program} wait order-42 --ignore-not-found
+    """
     check_named(name, workflow_id)
     waiter = Waiter(context, Screen(color), times, cluster)
     try:
-        raise typer.Exit(waiter.to_the_end(name, workflow_id, namespace, timeout))
+        raise Exit(waiter.to_the_end(name, workflow_id, namespace, timeout))
     except GoneError as error:
         if not ignore:
             raise
-        typer.echo(str(error), err=True)
+        click.echo(str(error), err=True)
+
+
+_PAUSE = 0.5
+"""Seconds between two polls."""
+
+
+@verb()
+@run_argument
+@workflow_id_option
+@option("--timeout", help="How long to wait, such as 90s or 1h30m; default: no limit")
+@namespace_option
+@report_option
+@context_option
+@click.pass_context
+def result(
+    context: click.Context,
+    *,
+    name: str | None,
+    workflow_id: str | None,
+    timeout: str | None,
+    namespace: str | None,
+    output: Output,
+    cluster: str | None,
+) -> None:
+    """Wait until a run ends, and print only its output.
+
+    Follows the runs that continue it. If the run does not complete, prints the
+    failure on stderr. To see the progress, use `wait`.
+
+    Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
+    cluster, run not found or deleted), 124 timeout.
+
+    \b
+    Examples:
+      {program} result order-42
+      {program} result --workflow-id A-1001 --timeout 5m
+      {program} result order-42 --output json > order-42.json
+    """
+    check_named(name, workflow_id)
+    seconds = None if timeout is None else seconds_of(timeout, "--timeout")
+
+    async def read() -> "ShownRun":
+        async with (
+            asyncio.timeout(seconds),
+            connect(context=cluster, namespace=namespace, program=program_of(context)) as found,
+        ):
+            run = await _ended(found, str((await found.runs.chosen(name, workflow_id))["metadata"]["name"]))
+            while run.chain.continued_as:
+                run = await _ended(found, run.chain.continued_as)
+            return run
+
+    try:
+        run = asyncio.run(read())
+    except TimeoutError:
+        click.echo(f"Error: the run has not ended within {timeout}; it keeps running", err=True)
+        raise Exit(ExitCode.TIMEOUT) from None
+    if run.phase == "Completed":
+        Screen().write_value(output, run.output)
+        return
+    from perdure.view.failure import summary
+
+    why = summary(run.failure) if run.failure else run.message
+    click.echo(f"Error: the run `{run.name}` ended as {run.phase}{why and f': {why}'}", err=True)
+    raise Exit(ExitCode.NO)
+
+
+async def _ended(cluster: Cluster, name: str) -> "ShownRun":
+    """Wait until a run has ended.
+
+    Raises:
+        CliError: The run does not exist, was replaced by another one, or cannot be read.
+    """
+    uid, away = None, False
+    while True:
+        try:
+            found = await cluster.runs.named(name)
+        except UnreachableError as error:
+            if uid is None:
+                raise
+            if not away:
+                click.echo(f"{error}; still waiting", err=True)
+            away = True
+            await asyncio.sleep(_PAUSE)
+            continue
+        away = False
+        if uid not in {None, found["metadata"]["uid"]}:
+            raise CliError(f"the run `{name}` was deleted, and another one of that name was created")
+        uid = found["metadata"]["uid"]
+        if (found.get("status") or {}).get("completionTime"):
+            from perdure.view.run import read_run
+
+            return read_run(found, now=clock.now())
+        await asyncio.sleep(_PAUSE)

@@ -17,19 +17,19 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.names import artifact_folder, deletion_pod_name
 from perdure.api.reasons import EventReason
+from perdure.api.times import read_time
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.artifact_sets import build_deletion_pod, deletion_report
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.kubernetes_times import read_time
 
 LOOK_SECONDS: Final = 60.0
 """Seconds between two checks."""

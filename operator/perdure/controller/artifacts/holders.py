@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from perdure.api.artifactset import MAX_HOLDERS, HolderKind
+from perdure.api.kinds.artifactset import MAX_HOLDERS, HolderKind
+from perdure.api.kinds.workflow import Activity
 from perdure.api.names import artifact_set_name
-from perdure.api.workflow import Activity
 from perdure.controller.pods.attempt_pods import AttemptBlockedError
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.kube import client as kube

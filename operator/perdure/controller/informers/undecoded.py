@@ -4,7 +4,7 @@ import structlog
 
 from perdure.api.reasons import EventReason
 from perdure.kube.decoding import Undecodable
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 
 _REMEMBERED = 1_000

@@ -18,20 +18,20 @@ from typing import Any
 
 import pydantic
 
+from perdure.api.kinds.workflowlimit import MAX_STEP, MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
-from perdure.api.workflowlimit import MAX_STEP, MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.engine.state import HeldLimits, PendingActivity
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.event_recorder import Recorder
+from perdure.kube.events import Recorder
 from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.limit_queue import LimitQueue, limit_status, room
+from perdure.runtime.limits import LimitQueue, limit_status, room
 
 Name = tuple[str, str]
 """Namespace and name."""

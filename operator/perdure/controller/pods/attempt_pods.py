@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Final
 
 from perdure.api import labels
+from perdure.api.kinds.workflow import Activity, Retention
+from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
-from perdure.api.workflow import Activity, Retention
-from perdure.api.workspace import Workspace
-from perdure.controller.expired_objects import KEPT_PODS, delete_expired
+from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.pods.logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.refusals import is_for_now
@@ -24,15 +24,21 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
-from perdure.runtime.artifacts import stop_seconds, with_artifacts
-from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
-from perdure.runtime.container_groups import ContainerGroup
+from perdure.runtime.attempts import (
+    Attempt,
+    AttemptRefusedError,
+    PodSettings,
+    RunRef,
+    lease_conflict,
+    made_for,
+    pod_conflict,
+)
 from perdure.runtime.leases import build_lease
-from perdure.runtime.other_nodes import avoiding
-from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
-from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
-from perdure.runtime.statuses import EndedContainer, PodStatus
-from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
+from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
+from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoiding, build_pod, build_trial, retention_of
+from perdure.runtime.pods.groups import ContainerGroup
+from perdure.runtime.pods.status import EndedContainer, PodStatus
+from perdure.runtime.pods.workspaces import Volume, trial_volume, with_volumes
 
 REFUSED = frozenset({400, 403, 422})
 """Status codes of permanently rejected requests."""
@@ -264,7 +270,7 @@ class Pods:
             if is_for_now(error):  # also a service account that does not exist yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
-                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), most=0)
+                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), limit=0)
                 raise AttemptBlockedError(error.message) from error
             raise
 

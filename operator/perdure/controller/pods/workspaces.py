@@ -14,19 +14,18 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
-from perdure.api.workflow import Activity
-from perdure.api.workspace import Workspace
-from perdure.controller.directory import Directory
+from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workspace import Workspace
+from perdure.controller.directory import Directory, Standing
 from perdure.controller.pods.attempt_pods import DENIED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.controller.recorded_state import distrust
-from perdure.controller.run_entries import Standing
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin, is_open
-from perdure.runtime.workspaces import (
+from perdure.runtime.pods.workspaces import (
     Volume,
     build_claim,
     claim_annotations,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.kinds.conditions import read_conditions, set_condition
 from perdure.api.lenient import mappings
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.reconcile.record import Record, Status

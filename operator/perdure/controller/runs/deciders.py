@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.api.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
+from perdure.api.kinds.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
 from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from perdure.api.kinds.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import parse_time
-from perdure.api.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
-from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.limits.workflow_limits import Claim, Full, Unusable, limit_entry
 from perdure.controller.reconcile.record import Record
@@ -21,7 +21,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
-from perdure.language.limit_keys import limit_keys, wanted_limits
+from perdure.language.keys import limit_keys, wanted_limits
 from perdure.language.program import Program
 
 

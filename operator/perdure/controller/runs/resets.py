@@ -18,11 +18,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.api import operation
+from perdure.api.kinds import operation
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.names import reset_name, successor_name
+from perdure.api.phases import kind_of
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import stored_state
@@ -38,12 +39,10 @@ from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
-from perdure.language.redoing import Redo, redo
-from perdure.language.resuming import last_task
+from perdure.language.resets import Redo, last_task, redo
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.kinds import kind_of
 
 _NOTHING_DECIDED = "the run has not started, so there is nothing to reset or retry"
 

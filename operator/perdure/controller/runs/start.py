@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.names import successor_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.search_attributes import search_marks
+from perdure.controller.directory import Entry, Standing, Taken, Wait, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.payloads.store import give
@@ -24,7 +26,6 @@ from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
-from perdure.controller.run_entries import Entry, Standing, entry_of
 from perdure.controller.runs.deciders import Deciding, Idle, Pointer, RunDeciders
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.context import EffectContext
@@ -33,7 +34,6 @@ from perdure.controller.runs.resets import check_exists, fork_of, since_fork, st
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
 from perdure.controller.tools import Tools
 from perdure.controller.workers import Workers
-from perdure.controller.workflow_id_claims import Taken, Wait
 from perdure.controller.workflows.definitions import (
     Definition,
     NotReadyError,
@@ -63,7 +63,6 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.blobs import owner_of
 from perdure.runtime.chains import Continuation, Parent, ResetOrigin, continuation_of, created_by, extras_of, parent_of
 from perdure.runtime.operation_requests import start_signal_of
-from perdure.runtime.searching import search_marks
 from perdure.schedule.run_manifests import ScheduledBy, scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
@@ -343,7 +342,7 @@ class RunStarter:
             await self._context.peers.catch_up(self._run.namespace)
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
-        other = directory.current.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
+        other = directory.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)

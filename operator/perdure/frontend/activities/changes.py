@@ -31,13 +31,13 @@ from temporalio.api.workflowservice.v1 import (
     UpdateActivityOptionsResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
-from perdure.frontend.activities.standalone_messages import pending_state
+from perdure.frontend.activities.standalone import pending_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
-from perdure.frontend.matching import backlog
+from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
@@ -272,7 +272,7 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
         elif path in _TIMEOUTS:
             changes[path] = duration_or_none(wanted, path)
         elif path == "priority":
-            changes["priority"] = backlog.requested(wanted)
+            changes["priority"] = requested_priority(wanted)
         elif path == _WHOLE_POLICY:
             policy = ProtoRetryPolicy()
             policy.CopyFrom(wanted.retry_policy)

@@ -30,15 +30,15 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskFailedResponse,
 )
 
+from perdure.controller.directory import Entry
 from perdure.controller.payloads.store import Saved
 from perdure.controller.reconcile.record import encoded
-from perdure.controller.run_entries import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.opaque import referred_to
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found
-from perdure.frontend.matching import backlog
+from perdure.frontend.matching.backlog import effective_priority
 from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
@@ -116,11 +116,11 @@ class ActivityTasks:
             offer = await self._matching.queues.poll(queue, request.identity, left, call.recheck, per_second=rate)
             if offer is None:
                 break
-            given: PollActivityTaskQueueResponse | None = await self._matching.take(
+            task: PollActivityTaskQueueResponse | None = await self._matching.take(
                 Kind.ACTIVITY, offer, Poller(request.identity, through=call.member)
             )
-            if given is not None:
-                return given
+            if task is not None:
+                return task
         return PollActivityTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollActivityTaskQueueResponse | None:
@@ -159,7 +159,7 @@ class ActivityTasks:
         self, entry: Entry, scheduled_event_id: int, fence: str
     ) -> PollActivityTaskQueueResponse | None:
         """The attempt of an activity for a worker; None if another worker got it or it has ended."""
-        return await self._payloads.whole(entry.namespace, lambda: self._handed_out(entry, scheduled_event_id, fence))
+        return await self._payloads.build(entry.namespace, lambda: self._handed_out(entry, scheduled_event_id, fence))
 
     def _handed_out(self, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
         state = self._runs.state(entry.uid)
@@ -194,7 +194,7 @@ class ActivityTasks:
             response.workflow_execution.workflow_id, response.workflow_execution.run_id = entry.workflow_id, entry.uid
         inherited = state.code.priority if state.code is not None else None
         if inherited or activity.priority:
-            response.priority.CopyFrom(backlog.effective(inherited, activity.priority))
+            response.priority.CopyFrom(effective_priority(inherited, activity.priority))
         response.scheduled_time.FromDatetime(state.start_time if state.standalone else activity.first_scheduled_time)
         response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
         response.started_time.FromDatetime(activity.started_time)

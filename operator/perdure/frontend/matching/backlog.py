@@ -48,7 +48,7 @@ class Rank(MessageStruct, frozen=True):
 ORDINARY = Rank()
 
 
-def _own_weight(rank: Rank) -> float:
+def _weight_of(rank: Rank) -> float:
     return rank.weight
 
 
@@ -106,7 +106,7 @@ class Backlog(Generic[Item]):
         self._heap: list[tuple[int, float, int, Item]] = []
         """Level, virtual time, number, and item; removed items are skipped."""
         self._levels: dict[int, _Level] = {}
-        self._weight: Callable[[Rank], float] = _own_weight
+        self._weight: Callable[[Rank], float] = _weight_of
         self._numbers = 0
 
     def __len__(self) -> int:
@@ -187,7 +187,7 @@ class Backlog(Generic[Item]):
         return place is not None and place.number == number
 
 
-def requested(message: Any) -> Any:
+def requested_priority(message: Any) -> Any:
     """The priority in a request or a command as JSON; None if it has none.
 
     Args:
@@ -208,15 +208,15 @@ def requested(message: Any) -> Any:
     return data.message_to_json(priority)
 
 
-def effective(of_workflow: Any, own: Any) -> Priority:
+def effective_priority(of_workflow: Any, own: Any) -> Priority:
     """The priority of an activity: each unset field comes from its workflow."""
     merged: Priority = data.message_from_json(inherited_priority(of_workflow, own) or {}, Priority)
     return merged
 
 
-def rank(of_workflow: Any, own: Any = None) -> Rank:
+def rank_of(of_workflow: Any, own: Any = None) -> Rank:
     """The rank of a task in its queue."""
     if of_workflow is None and own is None:
         return ORDINARY
-    priority = effective(of_workflow, own)
+    priority = effective_priority(of_workflow, own)
     return Rank.of(priority.priority_key, priority.fairness_key, priority.fairness_weight)

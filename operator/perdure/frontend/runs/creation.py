@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perdure.controller.run_entries import Entry, Standing
+from perdure.api.phases import RunKind, kind_of
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.workers import Followed
 from perdure.frontend.errors import (
     TOO_LARGE,
@@ -27,7 +28,6 @@ from perdure.frontend.runs.gateway import RunGateway
 from perdure.kube import client as kube
 from perdure.runtime.blobs import Reference
 from perdure.runtime.chains import extras_of
-from perdure.runtime.kinds import RunKind, kind_of
 
 BEGIN_SECONDS = 20.0
 """How long a start request waits for the start of the run, in seconds."""

@@ -27,19 +27,19 @@ class LargePayloads:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
 
-    async def whole(self, namespace: str, make: Callable[[], _Made], most: int = UNLIMITED) -> _Made:
+    async def build(self, namespace: str, make: Callable[[], _Made], limit: int = UNLIMITED) -> _Made:
         """Build a message from a run's state or events, with the large payloads that it needs.
 
         Args:
             namespace: Namespace of the run.
             make: Builds the message. It is called again once the payloads were read.
-            most: The total size limit of large payloads in bytes; payloads beyond it stay empty.
+            limit: The total size limit of large payloads in bytes; payloads beyond it stay empty.
 
         Raises:
             RpcError: A payload does not exist.
             RequestError: The Kubernetes API request failed.
         """
-        known = KnownBlobs(most=most)
+        known = KnownBlobs(most=limit)
         while True:
             known.missing.clear()
             with looking_up(known):
@@ -58,7 +58,7 @@ class LargePayloads:
 
         See `Historian` for `by_step`.
         """
-        return await self.whole(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
+        return await self.build(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
 
     def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
         """Build a Historian for a namespace."""

@@ -8,20 +8,23 @@ import msgspec
 import orjson
 from temporalio.api.common.v1 import Payload
 
+from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import MAX_RESOURCE_NAME
-from perdure.api.stored import MAX_DEPTH, nests_deeper
 from perdure.api.times import nearest_duration
 from perdure.engine.cron import cron_mistake
 from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend.deployments.overrides import override_of
-from perdure.frontend.matching import backlog
+from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration, fits, name, retry_policy
 from perdure.kube.clock import now
 from perdure.runtime.blobs import Room
 from perdure.runtime.chains import retry_policy_json
+
+_RESERVED_QUEUES = "/_sys/"
+"""Prefix of a Temporal server's own task queues (common/tqid)."""
 
 _MOST_BESIDE = 128 * 1024
 """Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that pass to the next run."""
@@ -72,7 +75,7 @@ def requested_run(
         header=data.header_to_json(start),
         memo=data.memo_to_json(start.memo),
         user_metadata=data.user_metadata_to_json(start.user_metadata) if start.HasField("user_metadata") else None,
-        priority=backlog.requested(start),
+        priority=requested_priority(start),
         versioning_override=override_of(start.versioning_override) if start.HasField("versioning_override") else None,
     )
     if by_name and extras.versioning_override is not None:
@@ -136,10 +139,6 @@ def check_extras(extras: StartExtras) -> None:
         UnfitError: It is.
     """
     fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
-
-
-_RESERVED_QUEUES = "/_sys/"
-"""Prefix of a Temporal server's own task queues (common/tqid)."""
 
 
 def queue_of_code(queue: str) -> str:

@@ -13,8 +13,8 @@ from temporalio.api.schedule.v1 import (
     StructuredCalendarSpec,
 )
 
-from perdure.api import schedule as kind
-from perdure.api.calendars import Calendar
+from perdure.api.kinds import schedule as kind
+from perdure.api.kinds.calendars import Calendar
 from perdure.api.times import format_duration, format_time
 from perdure.frontend.messages.values import UnfitError, duration, moment
 from perdure.schedule.calendar import (

@@ -26,7 +26,7 @@ from temporalio.api.schedule.v1 import (
 from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
 
 from perdure.api import labels, lenient
-from perdure.api import schedule as kind
+from perdure.api.kinds import schedule as kind
 from perdure.api.lenient import read_annotation
 from perdure.api.stored import StoredStruct
 from perdure.api.times import format_duration, parse_duration

@@ -171,7 +171,7 @@ def _served(rpc: Rpc, calls: OpenCalls) -> Callable[[Any, Any], Awaitable[Any]]:
     return serve_one
 
 
-def _health() -> grpc.GenericRpcHandler:
+def health_handler() -> grpc.GenericRpcHandler:
     """Build the handler of grpc.health.v1. Any response means healthy; the message is one enum, 1 for SERVING."""
 
     async def check(unread: Any, context: Any) -> bytes:  # noqa: ARG001 (gRPC's form)

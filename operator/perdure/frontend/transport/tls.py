@@ -95,7 +95,7 @@ class Files:
         """Do nothing."""
 
 
-class Own:
+class OperatorCertificate:
     """A certificate in a Secret that the operator creates and renews with its own authority."""
 
     def __init__(self, client: kube.Client, secret: str, names: Sequence[str], clients: Path | None) -> None:
@@ -232,7 +232,7 @@ async def encryption(chosen: Settings, client: kube.Client, served: ServedNamesp
     certificate: Certificate
     if chosen.secret:
         secret = kube.path(kube.CORE, chosen.namespace, "secrets", chosen.secret)
-        certificate = own = Own(client, secret, chosen.names, clients)
+        certificate = own = OperatorCertificate(client, secret, chosen.names, clients)
         await own.first()
     elif chosen.certificate:
         certificate = Files(Path(chosen.certificate), Path(chosen.key), clients)

@@ -29,6 +29,7 @@ from temporalio.api.workflowservice.v1 import (
     ScanWorkflowExecutionsResponse,
 )
 
+from perdure.api.phases import RunKind
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
@@ -36,12 +37,18 @@ from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import UnfitError, moment
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
-from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted
+from perdure.frontend.visibility.query_language import (
+    Convert,
+    Filter,
+    InvalidQueryError,
+    moment_of,
+    nanoseconds,
+    parse,
+    quoted,
+)
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
-from perdure.runtime.kinds import RunKind
 
 PAGE = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

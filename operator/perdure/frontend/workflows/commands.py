@@ -28,7 +28,7 @@ from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend.matching import backlog
+from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import to_engine
@@ -159,14 +159,14 @@ def _schedule_activity(context: CommandContext, proto: Any, metadata: Any) -> cm
         activity_id=name(proto.activity_id, "ActivityId"),
         activity_type=name(proto.activity_type.name, "ActivityType"),
         task_queue=name(proto.task_queue.name, "TaskQueue"),
-        input=whole(proto.input, context.room),
+        input=_payloads_json(proto.input, context.room),
         header=data.header_to_json(proto),
         schedule_to_close_timeout=duration_or_none(proto, "schedule_to_close_timeout"),
         schedule_to_start_timeout=duration_or_none(proto, "schedule_to_start_timeout"),
         start_to_close_timeout=duration_or_none(proto, "start_to_close_timeout"),
         heartbeat_timeout=duration_or_none(proto, "heartbeat_timeout"),
         retry_policy=_policy(proto) or RetryPolicy(),
-        priority=backlog.requested(proto),
+        priority=requested_priority(proto),
         user_metadata=metadata,
     )
 
@@ -188,7 +188,7 @@ def _cancel_activity(_context: CommandContext, proto: Any, _: Any) -> cmd.Comman
 
 
 def _complete(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
-    return cmd.CompleteWorkflowExecution(result=whole(proto.result))
+    return cmd.CompleteWorkflowExecution(result=_payloads_json(proto.result))
 
 
 def _fail(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
@@ -196,14 +196,14 @@ def _fail(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
 
 
 def _cancel(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
-    return cmd.CancelWorkflowExecution(details=whole(proto.details))
+    return cmd.CancelWorkflowExecution(details=_payloads_json(proto.details))
 
 
 def _marker(context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
     few(proto.details)
     return cmd.RecordMarker(
         marker_name=name(proto.marker_name, "MarkerName"),
-        details={each: whole(kept, context.room) for each, kept in proto.details.items()} or None,
+        details={each: _payloads_json(kept, context.room) for each, kept in proto.details.items()} or None,
         header=data.header_to_json(proto),
         failure=failures.to_json(proto.failure) if proto.HasField("failure") else None,
         user_metadata=metadata,
@@ -217,7 +217,7 @@ def _continue(context: CommandContext, proto: Any, _: Any) -> cmd.Command:
     extras = StartExtras(
         header=data.header_to_json(proto),
         memo=data.memo_to_json(proto.memo),
-        last_completion_result=whole(proto.last_completion_result),
+        last_completion_result=_payloads_json(proto.last_completion_result),
     )
     check_extras(extras)
     return cmd.ContinueAsNewWorkflowExecution(
@@ -255,7 +255,7 @@ def _start_child(context: CommandContext, proto: Any, metadata: Any) -> cmd.Comm
         header=data.header_to_json(proto),
         memo=data.memo_to_json(proto.memo),
         user_metadata=metadata,
-        priority=backlog.requested(proto),
+        priority=requested_priority(proto),
         cron_schedule=proto.cron_schedule,
     )
     check_extras(extras)
@@ -286,7 +286,7 @@ def _signal_external(context: CommandContext, proto: Any, metadata: Any) -> cmd.
         workflow_id=name(proto.execution.workflow_id, "WorkflowId"),
         run_id=name(proto.execution.run_id, "RunId", required=False),
         signal_name=name(proto.signal_name, "SignalName"),
-        input=whole(proto.input, context.room),
+        input=_payloads_json(proto.input, context.room),
         header=data.header_to_json(proto),
         child_workflow_only=proto.child_workflow_only,
         control=proto.control,
@@ -358,13 +358,13 @@ def _policy(proto: Any) -> RetryPolicy | None:
     return retry_policy(proto.retry_policy) if proto.HasField("retry_policy") else None
 
 
-def whole(given: Payloads, room: Room | None = None) -> Any:
+def _payloads_json(payloads: Payloads, room: Room | None = None) -> Any:
     """Convert payloads. Large payloads, and payloads that exceed `room`, become blobs.
 
     Raises:
         UnfitError: The payloads exceed the size limit of a blob.
     """
-    return data.to_json(given.payloads, apart=True, room=room)
+    return data.to_json(payloads.payloads, apart=True, room=room)
 
 
 def _snake(kind: str) -> str:
@@ -422,7 +422,7 @@ def recorded_request(request: UpdateRequest) -> dict[str, Any]:
     """
     return {
         "name": request.input.name,
-        "input": whole(request.input.args),
+        "input": _payloads_json(request.input.args),
         "header": data.header_to_json(request.input),
         "identity": request.meta.identity,
         "request_id": request.request_id,
@@ -475,7 +475,7 @@ class UpdateMessages:
                 cmd.CompleteUpdate(
                     update_id=update,
                     identity=response.meta.identity,
-                    result=None if failed else whole(response.outcome.success),
+                    result=None if failed else _payloads_json(response.outcome.success),
                     failure=failures.to_json(response.outcome.failure) if failed else None,
                 )
             )

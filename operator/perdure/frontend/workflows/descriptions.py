@@ -82,7 +82,7 @@ class WorkflowDescriptions:
             _describe_search_attributes(response, history, view.state.code.versioning)
             _describe_versioning(response, view.state.code.versioning)
         pending = list(view.state.left_activities.values() or view.state.open_activities())
-        activities = await self._payloads.whole(
+        activities = await self._payloads.build(
             entry.namespace, lambda: list(map(_describe_activity, pending)), MAX_BYTES
         )
         response.pending_activities.extend(activities)

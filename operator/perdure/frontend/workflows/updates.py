@@ -25,7 +25,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.controller.workers import Followed
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -179,7 +179,7 @@ class RecordedUpdates:
         wanted = {name: event_id for name, event_id in admitted.items() if self._updates.get(run_id, name) is None}
         for event in await self._runs.history(view, min(wanted.values())) if wanted else ():
             if isinstance(event, ev.WorkflowExecutionUpdateAdmitted) and event.update_id in wanted:
-                request = await self._payloads.whole(view.entry.namespace, partial(update_request, event))
+                request = await self._payloads.build(view.entry.namespace, partial(update_request, event))
                 self._updates.admit(run_id, event.update_id, request, event.principal)
 
     def closed(self, run: Followed, state: RunState) -> None:
@@ -199,7 +199,7 @@ class RecordedUpdates:
     async def _end_update(self, namespace: str, update: Update, event: ev.WorkflowExecutionUpdateCompleted) -> None:
         """Pass the outcome of an update to its callers. If it cannot be read now, clients retry."""
         try:
-            update.end(await self._payloads.whole(namespace, lambda: outcome_of(event)))
+            update.end(await self._payloads.build(namespace, lambda: outcome_of(event)))
         except (RpcError, kube.RequestError):
             update.abort()
 
@@ -343,7 +343,7 @@ class WorkflowUpdates:
         events = await self._runs.history(view, record.accepted_event_id)
         accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
-        wanted = await self._payloads.whole(entry.namespace, lambda: update_request(accepted))
+        wanted = await self._payloads.build(entry.namespace, lambda: update_request(accepted))
         update = self._updates.admit(entry.uid, update_id, wanted)
         update.accept()
         await self._recorded(update, view, events, record.completed_event_id)
@@ -356,7 +356,7 @@ class WorkflowUpdates:
         if completed_event_id:
             event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
-            update.end(await self._payloads.whole(view.entry.namespace, partial(outcome_of, event)))
+            update.end(await self._payloads.build(view.entry.namespace, partial(outcome_of, event)))
         elif view.state is not None and view.state.closed:
             update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
         if update.ended.is_set():

@@ -33,7 +33,7 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -146,9 +146,9 @@ class TaskDispatch:
             if offer is None:
                 break
             poller = Poller(request.identity, sticky, call.member)
-            given: PollWorkflowTaskQueueResponse | None = await self._matching.take(Kind.WORKFLOW, offer, poller)
-            if given is not None:
-                return given
+            task: PollWorkflowTaskQueueResponse | None = await self._matching.take(Kind.WORKFLOW, offer, poller)
+            if task is not None:
+                return task
         return PollWorkflowTaskQueueResponse()
 
     async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
@@ -539,7 +539,7 @@ class WorkflowTasks:
         for update_id in completed:
             update, event = self._updates.get(entry.uid, update_id), ended.get(update_id)
             if update is not None and event is not None:
-                update.end(await self._payloads.whole(entry.namespace, partial(outcome_of, event)))
+                update.end(await self._payloads.build(entry.namespace, partial(outcome_of, event)))
                 self._updates.forget(entry.uid, update_id)
 
     async def _fail(self, entry: Entry, token: WorkflowTaskToken, **details: Any) -> None:

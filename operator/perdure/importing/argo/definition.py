@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perdure.api.workflowlimit import MAX_STEP_LIMITS
+from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
 from perdure.importing.argo.activities import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
 from perdure.importing.argo.artifacts import global_outputs, of_block, optional_outputs, passed, without_source
 from perdure.importing.argo.limits import limits

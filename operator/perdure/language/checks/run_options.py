@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from perdure.api.kinds.schedule import TemplateMetadata
+from perdure.api.kinds.workflowrun import RunOptions, WorkflowRunSpec
 from perdure.api.names import is_label_value, is_qualified_name
-from perdure.api.schedule import TemplateMetadata
 from perdure.api.search_attributes import unfit
-from perdure.api.workflowrun import RunOptions, WorkflowRunSpec
 from perdure.language.checks.texts import in_data
 from perdure.language.coercion import shown
 from perdure.language.program import Finding

@@ -14,11 +14,11 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
+from perdure.api.kinds.steps import ActivityCall, CancellationType
+from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workflowlimit import MAX_KEY, StepLimit
 from perdure.api.names import MAX_WORKFLOW_ID
-from perdure.api.steps import ActivityCall, CancellationType
 from perdure.api.times import show_duration
-from perdure.api.workflow import Activity
-from perdure.api.workflowlimit import MAX_KEY, StepLimit
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, shorten
@@ -27,7 +27,11 @@ from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS
 from perdure.language import timeouts
 from perdure.language.coercion import as_length, as_moment, as_text
-from perdure.language.compiled_actions import (
+from perdure.language.execution.context import DecisionContext, Location
+from perdure.language.expressions import Template
+from perdure.language.keys import wanted_limit
+from perdure.language.memory import CANCELLED, BufferedSignal, Outcome, Stage, failed, succeeded
+from perdure.language.program import (
     ContinueAsNew,
     Fail,
     RunActivity,
@@ -38,12 +42,8 @@ from perdure.language.compiled_actions import (
     Timeout,
     WaitForSignal,
     WaitUntil,
+    retry_policy,
 )
-from perdure.language.execution.context import DecisionContext, Location
-from perdure.language.expressions import Template
-from perdure.language.limit_keys import wanted_limit
-from perdure.language.memory import CANCELLED, BufferedSignal, Outcome, Stage, failed, succeeded
-from perdure.language.program import retry_policy
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application, timeout
 from perdure.language.step_paths import Path
 

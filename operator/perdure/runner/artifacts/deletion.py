@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.programs import ArtifactError
 from perdure.runner.artifacts.store import ArtifactStore
 
 _PATIENCE: Final = timedelta(minutes=1)

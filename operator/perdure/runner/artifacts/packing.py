@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, Final
 
-from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.programs import ArtifactError
 
 PIECE: Final = 8 * 1024 * 1024
 """Size of a part of an upload, in bytes. S3 accepts 10,000 parts, which is 78 GiB."""

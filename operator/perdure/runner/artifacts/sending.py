@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from perdure.runner.artifacts.line_output import write_lines
+from perdure.runner.artifacts.programs import write_lines
 from perdure.runner.artifacts.store import ArtifactStore
 
 _LINE: Final = 6_000

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from perdure.runner.artifacts.errors import ArtifactError
-from perdure.runner.artifacts.line_output import write_lines
+from perdure.runner.artifacts.programs import ArtifactError, write_lines
 from perdure.runner.artifacts.sending import encoded
 from perdure.runner.artifacts.store import ArtifactStore
 

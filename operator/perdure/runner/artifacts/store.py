@@ -16,8 +16,8 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from perdure.runner.artifacts.errors import ArtifactError
 from perdure.runner.artifacts.packing import PIECE
+from perdure.runner.artifacts.programs import ArtifactError
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config

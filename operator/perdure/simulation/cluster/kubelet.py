@@ -9,7 +9,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT, artifact_folder, log_key
 from perdure.api.reserved import OUTPUTS
-from perdure.runtime import payloads
+from perdure.runtime.pods import payloads
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.store import Object, ObjectKey, Write

@@ -14,8 +14,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
+from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
 from perdure.api.names import pod_name
-from perdure.api.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
 from perdure.controller.limits.workflow_limits import Claim, Full, Granted, limit_entry
 from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, scope_of
 from perdure.controller.reconcile.record import Record
@@ -29,10 +29,10 @@ from perdure.engine.inputs import AttemptFailed
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.language.limit_keys import activity_limit_keys, wanted_limits
+from perdure.language.keys import activity_limit_keys, wanted_limits
 from perdure.language.step_failures import StepError, application
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.circuits import Held, holder
+from perdure.runtime.retry_policies import Held, holder
 
 _LIMIT_REACHED = "LimitReached"
 """The type of the failure of an activity that must not wait, or has waited too long."""

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.controller.artifacts.holders import RunArtifacts, hold_for
 from perdure.controller.pods.attempt_pods import PodKey, scope_of
 from perdure.controller.reconcile.refusals import pause
@@ -17,7 +17,7 @@ from perdure.controller.runs.attempts.definitions import ActivityDefinitions
 from perdure.engine.inputs import AttemptCompleted, AttemptInput
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
-from perdure.language.cache_keys import cache_key
+from perdure.language.keys import cache_key
 from perdure.language.step_failures import StepError
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from perdure.api.workflow import Activity, ResultSize
+from perdure.api.kinds.workflow import Activity, ResultSize
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Final
 
-from perdure.api.workflow import Retention
+from perdure.api.kinds.workflow import Retention
 from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.attempt_pods import PodKey, key_of
 from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.pods import retention_of
+from perdure.runtime.pods.builder import retention_of
 
 _LEAVE_POD: Final = {
     AttemptOutcome.COMPLETED,

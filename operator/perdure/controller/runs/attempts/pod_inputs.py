@@ -25,7 +25,7 @@ from perdure.kube.clock import polling
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.outcomes import failed_container, outcome, recheck_time
-from perdure.runtime.pod_waiting import hinders, waiting_reason
+from perdure.runtime.pods.waiting import hinders, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
 """How long an attempt can be blocked before this is reported, because many causes are temporary."""

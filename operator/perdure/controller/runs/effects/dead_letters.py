@@ -2,7 +2,7 @@
 
 import structlog
 
-from perdure.api.artifactset import HolderKind
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.controller.artifacts.holders import hold_for
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.store import past_of

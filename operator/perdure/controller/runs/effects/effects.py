@@ -19,7 +19,7 @@ from perdure.engine.versioning import UNVERSIONED
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin, depth_of
-from perdure.runtime.circuits import holder
+from perdure.runtime.retry_policies import holder
 
 _SOON_SECONDS = 0.2
 """The delay before a retry of an effect whose target run is changing."""

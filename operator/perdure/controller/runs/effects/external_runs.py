@@ -1,7 +1,7 @@
 """Deliver signals and cancellation requests of a run to other runs."""
 
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import NOT_FOUND, OVER
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.effects.context import EffectContext, application_failure
 from perdure.engine import inputs
 from perdure.engine.effects import AskExternal
@@ -40,7 +40,7 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
         )
 
     def answered(answer: Answer) -> None:
-        over = answer.reason in OVER and _targets_chain(external) and context.peers.directory.current.continues(target)
+        over = answer.reason in OVER and _targets_chain(external) and context.peers.directory.continues(target)
         if over or answer.reason == inputs.CLOSING:
             context.retry_soon(effect)
             return
@@ -57,7 +57,7 @@ def _miss(context: EffectContext, external: PendingExternal, state: RunState) ->
     namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
         return False  # a child that is being created gets the request once it exists
-    if _targets_chain(external) and directory.current.gap(namespace, workflow_id):
+    if _targets_chain(external) and directory.gap(namespace, workflow_id):
         context.retry_soon(AskExternal(external.initiated_event_id))
         return True
     message = f"no run with workflow ID `{workflow_id}` is open in namespace `{namespace}`"
@@ -78,7 +78,7 @@ def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
         named, meant = directory.get(external.run_id), (namespace, external.workflow_id)
         matches = named is not None and not named.kind.standalone and (named.namespace, named.workflow_id) == meant
         return named if matches else None
-    return directory.current.open_run(namespace, external.workflow_id)
+    return directory.open_run(namespace, external.workflow_id)
 
 
 def _targets_chain(external: PendingExternal) -> bool:

@@ -1,0 +1,437 @@
+"""Workflow: a reusable definition of activities and steps."""
+
+from datetime import timedelta
+from enum import StrEnum
+from operator import not_
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from perdure.api.fields import (
+    FailureTypeName,
+    Flag,
+    Identifier,
+    Json,
+    JsonObject,
+    Large,
+    Name,
+    Positive,
+    Reference,
+    atomic_list,
+    map_list,
+    set_list,
+)
+from perdure.api.kinds.artifact import Artifacts
+from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.resultcache import ResultCache
+from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
+from perdure.api.kinds.work import Http, KubernetesResource, Script
+from perdure.api.kinds.workflowlimit import MAX_LIMITS, ActivityLimit, LimitUse
+from perdure.api.kinds.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
+from perdure.api.times import PositiveDuration
+
+MAX_ACTIVITIES = 200
+"""Maximum number of activities of one definition."""
+
+MAX_BLOCKS = 100
+"""Maximum number of blocks of one definition."""
+
+
+class Container(SpecModel):
+    """A Kubernetes container (core/v1 Container).
+
+    When you apply the Workflow, the operator validates the pod with a dry run and reports errors in the condition `Ready`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    image: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Container image. All other fields of a Kubernetes container are allowed too: `command`, `args`, `env`, `resources`,
+    `volumeMounts` and so on. `image`, `args` and the values of `env` can contain expressions with `input` (the input of the
+    activity), `run` and `attempt`."""
+
+
+class PodSpec(SpecModel):
+    """A Kubernetes pod spec (core/v1 PodSpec)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    containers: Annotated[list[JsonObject], atomic_list(32, min_items=1)]
+    """The containers; the first one is the activity. They can contain expressions as in `container`. A container with `needs`
+    belongs to the activity, too, and starts its `command` when the containers in `needs` have succeeded. All other fields of
+    a Kubernetes pod spec are allowed too: `volumes`, `nodeSelector`, `serviceAccountName` and so on."""
+
+
+class PodTemplateMetadata(SpecModel):
+    """Labels and annotations of the pods."""
+
+    labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=100)] = Field(
+        default_factory=dict
+    )
+    """Labels of the pods. Default: none."""
+
+    annotations: Annotated[dict[str, Annotated[str, Field(max_length=65_536)]], Field(max_length=100)] = Field(
+        default_factory=dict
+    )
+    """Annotations of the pods. Default: none."""
+
+
+class PodTemplate(SpecModel):
+    """A Kubernetes pod template (core/v1 PodTemplateSpec)."""
+
+    metadata: PodTemplateMetadata | None = None
+    """Labels and annotations of the pods. Default: none."""
+
+    spec: PodSpec
+    """The spec of the pods; the first container is the activity. When you apply the Workflow, the operator validates the pod
+    with a dry run and reports errors in the condition `Ready`."""
+
+
+class Worker(SpecModel):
+    """A Temporal SDK worker that runs the activity. The operator creates no pods for it."""
+
+    type: Identifier | None = None
+    """Activity type, as the worker registers it. Default: the name of the activity."""
+
+    task_queue: Identifier
+    """Task queue that the worker polls."""
+
+
+class FailureType(SpecModel):
+    """Maps exit codes of the container to a failure type."""
+
+    exit_codes: Annotated[list[Annotated[int, Field(strict=True, ge=1, le=255)]], set_list(255, min_items=1)]
+    """Exit codes of the container, 1 to 255."""
+
+    type: FailureTypeName
+    """Type of the failure, which `catch` and retry policies match."""
+
+    non_retryable: Flag = False
+    """Whether retry policies must not retry the failure. Default: false."""
+
+
+class ResultSize(StrEnum):
+    """Maximum size of the result of an activity, which decides how the pod returns it."""
+
+    SMALL = "Small"
+    """Up to 4 KiB, in the termination message: the pod needs no token and calls no API."""
+
+    LARGE = "Large"
+    """Up to 256 KiB, in the Lease of the attempt."""
+
+
+class Retention(StrEnum):
+    """What happens to a pod whose attempt has ended."""
+
+    DELETE = "Delete"
+    """Delete it as soon as its outcome is recorded."""
+
+    EXPIRE = "Expire"
+    """Keep it for a few minutes, which the operator's settings define, so that you can read its log."""
+
+    KEEP = "Keep"
+    """Keep it until its run is deleted, so that you can read its log."""
+
+
+class PodRetention(SpecModel):
+    """What happens to the pods of attempts that have ended."""
+
+    on_success: Retention = Retention.EXPIRE
+    """Pods of attempts that succeeded: Delete, Expire or Keep. Default: Expire."""
+
+    on_failure: Retention = Retention.KEEP
+    """Pods of attempts that failed, or were lost while their pod still exists: Delete, Expire or Keep. Default: Keep. The
+    operator always deletes pods that it had to stop."""
+
+
+class Sidecar(SpecModel):
+    """A container that heartbeats, returns the result and passes on cancellation for the activity, by files.
+
+    With it, any image can do this: the container of the activity needs neither a library nor a token.
+    """
+
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """An image with Python and `perdure.activity`. Default: the image of the operator."""
+
+    auto_heartbeat: Flag = False
+    """Whether it heartbeats automatically while the container of the activity runs. Default: false."""
+
+    resources: JsonObject | None = None
+    """Resources of the container, as in a pod. Default: requests of 5m CPU and 24Mi memory."""
+
+
+WORK_KINDS = ("container", "pod_template", "script", "http", "resource", "worker")
+"""What can run an activity, as Python names of the fields."""
+
+
+class Activity(SpecModel):
+    """One kind of work: what runs it, its timeouts, how failures are retried."""
+
+    rules = (
+        exactly_one_of(*WORK_KINDS),
+        at_least_one_of(
+            "start_to_close_timeout",
+            "schedule_to_close_timeout",
+            message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: otherwise the run would wait for a "
+            "lost attempt forever",
+        ),
+        Rule(
+            "`sidecar` must not be used with `worker`: a worker has no pod for each attempt",
+            "!has(self.sidecar) || !has(self.worker)",
+            lambda activity: activity.sidecar is None or activity.worker is None,
+        ),
+        Rule(
+            "`podSpecPatch` must not be used with `worker`: a worker has no pod for each attempt",
+            "!has(self.podSpecPatch) || !has(self.worker)",
+            lambda activity: activity.pod_spec_patch is None or activity.worker is None,
+        ),
+        Rule(
+            "`retryOnAnotherNode` must not be used with `worker`: a worker has no pod for each attempt",
+            "!has(self.retryOnAnotherNode) || !has(self.worker)",
+            lambda activity: not activity.retry_on_another_node or activity.worker is None,
+        ),
+        Rule(
+            "`limits` must not be used with `worker`: a worker takes attempts from its task queue",
+            "!has(self.limits) || !has(self.worker)",
+            lambda activity: not activity.limits or activity.worker is None,
+        ),
+        Rule(
+            "`cache` must not be used with `worker`: the operator does not start its attempts",
+            "!has(self.cache) || !has(self.worker)",
+            lambda activity: activity.cache is None or activity.worker is None,
+        ),
+        Rule(
+            "`workspaces` must be used with `container`, `podTemplate` or `script`",
+            "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
+            lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
+        ),
+        Rule(
+            "`artifacts` must be used with `container`, `podTemplate` or `script`",
+            "!has(self.artifacts) || has(self.container) || has(self.podTemplate) || has(self.script)",
+            lambda activity: activity.artifacts is None or activity.work in {"container", "podTemplate", "script"},
+        ),
+    )
+
+    name: Name
+    """Name of the activity; steps refer to it."""
+
+    start_to_close_timeout: PositiveDuration | None = None
+    """Maximum time of one attempt, such as `5m`; the operator stops and retries a longer one.
+    Default: `scheduleToCloseTimeout`."""
+
+    schedule_to_close_timeout: PositiveDuration | None = None
+    """Maximum time of all attempts and the waits between them, such as `1h`. Default: no limit."""
+
+    schedule_to_start_timeout: PositiveDuration | None = None
+    """Maximum time until an attempt starts, such as `10m`; never retried. Default: no limit."""
+
+    heartbeat_timeout: PositiveDuration | None = None
+    """Maximum time between two heartbeats, such as `30s`; makes the activity cancellable. If a heartbeat is late, the operator
+    ends the attempt and retries it. Default: no heartbeats are expected."""
+
+    retry_policy: RetryPolicyChoice | None = None
+    """How failures are retried. Default: `exponential: {}`, which waits 1s, 2s, 4s, … up to 100s, forever."""
+
+    pod_retention: PodRetention | None = None
+    """What happens to the pods of attempts that have ended. Default: the operator keeps those that succeeded for five minutes,
+    and those that failed until the run is deleted."""
+
+    result_size: ResultSize = ResultSize.SMALL
+    """Maximum size of the result of a pod. Default: Small."""
+
+    container: Container | None = None
+    """A container that runs the activity, in a new pod for each attempt."""
+
+    pod_template: PodTemplate | None = None
+    """A whole pod that runs the activity, one for each attempt; its first container is the activity."""
+
+    script: Script | None = None
+    """A script that runs the activity, in a new pod for each attempt."""
+
+    http: Http | None = None
+    """An HTTP request that is the activity; a new pod sends it for each attempt."""
+
+    resource: KubernetesResource | None = None
+    """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
+
+    limits: Annotated[list[ActivityLimit], map_list("name", MAX_LIMITS)] = Field(default_factory=list, exclude_if=not_)
+    """WorkflowLimits that the activity takes before the pod of its first attempt is created. It holds them, across retries,
+    until it has ended and none of its pods runs any more. Default: none."""
+
+    workspaces: Annotated[list[WorkspaceMount], atomic_list(MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
+    `workspace-<name>`. Default: none."""
+
+    artifacts: Artifacts | None = None
+    """Files that exist when the container of the activity starts, and files that it leaves for others. Default: none."""
+
+    cache: ResultCache | None = None
+    """When to use the result of an earlier attempt, also of another run in the namespace, instead of running again.
+    Default: never."""
+
+    retry_on_another_node: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the pod of a retry prefers other nodes than those of the last five attempts whose pods exist. Default: false."""
+
+    pod_spec_patch: Annotated[JsonObject, Field(max_length=64)] | None = None
+    """Changes to the spec of the pod, for every kind of work: objects are merged, lists of objects by `name`, other values are
+    replaced, and null removes a field. The container of the activity is named `activity`, unless its definition names it. Can
+    contain expressions as in `container`, in any field. Default: none."""
+
+    sidecar: Sidecar | None = None
+    """Gives any image heartbeats, large results and cancellation, by files. Default: none."""
+
+    worker: Worker | None = None
+    """A Temporal SDK worker that runs the activity."""
+
+    failure_types: Annotated[list[FailureType], atomic_list(50)] = Field(default_factory=list)
+    """Failure types by exit code; the first entry that matches applies. Default: the type of the error that the container
+    reports."""
+
+    @property
+    def work(self) -> str:
+        """What runs the activity: the name of the one field that is set, such as `container` or `podTemplate`."""
+        return next(json_name(kind) for kind in WORK_KINDS if getattr(self, kind) is not None)
+
+
+class InputSpec(SpecModel):
+    """Schema and default of an input."""
+
+    schema_: JsonObject | None = None
+    """JSON Schema that the input must match; checked before the run starts. Default: any value."""
+
+    default: Json = None
+    """Input if none is given; expressions in it are not evaluated. If both are objects, its fields are the defaults of single
+    fields. Default: none."""
+
+
+class Block(SpecModel):
+    """A named sub-flow with its own parameters, steps and output."""
+
+    name: Name
+    """Name of the block; steps call it."""
+
+    params: InputSpec | None = None
+    """Schema and default of the `input` of a call, which is `params` in expressions of the block."""
+
+    steps: Annotated[list[Step], map_list("name", MAX_BLOCK_STEPS)]
+    """The steps, which run in order unless `needs` says otherwise. A block can call itself, to a limited depth."""
+
+    max_concurrency: Positive | None = None
+    """Maximum number of steps of the list that run at the same time; further ones start in the order of the list. A step with
+    `forEach`, and one that calls a block, count as one. Default: no limit."""
+
+    output: Json = None
+    """Output of the block; any value, with expressions. Default: the output of the last step."""
+
+
+class Handler(SpecModel):
+    """A block that runs when the run fails, is cancelled, or ends."""
+
+    block: Reference
+    """Name of the block."""
+
+    input: Json = None
+    """Value of `params` in the block; any value, with expressions."""
+
+    timeout: PositiveDuration = timedelta(minutes=10)
+    """Maximum time of the block. It applies even if the run has timed out. Default: 10m."""
+
+
+class WorkflowSpec(SpecModel):
+    """A definition: activities and steps."""
+
+    input: InputSpec | None = None
+    """Schema and default of the input of a run. Default: any value."""
+
+    limits: Annotated[list[LimitUse], map_list("name", MAX_LIMITS)] = Field(default_factory=list)
+    """The WorkflowLimits that a run takes before it starts, and holds until it has ended. Until then, it is Pending."""
+
+    workspaces: Annotated[list[Workspace], map_list("name", MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """Volumes for files that the activities of a run share."""
+
+    activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)
+    """The activities that steps refer to."""
+
+    steps: Annotated[list[Step], map_list("name", MAX_STEPS)] = Field(default_factory=list)
+    """The steps, which run in order unless `needs` says otherwise."""
+
+    max_concurrency: Positive | None = None
+    """Maximum number of steps of the list that run at the same time; further ones start in the order of the list. A step with
+    `forEach`, and one that calls a block, count as one. Default: no limit."""
+
+    blocks: Annotated[list[Block], map_list("name", MAX_BLOCKS)] = Field(default_factory=list)
+    """Named sub-flows that steps call."""
+
+    on_cancel: Handler | None = None
+    """Runs when the run is cancelled. The cancellation does not apply to it."""
+
+    on_failure: Handler | None = None
+    """Runs when the run fails; the failure is `error` in its expressions."""
+
+    finally_: Handler | None = None
+    """Runs last, however the run ends, unless it is terminated."""
+
+    output: Json = None
+    """Output of a run; any value, with expressions. Default: the output of the last step."""
+
+    def block(self, name: str) -> Block | None:
+        """Find a block.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The block, or None if it does not exist.
+        """
+        return next((block for block in self.blocks if block.name == name), None)
+
+    def activity(self, name: str) -> Activity | None:
+        """Find an activity.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The activity, or None if it does not exist.
+        """
+        return next((activity for activity in self.activities if activity.name == name), None)
+
+
+class WorkflowStatus(StatusModel):
+    """Observed status of a definition."""
+
+    observed_generation: Large | None = None
+    """The `metadata.generation` that this status describes."""
+
+    conditions: Conditions = Field(default_factory=list)
+    """`Ready`: runs can use the definition. If False, the message says what is wrong and where."""
+
+
+class Workflow(Resource):
+    """A reusable definition: activities and steps. WorkflowRuns run it."""
+
+    info = KindInfo(
+        plural="workflows",
+        short_name="pwf",
+        columns=(
+            Column("Ready", condition_path("Ready", "status"), "Whether runs can use the definition"),
+            Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready"),
+            Column("Message", condition_path("Ready", "message"), "What is wrong with it, and where", wide=True),
+        ),
+    )
+
+    kind: Literal["Workflow"] = "Workflow"
+    """Always `Workflow`."""
+
+    spec: WorkflowSpec
+    """Activities and steps."""
+
+    status: WorkflowStatus = WorkflowStatus()
+    """Observed status."""

@@ -1,0 +1,258 @@
+"""WorkflowLimit: how many runs, or activities of runs, may be open at the same time, or start per time, for each key."""
+
+from datetime import timedelta
+from enum import StrEnum
+from operator import not_
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from perdure.api.fields import (
+    MAX_RESOURCE_NAME,
+    Count,
+    FieldShape,
+    Flag,
+    Large,
+    ResourceName,
+    Template,
+    Time,
+    Uid,
+    atomic_list,
+)
+from perdure.api.kinds.conditions import Conditions
+from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
+from perdure.api.times import DURATION_MAX_LENGTH, DURATION_PATTERN, DurationShape, PositiveDuration
+
+MAX_HOLDERS = 500
+"""Maximum number of holders of one WorkflowLimit at the same time, with all keys together."""
+
+MAX_WAITERS = 500
+"""Maximum number of waiters that the status of a WorkflowLimit lists."""
+
+MAX_RECENT = 1_000
+"""Maximum number of recent starts that the status of a WorkflowLimit with a rate lists, with all keys together."""
+
+MAX_KEY = 253
+"""Maximum length of a key."""
+
+MAX_STEP = 253
+"""Maximum length of the name of a step in the status."""
+
+MAX_LIMITS = 10
+"""Maximum number of WorkflowLimits that one run, or one activity, takes."""
+
+MAX_STEP_LIMITS = 3
+"""Maximum number of WorkflowLimits that one step takes."""
+
+Priority = Annotated[int, Field(strict=True, ge=-1000, le=1000, json_schema_extra={"format": "int32"})]
+"""The priority of a run in the queues of WorkflowLimits; higher values go first."""
+
+
+class OverflowPolicy(StrEnum):
+    """What a run does if a WorkflowLimit has no room for it."""
+
+    QUEUE = "Queue"
+    """Wait in the queue."""
+
+    FAIL = "Fail"
+    """Fail with the type `LimitReached`."""
+
+    CANCEL_RUNNING = "CancelRunning"
+    """Wait in the queue. When the run is the next of its key, the operator requests the cancellation of the run that has held the
+    limit the longest, unless that run is newer."""
+
+
+class LimitUse(SpecModel):
+    """A WorkflowLimit that every run of a definition takes before it starts, and holds until it has ended."""
+
+    name: ResourceName
+    """Name of a WorkflowLimit in the same namespace."""
+
+    key: Template = ""
+    """The limit applies to the runs of each key separately, such as `${input.customer}`; text with expressions, which can use
+    `input` and `schedule`. Default: empty, one key for all runs."""
+
+    wait_timeout: PositiveDuration | None = None
+    """How long the run may wait, from its creation, before it fails with the type `LimitReached`; a duration such as `10m`.
+    Default: no limit."""
+
+    overflow_policy: OverflowPolicy = OverflowPolicy.QUEUE
+    """How the run reacts when other runs have taken all of the capacity. Default: Queue."""
+
+
+class ActivityOverflowPolicy(StrEnum):
+    """What an activity or a step does if a WorkflowLimit has no room for it."""
+
+    QUEUE = "Queue"
+    """Wait in the queue."""
+
+    FAIL = "Fail"
+    """Fail with the type `LimitReached`."""
+
+
+class ActivityLimit(SpecModel):
+    """A WorkflowLimit that an activity takes before its first attempt, and holds until it has ended."""
+
+    name: ResourceName
+    """Name of a WorkflowLimit in the same namespace."""
+
+    key: Template = ""
+    """The limit applies to each key separately, such as `${input.customer}`; text with expressions, which can use `input` (the
+    input of the activity) and `run`. Default: empty, one key for all."""
+
+    wait_timeout: PositiveDuration | None = None
+    """How long the activity may wait, from when it was scheduled, before it fails with the type `LimitReached`; a duration such
+    as `10m`. Default: no limit."""
+
+    overflow_policy: ActivityOverflowPolicy = ActivityOverflowPolicy.QUEUE
+    """How the activity reacts when others have taken all of the capacity: Queue or Fail. Default: Queue."""
+
+
+_WAIT = DurationShape()
+
+
+class StepLimit(SpecModel):
+    """A WorkflowLimit that a step takes before its block or other action begins, and holds until that has ended."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_RESOURCE_NAME)]
+    """Name of a WorkflowLimit in the same namespace."""
+
+    key: Template = ""
+    """The limit applies to each key separately, such as `${item.customer}`; text with expressions. Default: empty, one key for
+    all."""
+
+    wait_timeout: (
+        Annotated[
+            timedelta,
+            # Without a CEL rule: the API server estimates the cost of rules with all fields of all steps full.
+            FieldShape(
+                _WAIT.read,
+                {"type": "string", "minLength": 1, "maxLength": DURATION_MAX_LENGTH, "pattern": DURATION_PATTERN},
+                _WAIT.write,
+            ),
+        ]
+        | None
+    ) = None
+    """How long the step may wait, from when it would begin, before it fails with the type `LimitReached`; a duration such as
+    `10m`. Default: no limit."""
+
+    overflow_policy: ActivityOverflowPolicy = ActivityOverflowPolicy.QUEUE
+    """How the step reacts when others have taken all of the capacity: Queue or Fail. Default: Queue."""
+
+
+class StartRate(SpecModel):
+    """How many runs and activities can take a limit within a period."""
+
+    count: Annotated[int, Field(strict=True, ge=1, le=MAX_HOLDERS, json_schema_extra={"format": "int32"})]
+    """Maximum number of runs and activities of each key that take the limit within any `period`."""
+
+    period: PositiveDuration
+    """The period, such as `1m`."""
+
+
+class WorkflowLimitSpec(SpecModel):
+    """How many runs and activities can hold the limit, and how many can take it per time."""
+
+    capacity: Annotated[int, Field(strict=True, ge=0, le=MAX_HOLDERS, json_schema_extra={"format": "int32"})] = 1
+    """Maximum number of runs and activities of each key that hold the limit at the same time. 1 makes it a mutex; 0 lets none
+    start. If you lower it, those that hold the limit continue. Default: 1."""
+
+    rate: StartRate | None = None
+    """How many runs and activities of each key can take the limit per time. For a rate alone, set `capacity: 500`. Default: no
+    limit."""
+
+
+class LimitEntry(StatusModel):
+    """A run, an activity, or a step that holds the limit, or waits for it."""
+
+    run: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the WorkflowRun."""
+
+    run_id: Uid
+    """Its run ID: the UID of the WorkflowRun."""
+
+    event_id: Count | None = None
+    """ID of the event that scheduled the activity, or asked for the limits of the step. Not set: the run itself takes it."""
+
+    step: Annotated[str, Field(max_length=MAX_STEP)] | None = None
+    """The step, shortened if it is long."""
+
+    whole_step: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the step holds the limit for its whole block, instead of an activity. Default: false."""
+
+    key: Annotated[str, Field(max_length=MAX_KEY)] = ""
+    """The key that it takes the limit for."""
+
+    priority: Priority = 0
+    """The priority of the run; higher values go first."""
+
+    created: Time
+    """When the run was created, or the activity was scheduled; of two with the same priority, the older one goes first."""
+
+    since: Time
+    """When it took the limit, or began to wait for it."""
+
+    @property
+    def id(self) -> str:
+        """Identifies the run, or its activity, in the queue."""
+        return self.run_id if self.event_id is None else f"{self.run_id}/{self.event_id}"
+
+
+class RecentStart(StatusModel):
+    """When a run or an activity took a limit with a rate."""
+
+    key: Annotated[str, Field(max_length=MAX_KEY)] = ""
+    """The key that it took the limit for."""
+
+    time: Time
+    """When it took the limit."""
+
+
+class WorkflowLimitStatus(StatusModel):
+    """Who holds the limit, and who waits for it."""
+
+    observed_generation: Large | None = None
+    """The `metadata.generation` that this status describes."""
+
+    conditions: Conditions = Field(default_factory=list)
+    """`Ready`: the limit is valid, and can be taken."""
+
+    held: Count = 0
+    """Number of runs and activities that hold the limit."""
+
+    waiting: Count = 0
+    """Number of runs and activities that wait for it and are listed here."""
+
+    holders: Annotated[list[LimitEntry], atomic_list(MAX_HOLDERS)] = Field(default_factory=list)
+    """The runs and activities that hold the limit. One is removed when it has ended and none of its pods runs any more."""
+
+    waiters: Annotated[list[LimitEntry], atomic_list(MAX_WAITERS)] = Field(default_factory=list)
+    """The first runs and activities that wait for the limit, in the order in which they get it."""
+
+    recent: Annotated[list[RecentStart], atomic_list(MAX_RECENT)] = Field(default_factory=list)
+    """When the limit was taken during the last period of its `rate`, as of the last time that someone took it."""
+
+
+class WorkflowLimit(Resource):
+    """How many runs, or activities, of a namespace may be open at the same time: a semaphore or a mutex, for all or each key."""
+
+    info = KindInfo(
+        plural="workflowlimits",
+        short_name="wlim",
+        columns=(
+            Column("Capacity", ".spec.capacity", "Maximum number of holders of each key", "integer"),
+            Column("Held", ".status.held", "Number of runs and activities that hold it", "integer"),
+            Column("Waiting", ".status.waiting", "Number of runs and activities that wait for it", "integer"),
+            Column("Ready", condition_path("Ready", "status"), "Whether it can be taken"),
+            Column("Message", condition_path("Ready", "message"), "What is wrong with it", wide=True),
+        ),
+    )
+
+    kind: Literal["WorkflowLimit"] = "WorkflowLimit"
+    """Always `WorkflowLimit`."""
+
+    spec: WorkflowLimitSpec = WorkflowLimitSpec()
+    """How many runs and activities can hold the limit."""
+
+    status: WorkflowLimitStatus = WorkflowLimitStatus()
+    """Who holds the limit, and who waits for it."""

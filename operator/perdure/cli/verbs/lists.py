@@ -1,0 +1,361 @@
+"""`list`, `count`, `operations`, and `webhooks`: lists of objects."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from perdure.cli.command import Whole, option, verb
+from perdure.cli.connection import connect, list_kind
+from perdure.cli.options import (
+    color_option,
+    context_option,
+    everywhere_option,
+    namespace_option,
+    output_option,
+    report_option,
+    time_option,
+)
+from perdure.cli.selection import (
+    attribute_option,
+    chosen,
+    completed_option,
+    newest,
+    older_option,
+    phase_option,
+    prefix_option,
+    running_option,
+    selector_option,
+    since_option,
+)
+from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, page_of, program_of
+from perdure.client.errors import UnreachableError
+from perdure.client.requests import Object
+from perdure.kube import clock
+from perdure.view.phases import RunPhase
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from perdure.cli.selection import Chosen
+    from perdure.cli.terminal import TimeFormat
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
+    from perdure.view.runs import GrowingTable, ListedRun
+
+
+@verb("list")
+@namespace_option
+@everywhere_option("List the runs of all namespaces")
+@phase_option
+@running_option
+@completed_option
+@selector_option
+@attribute_option
+@since_option
+@older_option
+@prefix_option
+@option("--limit", type=Whole(min=1), help="Only the newest N runs")
+@option("--reverse", is_flag=True, help="List the oldest run first")
+@option("--watch", "-W", is_flag=True, help="Then print a line for each change")
+@output_option
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def list_(
+    context: click.Context,
+    *,
+    namespace: str | None,
+    everywhere: bool,
+    phases: tuple[RunPhase, ...],
+    running: bool,
+    completed: bool,
+    selector: str | None,
+    attributes: tuple[str, ...],
+    since: str | None,
+    older: str | None,
+    prefix: str | None,
+    limit: int | None,
+    reverse: bool,
+    watch: bool,
+    output: Output,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
+) -> None:
+    """List runs, newest first.
+
+    With --watch, prints a line for each run whose phase, progress, or reason
+    changes, until Ctrl-C.
+
+    \b
+    Examples:
+      {program} list
+      {program} list --all-namespaces --output wide
+      {program} list --phase Failed --phase TimedOut --since 2h
+      {program} list --prefix nightly-
+      {program} list -l team=shop --search-attribute Customer=C-7
+      {program} list --running --watch
+      {program} list --completed --older-than 7d --reverse --output name
+      {program} list --output custom-columns=RUN:.metadata.name
+    """
+    screen = Screen(color)
+    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+    if watch:
+        if not for_people(output):
+            raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
+        if reverse:
+            raise click.BadParameter("the newest change comes last; leave out --reverse", param_hint="--watch")
+
+        watcher = RunWatcher(context, screen, times, choice, wide=output == "wide")
+        asyncio.run(watcher.watch(cluster, namespace, limit, everywhere=everywhere))
+        return
+
+    async def read() -> tuple[list[Object], str]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            if output == "name":
+                items = newest(await choice.read_briefly(found, clock.now(), everywhere=everywhere), limit)
+            elif limit is not None:
+                items = await choice.read_newest(found, clock.now(), limit, everywhere=everywhere)
+            else:
+                items = newest(await choice.read(found, clock.now(), everywhere=everywhere), None)
+            return items, found.namespace
+
+    items, searched = asyncio.run(read())
+    if reverse:
+        items.reverse()
+    if not for_people(output):
+        screen.write_objects(output, items)
+        return
+    if not items:
+        where = "any namespace" if everywhere else f"namespace {searched}"
+        what = f"runs in phase {' or '.join(sorted(choice.phases))}" if choice.phases else "runs"
+        filtered = selector or attributes or since or older or prefix
+        advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
+        click.echo(f"There are no {what} in {where}{advice}.", err=True)
+        return
+    from perdure.view.runs import read_listed, table
+
+    page = page_of(context, screen, times=times)
+    screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
+
+
+@verb()
+@namespace_option
+@everywhere_option("Count the runs of all namespaces")
+@phase_option
+@running_option
+@completed_option
+@selector_option
+@attribute_option
+@since_option
+@older_option
+@prefix_option
+@report_option
+@context_option
+@click.pass_context
+def count(
+    context: click.Context,
+    *,
+    namespace: str | None,
+    everywhere: bool,
+    phases: tuple[RunPhase, ...],
+    running: bool,
+    completed: bool,
+    selector: str | None,
+    attributes: tuple[str, ...],
+    since: str | None,
+    older: str | None,
+    prefix: str | None,
+    output: Output,
+    cluster: str | None,
+) -> None:
+    """Count runs by phase.
+
+    \b
+    Examples:
+      {program} count
+      {program} count --all-namespaces --since 24h
+      {program} count --phase Failed --output json
+    """
+    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+
+    async def read() -> Counter[str]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return await choice.count(found, clock.now(), everywhere=everywhere)
+
+    counts = asyncio.run(read())
+    ordered = {phase: counts[phase] for phase in (*RunPhase, *sorted(counts.keys() - set(RunPhase))) if counts[phase]}
+    screen = Screen()
+    if output != "text":
+        screen.write_data(output, {"total": counts.total(), "phases": ordered})
+        return
+    width = max(map(len, ("Total", *ordered)))
+    for name, number in {**ordered, "Total": counts.total()}.items():
+        screen.write(f"{name.ljust(width)}  {number}")
+
+
+@verb()
+@namespace_option
+@everywhere_option("List Operations of all namespaces")
+@output_option
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def operations(
+    context: click.Context,
+    *,
+    namespace: str | None,
+    everywhere: bool,
+    output: Output,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
+) -> None:
+    """List Operations, newest first, with their results.
+
+    \b
+    Examples:
+      {program} operations
+      {program} operations --all-namespaces --output wide
+    """
+    screen = Screen(color)
+    items, searched = asyncio.run(
+        list_kind(
+            "operations", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere
+        )
+    )
+    from perdure.runtime.operation_requests import arrival
+    from perdure.view.tables import operations as table
+
+    items.sort(key=arrival, reverse=True)
+    if not for_people(output):
+        screen.write_objects(output, items)
+    elif not items:
+        where = "any namespace" if everywhere else f"namespace {searched}"
+        click.echo(f"There are no Operations in {where}.", err=True)
+    else:
+        page = page_of(context, screen, times=times)
+        screen.show(table(items, page, namespaces=everywhere, wide=output == "wide"))
+
+
+@verb()
+@namespace_option
+@everywhere_option("List Webhooks of all namespaces")
+@output_option
+@color_option
+@context_option
+@click.pass_context
+def webhooks(
+    context: click.Context,
+    *,
+    namespace: str | None,
+    everywhere: bool,
+    output: Output,
+    color: Color,
+    cluster: str | None,
+) -> None:
+    """List Webhooks: what they start or signal, and whether they are ready.
+
+    To see the runs of a Webhook, use `{program} list -l perdure.dev/webhook=NAME`.
+
+    \b
+    Examples:
+      {program} webhooks
+      {program} webhooks --all-namespaces --output wide
+    """
+    screen = Screen(color)
+    items, searched = asyncio.run(
+        list_kind("webhooks", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere)
+    )
+    if not for_people(output):
+        screen.write_objects(output, items)
+    elif not items:
+        where = "any namespace" if everywhere else f"namespace {searched}"
+        click.echo(f"There are no Webhooks in {where}.", err=True)
+    else:
+        from perdure.view.tables import webhooks as table
+
+        screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
+
+
+_PAUSE = 1.0
+"""Seconds before the next watch starts: the API server ends each watch after a while."""
+
+
+class RunWatcher:
+    """Prints the selected runs, and then each change of a run."""
+
+    def __init__(
+        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Chosen, *, wide: bool
+    ) -> None:
+        self._context = context
+        self._screen = screen
+        self._times = times
+        self._choice = choice
+        self._wide = wide
+        self._shown: dict[str, tuple[object, ...]] = {}
+        """The contents of the last line of each run, by UID."""
+
+    async def watch(self, cluster: str | None, namespace: str | None, limit: int | None, *, everywhere: bool) -> None:
+        """Print the newest runs, and then each change until the process is interrupted.
+
+        Args:
+            cluster: Context of the kubeconfig.
+            namespace: Namespace of the runs.
+            limit: Number of runs to print at first; None for all.
+            everywhere: Whether to watch all namespaces.
+
+        Raises:
+            CliError: The runs cannot be read or watched.
+        """
+        async with connect(context=cluster, namespace=namespace, program=program_of(self._context)) as found:
+            runs = newest(await self._choice.read(found, clock.now(), everywhere=everywhere), None)
+            from perdure.view.runs import GrowingTable
+
+            table = GrowingTable(namespaces=everywhere, wide=self._wide)
+            for run in runs[limit:] if limit else ():
+                self._note(run)
+            self._print(table, runs[:limit])
+            while True:
+                await self._follow(found, table, everywhere=everywhere)
+                await asyncio.sleep(_PAUSE)
+
+    async def _follow(self, cluster: Cluster, table: GrowingTable, *, everywhere: bool) -> None:
+        """Print changes until the watch ends, including changes between two watches."""
+        selectors = {"labelSelector": self._choice.selector} if self._choice.selector else {}
+        try:
+            async for kind, run in cluster.watch("workflowruns", everywhere=everywhere, **selectors):
+                uid = run["metadata"]["uid"]
+                if kind == "DELETED":
+                    self._shown.pop(uid, None)
+                # A run that is no longer selected is printed once more, in its current state.
+                elif uid in self._shown or self._choice.takes(run, clock.now()):
+                    self._print(table, [run])
+                    if not self._choice.takes(run, clock.now()):
+                        del self._shown[uid]
+        except UnreachableError as error:
+            click.echo(f"{error}; still watching", err=True)
+
+    def _print(self, table: GrowingTable, runs: list[Object]) -> None:
+        """Print the runs whose line has changed."""
+        changed = [shown for run in runs if (shown := self._note(run)) is not None]
+        page = page_of(self._context, self._screen, times=self._times)
+        if changed or not runs:
+            self._screen.show(table.lines(changed, page))
+
+    def _note(self, run: Object) -> ListedRun | None:
+        """Record the contents of the line of a run, and return it; None if it equals the last line."""
+        from perdure.view.runs import read_listed
+
+        shown = read_listed(run)
+        contents = (shown.phase, shown.progress, shown.reason, shown.start)
+        uid = run["metadata"]["uid"]
+        if self._shown.get(uid) == contents:
+            return None
+        self._shown[uid] = contents
+        return shown

@@ -1,0 +1,488 @@
+"""`schedule`: Schedules and their times."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, tzinfo
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import click
+from click.exceptions import Exit
+
+from perdure.api.names import schedule_name
+from perdure.cli.command import AnyCase, Whole, Words, argument, group, option
+from perdure.cli.completion import names_of
+from perdure.cli.connection import connect
+from perdure.cli.inputs import has_zone, moment, rfc3339
+from perdure.cli.operations import (
+    TargetOptions,
+    reason_option,
+    request_to_schedule,
+    schedule_argument,
+    send,
+    send_to_start,
+)
+from perdure.cli.options import (
+    context_option,
+    everywhere_option,
+    namespace_option,
+    output_option,
+    report_option,
+    time_option,
+)
+from perdure.cli.starts import check_input
+from perdure.cli.terminal import Output, Screen, TimeFormat, for_people, page_of, program_of, reference
+from perdure.client.cluster import Cluster
+from perdure.client.errors import CliError, ExistsError, ExitCode
+from perdure.kube import clock
+
+
+class Overlap(StrEnum):
+    """Overlap policies, as in the API."""
+
+    SKIP = "Skip"
+    BUFFER_ONE = "BufferOne"
+    BUFFER_ALL = "BufferAll"
+    CANCEL_OTHER = "CancelOther"
+    TERMINATE_OTHER = "TerminateOther"
+    ALLOW_ALL = "AllowAll"
+
+
+_CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "TerminateOther, or CancelOther"}
+"""The names of some policies in CronJob and CronWorkflow."""
+
+
+class Cascade(StrEnum):
+    """The deletion of the runs of a deleted Schedule."""
+
+    BACKGROUND = "background"
+    ORPHAN = "orphan"
+
+
+overlap_policy_option = option(
+    "--overlap-policy", type=AnyCase(Overlap, _CONCURRENCY_POLICIES), help="What to do if an earlier run is open"
+)
+
+
+OTHER_SCHEDULE_NAMES: Final = {
+    "disable": "use `{program} schedule pause NAME`",
+    "edit": "use `kubectl edit schedule NAME`",
+    "enable": "use `{program} schedule unpause NAME`",
+    "get": "use `{program} schedule describe NAME` for a Schedule, and `{program} schedule list` for all of them",
+    "ls": "use `{program} schedule list`",
+    "resume": "use `{program} schedule unpause NAME`",
+    "run": "use `{program} schedule trigger NAME`",
+    "suspend": "use `{program} schedule pause NAME`",
+    "toggle": "use `{program} schedule pause NAME`, or `{program} schedule unpause NAME`",
+    "update": "use `kubectl edit schedule NAME`",
+}
+"""What to use in place of the commands about schedules of other tools, by the name of the command."""
+
+
+@group(advice=OTHER_SCHEDULE_NAMES)
+def schedule() -> None:
+    """Create, inspect, and control Schedules.
+
+    \b
+    Examples:
+      {program} schedule next -f nightly.yaml --count 3
+      {program} schedule next nightly --after 2026-03-28
+    """
+
+
+@schedule.command("list")
+@namespace_option
+@everywhere_option("List Schedules of all namespaces")
+@output_option
+@time_option
+@context_option
+@click.pass_context
+def list_schedules(
+    context: click.Context,
+    *,
+    namespace: str | None,
+    everywhere: bool,
+    output: Output,
+    times: TimeFormat,
+    cluster: str | None,
+) -> None:
+    """List schedules.
+
+    \b
+    Examples:
+      {program} schedule list
+      {program} schedule list --all-namespaces --output json
+      {program} schedule list --output wide
+    """
+
+    async def read(found: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        schedules = await found.list("schedules", everywhere=everywhere)
+        return schedules, await found.runs.of_schedules(everywhere=everywhere) if schedules else []
+
+    screen = Screen()
+    items, runs = _with_cluster(context, cluster, namespace, read)
+    if not for_people(output):
+        screen.write_objects(output, items)
+    elif items:
+        from perdure.view.schedules import table
+
+        page = page_of(context, screen, times=times)
+        screen.show(table(items, page, runs, namespaces=everywhere, wide=output == "wide"))
+    else:
+        click.echo(f"There are no Schedules; create one with `{program_of(context)} schedule create`.", err=True)
+
+
+@schedule.command("describe")
+@schedule_argument
+@namespace_option
+@output_option
+@time_option
+@context_option
+@click.pass_context
+def describe(
+    context: click.Context, *, name: str, namespace: str | None, output: Output, times: TimeFormat, cluster: str | None
+) -> None:
+    """Show a Schedule: its times, its last runs, and why it does not start runs.
+
+    \b
+    Examples:
+      {program} schedule describe nightly
+      {program} schedule describe nightly --output json
+      {program} schedule describe Nightly_Invoices
+    """
+
+    async def read(reached: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        schedule = await reached.read("Schedule", "schedules", name)
+        return schedule, await reached.runs.of_schedules(name) if for_people(output) else []
+
+    screen = Screen()
+    found, runs = _with_cluster(context, cluster, namespace, read)
+    found["metadata"].pop("managedFields", None)
+    if not for_people(output):
+        screen.write_object(output, found)
+    else:
+        from perdure.view.schedules import description
+
+        screen.show(description(found, page_of(context, screen, times=times), runs))
+
+
+@schedule.command("create")
+@argument("name", metavar="NAME", help="Name of the Schedule")
+@option("--workflow", required=True, help="Name of the Workflow to run")
+@option("--input", "-i", "input_", help="Input of the runs: JSON")
+@option("--workflow-id", "-w", help="Workflow ID; the operator appends the time")
+@option("--cron", multiple=True, help="Cron line; repeatable")
+@option("--interval", multiple=True, help="Interval such as 90m, or 90m/13m with an offset; repeatable")
+@option("--calendar", multiple=True, help="Calendar as JSON; repeatable")
+@option("--exclude-calendar", multiple=True, help="Times to exclude, as JSON; repeatable")
+@option("--time-zone", help="IANA name, such as Europe/Berlin")
+@option("--start-time", help="No runs start before this time")
+@option("--end-time", help="No runs start after this time")
+@option("--jitter", help="Maximum random delay of each start")
+@overlap_policy_option
+@option("--catchup-window", help="How late a run can start")
+@option("--pause-on-failure", is_flag=True, help="Pause when a run fails")
+@option("--remaining-actions", type=Whole(min=0), help="Number of runs to start")
+@option("--paused", is_flag=True, help="Create the Schedule paused")
+@option("--notes", help="Notes for people")
+@option("--dry-run", is_flag=True, help="Print the manifest without creating it")
+@namespace_option
+@context_option
+@click.pass_context
+def create(
+    context: click.Context,
+    *,
+    name: str,
+    workflow: str,
+    input_: str | None,
+    workflow_id: str | None,
+    cron: tuple[str, ...],
+    interval: tuple[str, ...],
+    calendar: tuple[str, ...],
+    exclude_calendar: tuple[str, ...],
+    time_zone: str | None,
+    start_time: str | None,
+    end_time: str | None,
+    jitter: str | None,
+    overlap_policy: Overlap | None,
+    catchup_window: str | None,
+    pause_on_failure: bool,
+    remaining_actions: int | None,
+    paused: bool,
+    notes: str | None,
+    dry_run: bool,
+    namespace: str | None,
+    cluster: str | None,
+) -> None:
+    """Create a Schedule that runs a Workflow.
+
+    Fails before it creates anything if the spec is invalid or has no future time.
+    Warns if the Workflow does not exist.
+
+    \b
+    Examples:
+      {program} schedule create nightly --workflow report --cron '30 2 * * *' \\
+        --time-zone Europe/Berlin --overlap-policy BufferOne
+      {program} schedule create hourly --workflow sync --interval 1h/5m --dry-run
+      {program} schedule create quarters --workflow bill \\
+        --calendar '{{"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}}'
+    """
+    from perdure.cli.schedules import new_schedule, outlook_of, read_json, times_of
+
+    run: dict[str, Any] = {"workflow": {"name": workflow}}
+    run |= {"workflowId": workflow_id} if workflow_id else {}
+    run |= {"input": read_json("--input", input_)} if input_ is not None else {}
+    spec = {
+        "cron": list(cron),
+        "intervals": [dict(zip(("every", "offset"), each.split("/", 1), strict=False)) for each in interval],
+        "calendars": [read_json("--calendar", each) for each in calendar],
+        "exclude": [read_json("--exclude-calendar", each) for each in exclude_calendar],
+        "timeZone": time_zone,
+        "jitter": jitter,
+        "overlapPolicy": overlap_policy and overlap_policy.value,
+        "catchupWindow": catchup_window,
+        "pauseOnFailure": pause_on_failure or None,
+        "remainingActions": remaining_actions,
+        "paused": paused or None,
+        "notes": notes,
+        "workflowRunTemplate": {"spec": run},
+    }
+    limits = {"startTime": start_time, "endTime": end_time}
+    if any(limits.values()):
+        zone = times_of(new_schedule(name, spec)).zone.rules
+        spec |= {field: rfc3339(moment(text, zone)) for field, text in limits.items() if text}
+    manifest = new_schedule(name, spec)
+    found = outlook_of(manifest, clock.now())
+    if not found.ready:
+        raise CliError(f"{found.path}: {found.message}; nothing was created")
+    if found.message:
+        click.echo(f"Note: it has no times. {found.message}: `{program_of(context)} schedule trigger {name}`", err=True)
+    if dry_run:
+        Screen().write_data("yaml", manifest)
+        return
+
+    async def make(found: Cluster) -> None:
+        await check_input(found, workflow, run.get("input"))
+        try:
+            await found.create("schedules", manifest)
+        except ExistsError:
+            where = f"{name} -n {found.namespace}"
+            raise CliError(
+                f"the Schedule `{name}` already exists in namespace `{found.namespace}`; change it with `kubectl edit "
+                f"schedule {where}`, or delete it with `{program_of(context)} schedule delete {where}`"
+            ) from None
+
+    _with_cluster(context, cluster, namespace, make)
+    click.echo(f"{reference('Schedule', name)} created")
+
+
+@schedule.command("pause")
+@schedule_argument
+@reason_option
+@request_to_schedule
+def pause(context: click.Context, target: TargetOptions, *, reason: str) -> None:
+    """Pause a Schedule: no scheduled runs start until you unpause it.
+
+    \b
+    Examples:
+      {program} schedule pause nightly --reason 'the database is being moved'
+    """
+    send(context, "pause", {"reason": reason or None}, target)
+
+
+@schedule.command("unpause")
+@schedule_argument
+@reason_option
+@request_to_schedule
+def unpause(context: click.Context, target: TargetOptions, *, reason: str) -> None:
+    """Unpause a Schedule. No runs start for times that have passed.
+
+    \b
+    Examples:
+      {program} schedule unpause nightly
+    """
+    send(context, "unpause", {"reason": reason or None}, target)
+
+
+@schedule.command("trigger")
+@schedule_argument
+@overlap_policy_option
+@request_to_schedule
+def trigger(context: click.Context, target: TargetOptions, *, overlap_policy: Overlap | None) -> None:
+    """Start a run of a Schedule now, even if it is paused.
+
+    \b
+    Examples:
+      {program} schedule trigger nightly
+      {program} schedule trigger nightly --overlap-policy AllowAll
+    """
+    send_to_start(context, "trigger", {"overlapPolicy": overlap_policy and overlap_policy.value}, target)
+
+
+@schedule.command("backfill")
+@schedule_argument
+@option("--start-time", required=True, help="First time to consider")
+@option("--end-time", required=True, help="Last time to consider")
+@overlap_policy_option
+@request_to_schedule
+def backfill(
+    context: click.Context, target: TargetOptions, *, start_time: str, end_time: str, overlap_policy: Overlap | None
+) -> None:
+    """Start the runs of all times between two points in time.
+
+    A time without an offset is in the time zone of the Schedule.
+
+    \b
+    Examples:
+      {program} schedule backfill nightly --start-time 2026-11-01 \\
+        --end-time 2026-11-08 --overlap-policy BufferAll
+    """
+    zone: tzinfo = UTC
+    if not (has_zone(start_time) and has_zone(end_time)):
+        schedule = asyncio.run(read_schedule(str(target.name), target.namespace, target.cluster, program_of(context)))
+        from perdure.cli.schedules import times_of
+
+        zone = times_of(schedule).zone.rules
+    times = {"startTime": rfc3339(moment(start_time, zone)), "endTime": rfc3339(moment(end_time, zone))}
+    send(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, target)
+
+
+@schedule.command("delete")
+@schedule_argument
+@option("--cascade", type=Words(Cascade), default=Cascade.BACKGROUND.value, help="What happens to its runs")
+@namespace_option
+@context_option
+@click.pass_context
+def delete(context: click.Context, *, name: str, cascade: Cascade, namespace: str | None, cluster: str | None) -> None:
+    """Delete a Schedule and its runs.
+
+    \b
+    Examples:
+      {program} schedule delete nightly
+      {program} schedule delete nightly --cascade orphan
+    """
+
+    async def remove(found: Cluster) -> None:
+        await found.delete("Schedule", "schedules", name, orphan=cascade is Cascade.ORPHAN)
+
+    _with_cluster(context, cluster, namespace, remove)
+    click.echo(f"{reference('Schedule', name)} deleted")
+
+
+@schedule.command("import")
+@option("--file", "-f", required=True, help="YAML or JSON; - for standard input")
+@option("--name", help="Name of the new object; default: that of the original")
+@namespace_option
+def import_(*, file: str, name: str | None, namespace: str | None) -> None:
+    """Convert a CronJob, a CronWorkflow, or a Temporal schedule to manifests.
+
+    Prints manifests for `kubectl apply`. Fails if a field has no equivalent. The
+    JSON of `temporal schedule describe` has no ID, so it requires --name.
+
+    \b
+    Examples:
+      kubectl get cronjob nightly -o yaml | {program} schedule import -f -
+      temporal schedule describe -s nightly -o json > nightly.json
+      {program} schedule import -f nightly.json --name nightly
+    """
+    from perdure.cli.foreign import read_foreign
+    from perdure.importing.schedules import UnsupportedScheduleError, convert
+
+    found = read_foreign(file)
+    if name is not None and len(found) > 1:
+        raise CliError(f"--name: {file} has {len(found)} manifests, which cannot all have the same name")
+    try:
+        made = [each for manifest in found for each in convert(manifest, file, name)]
+    except UnsupportedScheduleError as error:
+        raise CliError(str(error)) from error
+    for each in made:
+        if namespace:
+            each["metadata"]["namespace"] = namespace
+    screen = Screen()
+    for index, each in enumerate(made):
+        if index:
+            screen.write("---")
+        screen.write_data("yaml", each)
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _with_cluster(
+    context: click.Context, cluster: str | None, namespace: str | None, work: Callable[[Cluster], Awaitable[_Answer]]
+) -> _Answer:
+    async def run() -> _Answer:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return await work(found)
+
+    return asyncio.run(run())
+
+
+@schedule.command("next")
+@argument(
+    "name",
+    metavar="NAME",
+    required=False,
+    shell_complete=names_of("schedules"),
+    help="Name of the Schedule, or the ID from the Temporal client that created it",
+)
+@option("--file", "-f", help="File with the Schedule; - for standard input")
+@option("--after", help="Only times after this one; default: now")
+@option("--count", type=Whole(min=1, max=10_000), default=10, help="Number of times to show")
+@namespace_option
+@report_option
+@context_option
+@click.pass_context
+def next_times(
+    context: click.Context,
+    *,
+    name: str | None,
+    file: str | None,
+    after: str | None,
+    count: int,
+    namespace: str | None,
+    output: Output,
+    cluster: str | None,
+) -> None:
+    """Show when a Schedule will start runs.
+
+    With --file, works offline; with NAME, reads the Schedule from the cluster.
+    NOMINAL is the time in the spec, ACTUAL includes jitter. NOTE marks clock
+    changes: a time that does not exist and runs later, and a time that occurs
+    twice. A time without an offset is in the time zone of the Schedule. Jitter
+    depends on namespace and name: if the file has no namespace, set --namespace.
+    If the Schedule is paused, prints a warning on stderr. Exit status 1: there
+    are no times; the message says why.
+
+    \b
+    Examples:
+      {program} schedule next -f nightly.yaml
+      {program} schedule next nightly --after 2026-03-28T00:00:00Z --count 3
+      {program} schedule next -f nightly.yaml --output json
+    """
+    if file is None and name is None:
+        raise click.BadParameter("set either NAME or --file")
+    stored = None if file else asyncio.run(read_schedule(str(name), namespace, cluster, program_of(context)))
+    from perdure.cli.schedules import outlook_of, schedule_in, times_of, upcoming
+    from perdure.view.schedules import is_paused, times_json, times_table
+
+    found = stored if stored is not None else schedule_in(str(file), name)
+    times = times_of(found)
+    start = moment(after, times.zone.rules) if after else clock.now()
+    dues = upcoming(times, found, namespace or "default", start, count)
+    screen = Screen()
+    if output != "text":
+        screen.write_data(output, times_json(dues, times))
+    elif dues:
+        screen.show(times_table(dues, times))
+    if dues and is_paused(found):
+        click.echo("The schedule is paused: no runs start at these times until it is unpaused.", err=True)
+    if not dues:
+        click.echo(f"{outlook_of(found, start).message}.", err=True)
+        raise Exit(ExitCode.NO)
+
+
+async def read_schedule(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
+    """Read a Schedule from the cluster, by its name or its ID."""
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        return await cluster.read("Schedule", "schedules", schedule_name(name))

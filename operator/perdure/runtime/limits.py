@@ -1,0 +1,204 @@
+"""The holders of a WorkflowLimit and those that wait for it: how claims and releases change the status. Pure.
+
+The status is the transaction: it is written by compare-and-swap, and a run or an activity starts only once a stored status lists
+it as a holder. Every change also admits waiters up to the capacity, so that no release is lost.
+"""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Self
+
+from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.workflowlimit import (
+    MAX_HOLDERS,
+    MAX_RECENT,
+    MAX_WAITERS,
+    LimitEntry,
+    RecentStart,
+    StartRate,
+    WorkflowLimitStatus,
+)
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.times import show_duration
+
+
+@dataclass(frozen=True, slots=True)
+class LimitQueue:
+    """The runs and activities that hold a WorkflowLimit, and those that wait, in the order of admission."""
+
+    holders: tuple[LimitEntry, ...] = ()
+    waiters: tuple[LimitEntry, ...] = ()
+    recent: tuple[RecentStart, ...] = ()
+    """The starts that count for a rate, and older ones."""
+
+    @classmethod
+    def read(cls, status: Mapping[str, Any]) -> Self:
+        """Read a status.
+
+        Raises:
+            pydantic.ValidationError: The operator did not write this status.
+        """
+        found = WorkflowLimitStatus.parse(status)
+        return cls(tuple(found.holders), tuple(found.waiters), tuple(found.recent))
+
+    def holds(self, id: str) -> bool:  # noqa: A002 (that of `LimitEntry`)
+        """Whether an entry holds the limit."""
+        return any(each.id == id for each in self.holders)
+
+    def waits(self, id: str) -> bool:  # noqa: A002
+        """Whether an entry is listed as waiting."""
+        return any(each.id == id for each in self.waiters)
+
+    def by_run(self) -> dict[str, list[LimitEntry]]:
+        """All holders and waiters, by run ID."""
+        found: dict[str, list[LimitEntry]] = {}
+        for each in (*self.holders, *self.waiters):
+            found.setdefault(each.run_id, []).append(each)
+        return found
+
+    def claim(self, entry: LimitEntry, capacity: int, rate: StartRate | None = None, *, queues: bool = True) -> Self:
+        """Add an entry as a holder of the limit, or as a waiter.
+
+        A listed entry keeps its place, unless its key or priority has changed because the definition was edited before the run
+        started.
+
+        Args:
+            entry: The run, or the activity.
+            capacity: Maximum number of holders per key.
+            rate: Maximum number of starts per key and period.
+            queues: Whether it waits if the limit is reached; otherwise it is not added.
+        """
+        listed = next((each for each in (*self.holders, *self.waiters) if each.id == entry.id), None)
+        if listed is not None and _asks_for(listed) == _asks_for(entry):
+            claimed = self.admit(capacity, entry.since, rate)
+        else:
+            others = self.release({entry.id})
+            waiters = list(others.waiters)
+            insort(waiters, entry, key=_order)
+            claimed = replace(others, waiters=tuple(waiters)).admit(capacity, entry.since, rate)
+        if not queues and not claimed.holds(entry.id):
+            return claimed.release({entry.id})
+        return replace(claimed, waiters=claimed.waiters[:MAX_WAITERS])
+
+    def release(self, ids: Collection[str]) -> Self:
+        """Remove entries from the holders and the waiters."""
+        return replace(self, holders=_without(self.holders, ids), waiters=_without(self.waiters, ids))
+
+    def admit(self, capacity: int, now: datetime, rate: StartRate | None = None) -> Self:
+        """Make the first waiters holders, up to the capacity and the rate. One key does not block another."""
+        held = Counter(each.key for each in self.holders)
+        recent = list(self._recent(rate, now))
+        started = Counter(each.key for each in recent)
+        holders, waiters = list(self.holders), []
+        for entry in self.waiters:
+            key = entry.key
+            has_room = held[key] < capacity and len(holders) < MAX_HOLDERS
+            if not has_room or (rate is not None and (started[key] >= rate.count or len(recent) >= MAX_RECENT)):
+                waiters.append(entry)
+                continue
+            held[key] += 1
+            holders.append(entry.model_copy(update={"since": now}))
+            if rate is not None:
+                started[key] += 1
+                recent.append(RecentStart(key=key, time=now))
+        if len(waiters) == len(self.waiters):
+            return self
+        return replace(self, holders=tuple(holders), waiters=tuple(waiters), recent=tuple(recent))
+
+    def next_start(self, capacity: int, now: datetime, rate: StartRate | None) -> datetime | None:
+        """When the rate admits another waiter for which the capacity has room; None if none waits for the rate."""
+        if rate is None or len(self.holders) >= MAX_HOLDERS:
+            return None
+        held = Counter(each.key for each in self.holders)
+        waiting = {each.key for each in self.waiters if held[each.key] < capacity}
+        recent = self._recent(rate, now)
+        if waiting and len(recent) >= MAX_RECENT:
+            return min(each.time for each in recent) + rate.period
+        times = (sorted(each.time for each in recent if each.key == key)[-rate.count :] for key in waiting)
+        return min((found[0] + rate.period for found in times if found), default=None)
+
+    def _recent(self, rate: StartRate | None, now: datetime) -> tuple[RecentStart, ...]:
+        """The starts that count for a rate."""
+        return tuple(each for each in self.recent if rate is not None and each.time > now - rate.period)
+
+    def first(self, key: str) -> LimitEntry | None:
+        """Return the next waiter to be admitted for a key."""
+        return next((each for each in self.waiters if each.key == key), None)
+
+    def to_cancel(self, id: str) -> LimitEntry | None:  # noqa: A002
+        """Return the run that has held the limit the longest, to cancel it for the next waiter of its key, unless all are newer.
+
+        For any other waiter, and if only activities hold the limit, return None.
+        """
+        first = next((each for each in self.waiters if each.id == id), None)
+        if first is None or self.first(first.key) is not first:
+            return None
+        runs = [each for each in self.holders if each.event_id is None and each.key == first.key]
+        held = [each for each in runs if each.created <= first.created]
+        return min(held, key=lambda each: each.since, default=None)
+
+
+def _order(entry: LimitEntry) -> tuple[int, datetime]:
+    return -entry.priority, entry.created
+
+
+def _asks_for(entry: LimitEntry) -> tuple[str, int]:
+    return entry.key, entry.priority
+
+
+def _without(entries: tuple[LimitEntry, ...], ids: Collection[str]) -> tuple[LimitEntry, ...]:
+    return tuple(each for each in entries if each.id not in ids)
+
+
+def limit_status(
+    before: Mapping[str, Any],
+    queue: LimitQueue,
+    capacity: int | None,
+    rate: StartRate | None = None,
+    *,
+    generation: int,
+    mistakes: Sequence[str] = (),
+    now: datetime,
+) -> dict[str, Any]:
+    """The status of a WorkflowLimit.
+
+    Args:
+        before: The status so far.
+        queue: The holders and waiters.
+        capacity: Maximum number of holders per key; None if the spec is invalid.
+        rate: Maximum number of starts per key and period.
+        generation: Its `metadata.generation`.
+        mistakes: The errors of an invalid spec.
+        now: The current time, for conditions that change.
+    """
+    if capacity is None:
+        ready, reason, message = False, ConditionReason.INVALID_SPEC, "; ".join(mistakes)
+    else:
+        ready, reason, message = (
+            True,
+            ConditionReason.ACCEPTED,
+            f"has room for {room(capacity, rate, 'holder')} of each key",
+        )
+    conditions = set_condition(
+        read_conditions(before), ConditionType.READY, ready, reason, message, now=now, observed_generation=generation
+    )
+    return {
+        "observedGeneration": generation,
+        "conditions": [condition.dump() for condition in conditions],
+        "held": len(queue.holders),
+        "waiting": len(queue.waiters),
+        "holders": [each.dump() for each in queue.holders],
+        "waiters": [each.dump() for each in queue.waiters],
+        **({"recent": [each.dump() for each in queue.recent]} if queue.recent else {}),
+    }
+
+
+def room(capacity: int, rate: StartRate | None, noun: str) -> str:
+    """The room of a limit in words, such as `5 holders` or `5 holders and 10 starts per 1m`."""
+    holders = f"{capacity} {noun}" if capacity == 1 else f"{capacity} {noun}s"
+    if rate is None:
+        return holders
+    return f"{holders} and {rate.count} start{'' if rate.count == 1 else 's'} per {show_duration(rate.period)}"

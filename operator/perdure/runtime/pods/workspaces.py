@@ -1,0 +1,206 @@
+"""Workspaces: the PersistentVolumeClaim of a run, and an activity whose pod mounts the volumes that it lists.
+
+A workspace is a short form of settings in `podTemplate`, so it needs no permissions of its own, except for creating claims.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perdure.api import labels
+from perdure.api.kinds.workflow import Activity, PodTemplate
+from perdure.api.kinds.workspace import AccessMode, ClaimRetention, Workspace, WorkspaceMount, WorkspaceRetention
+from perdure.api.labels import API_VERSION
+from perdure.api.names import claim_name, label_value
+from perdure.api.reserved import WORKSPACE_VOLUME
+from perdure.runtime.attempts import KubeObject, RunRef
+from perdure.runtime.pods.commands import list_in, script_container
+
+_ANY_NODE: Final = {AccessMode.READ_WRITE_MANY, AccessMode.READ_ONLY_MANY}
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """The volume of a workspace, for the pods of one run."""
+
+    source: Mapping[str, Any]
+    """The volume as in `volumes` of a pod, without a name."""
+    label: str = ""
+    """A label for the pods that use it; empty if it is not shared."""
+    one_node: bool = False
+    """Whether pods that use it at the same time must be on the same node."""
+
+
+def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) -> KubeObject:
+    """Build the PersistentVolumeClaim of a workspace.
+
+    Args:
+        run: The run that owns it.
+        original: Name and UID of the first run of the history of `run`, which a reset does not change.
+        workspace: The workspace, with a template.
+
+    Returns:
+        A v1 PersistentVolumeClaim to create.
+    """
+    template = workspace.volume_claim_template
+    assert template is not None
+    given = template.metadata.dump() if template.metadata is not None else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": claim_name(*original, workspace.name),
+            "namespace": run.namespace,
+            "labels": {**_theirs(given.get("labels", {})), **claim_labels(run, workspace)},
+            "annotations": {**_theirs(given.get("annotations", {})), **claim_annotations(workspace)},
+            "ownerReferences": [claim_owner(run)],
+        },
+        "spec": template.spec.dump(),
+    }
+
+
+def claim_labels(run: RunRef, workspace: Workspace) -> dict[str, str]:
+    """Return the labels of a claim, which identify its run and the retention when that run closes."""
+    retention = workspace.retention or WorkspaceRetention()
+    kept = ClaimRetention.DELETE not in {retention.on_success, retention.on_failure}
+    return {
+        labels.RUN_LABEL: label_value(run.name),
+        labels.RUN_ID_LABEL: run.uid,
+        labels.WORKSPACE_LABEL: workspace.name,
+        labels.STAYS_UNTIL_LABEL: labels.RUN_DELETED if kept else labels.RUN_CLOSED,
+    }
+
+
+def claim_annotations(workspace: Workspace) -> dict[str, str]:
+    """Return the annotation of a claim with its retention when its run closes."""
+    retention = workspace.retention or WorkspaceRetention()
+    return {labels.CLAIM_RETENTION_ANNOTATION: f"{retention.on_success}/{retention.on_failure}"}
+
+
+def is_deleted_after(claim: KubeObject, *, succeeded: bool) -> bool:
+    """Whether a claim is deleted when its run has closed.
+
+    Args:
+        claim: The claim, or its metadata; an annotation contains the retention.
+        succeeded: Whether the run has succeeded.
+    """
+    retention = str((claim["metadata"].get("annotations") or {}).get(labels.CLAIM_RETENTION_ANNOTATION, ""))
+    on_success, _, on_failure = retention.partition("/")
+    return (on_success if succeeded else on_failure) == ClaimRetention.DELETE
+
+
+def pods_label(claim: str) -> str:
+    """The label of the pods that use a claim.
+
+    Args:
+        claim: Name of the claim.
+    """
+    return f"{labels.CLAIM_PREFIX}{label_value(claim)}"
+
+
+def claim_owner(run: RunRef) -> KubeObject:
+    """The owner reference of a claim: the garbage collector deletes it with the last run that uses it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "name": run.name,
+        "uid": run.uid,
+        "blockOwnerDeletion": False,
+    }
+
+
+def volume_of(claim: KubeObject) -> Volume:
+    """Return the volume of a claim from the API server.
+
+    Args:
+        claim: A v1 PersistentVolumeClaim.
+    """
+    name = claim["metadata"]["name"]
+    modes = set((claim.get("spec") or {}).get("accessModes") or ())
+    return Volume(
+        source={"persistentVolumeClaim": {"claimName": name}},
+        label=pods_label(name),
+        one_node=AccessMode.READ_WRITE_ONCE in modes and not modes & _ANY_NODE,
+    )
+
+
+def own_volume(workspace: Workspace) -> Volume | None:
+    """Return the volume of a workspace that is separate for each pod; None if pods share a volume."""
+    return Volume(source={"emptyDir": workspace.empty_dir}) if workspace.empty_dir is not None else None
+
+
+def trial_volume(workspace: Workspace) -> Volume:
+    """Return the volume of a workspace for a dry run of a pod."""
+    given = workspace.persistent_volume_claim
+    claim = {"metadata": {"name": given.claim_name if given is not None else workspace.name}}
+    return own_volume(workspace) or volume_of(claim)
+
+
+def with_volumes(definition: Activity, volumes: Mapping[str, Volume], fs_group: int | None) -> Activity:
+    """Return the activity as a pod template that mounts its workspaces.
+
+    Args:
+        definition: The activity; not changed.
+        volumes: The volume of each workspace that it lists.
+        fs_group: The group that owns new files of the volumes, unless the template sets one; None leaves it to the cluster.
+    """
+    if not definition.workspaces:
+        return definition
+    template = template_of(definition)
+    spec, metadata = template["spec"], template.get("metadata") or {}
+    main = spec["containers"][0]
+    used = {mount.name: volumes[mount.name] for mount in definition.workspaces}
+    added = [{"name": f"{WORKSPACE_VOLUME}{name}", **volume.source} for name, volume in used.items()]
+    spec["volumes"] = [*list_in(spec, "volumes"), *added]
+    main["volumeMounts"] = [*list_in(main, "volumeMounts"), *map(_mount, definition.workspaces)]
+    shared = {volume.label: "" for volume in used.values() if volume.label}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **shared}
+    one_node = [volume.label for volume in used.values() if volume.one_node]
+    if one_node:
+        _keep_together(spec, one_node)
+    if fs_group is not None and (spec.get("os") or {}).get("name") != "windows":
+        context = spec.get("securityContext") or {}
+        if "fsGroup" not in context:
+            # A volume with many files is not searched again by each attempt.
+            spec["securityContext"] = {"fsGroupChangePolicy": "OnRootMismatch", **context, "fsGroup": fs_group}
+    parsed = PodTemplate.parse({"metadata": metadata, "spec": spec})
+    return definition.model_copy(update={"container": None, "pod_template": parsed, "workspaces": []})
+
+
+def template_of(definition: Activity) -> KubeObject:
+    """Return the pod template of an activity as modifiable JSON; for a `container` or `script`, it has only that container."""
+    if definition.pod_template is not None:
+        return definition.pod_template.dump()
+    if definition.script is not None:
+        large = definition.artifacts is not None and bool(definition.artifacts.large_results)
+        return {"spec": {"containers": [script_container(definition.script, large_results=large)]}}
+    assert definition.container is not None
+    return {"spec": {"containers": [definition.container.dump()]}}
+
+
+def _mount(mount: WorkspaceMount) -> KubeObject:
+    made: KubeObject = {"name": f"{WORKSPACE_VOLUME}{mount.name}", "mountPath": mount.target}
+    if mount.sub_path:
+        made["subPath"] = mount.sub_path
+    if mount.read_only:
+        made["readOnly"] = True
+    return made
+
+
+def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
+    """Make the scheduler place concurrent pods of a claim on the same node."""
+    affinity = dict(spec.get("affinity") or {})
+    pods = dict(affinity.get("podAffinity") or {})
+    terms = [
+        {"topologyKey": _HOSTNAME, "labelSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
+        for key in one_node
+    ]
+    pods[_REQUIRED] = [*list_in(pods, _REQUIRED), *terms]
+    spec["affinity"] = {**affinity, "podAffinity": pods}
+
+
+def _theirs(given: Mapping[str, str]) -> dict[str, str]:
+    """Remove labels or annotations with our prefix: the operator trusts them."""
+    return {name: value for name, value in given.items() if not name.startswith(f"{labels.GROUP}/")}

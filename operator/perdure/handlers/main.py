@@ -11,10 +11,9 @@ import structlog
 import uvloop
 
 from perdure import __version__
-from perdure.handlers import login, watch
+from perdure.handlers import watch
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.feed import Feed
-from perdure.handlers.settings import ForeignTasks, NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
@@ -47,8 +46,8 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         watching.lists.skipped, watching.lists.serves = client.lists.skipped, client.lists.serves
         feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
-        login.register(registry, access.server, feed)
-        watch.register(registry, manager, operations)
+        watch.register_login(registry, access.server, feed)
+        watch.register(registry, (*manager.informers.values(), operations.informer))
         ready = asyncio.Event()
 
         @kopf.on.cleanup(registry=registry)
@@ -60,7 +59,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             await manager.shards.leave(manager.drain, operations.drain)
 
         def trouble() -> str | None:
-            return manager.trouble() or operations.trouble()
+            return manager.trouble() or operations.informer.trouble()
 
         def not_ready() -> str | None:
             if stop.is_set():
@@ -96,15 +95,15 @@ async def _watch(
     """Have kopf watch, until `stop` is set. At its end, kopf ends its own tasks only."""
     tasks = await kopf.spawn_tasks(
         registry=registry,
-        settings=settings(),
-        memories=NoMemories(),
+        settings=watch.settings(),
+        memories=watch.NoMemories(),
         clusterwide=not options.namespaces,
         namespaces=options.namespaces,
         standalone=True,
         ready_flag=ready,
         stop_flag=stop,
     )
-    await kopf.run_tasks(tasks, ignored=ForeignTasks())
+    await kopf.run_tasks(tasks, ignored=watch.ForeignTasks())
 
 
 async def _main(options: OperatorOptions, access: Access) -> None:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.api import labels, lenient
-from perdure.controller.fleet.rendezvous import shard_of, shards_of
+from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.view import text
 from perdure.view.page import Page
 

@@ -16,7 +16,7 @@ READ_AGAIN: Final = timedelta(seconds=30)
 """How long a secret, or the failure to read it, is cached."""
 SHORTEST: Final = 16
 """Minimum length of a secret, in bytes."""
-_MOST: Final = 1_000
+_MAX_CACHED: Final = 1_000
 """Maximum number of cached secrets."""
 _FORBIDDEN: Final = 403
 
@@ -55,7 +55,7 @@ class WebhookSecrets:
                 found = await self._find(namespace, reference)
                 self._read[place] = now(), found
                 self._read.move_to_end(place)
-                if len(self._read) > _MOST:
+                if len(self._read) > _MAX_CACHED:
                     self._locks.pop(self._read.popitem(last=False)[0], None)
         return found
 

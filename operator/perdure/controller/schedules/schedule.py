@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pydantic
@@ -22,6 +22,7 @@ import structlog
 
 from perdure.api import labels
 from perdure.api.kinds.schedule import ScheduleSpec
+from perdure.api.labels import API_VERSION
 from perdure.api.lenient import newer_annotation
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
@@ -31,10 +32,8 @@ from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
-from perdure.controller.schedules.schedule_events import ScheduleEventRecorder
-from perdure.controller.schedules.scheduled_chains import ScheduledChains
-from perdure.controller.schedules.scheduled_runs import ScheduledRuns
-from perdure.controller.schedules.template_check import TemplateCheck
+from perdure.controller.schedules.runs import ScheduledRuns
+from perdure.controller.schedules.template import TemplateCheck
 from perdure.controller.workflows.definitions import Definitions
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
@@ -47,16 +46,21 @@ from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.inputs import RunOutcome
-from perdure.schedule.rules import Rules, times_hash
+from perdure.schedule.inputs import Rules, RunOutcome
 from perdure.schedule.state import ScheduleState, load_state, newer_state
 from perdure.schedule.status import Problem, compose, not_ready
 from perdure.schedule.step import ScheduleTransition, next_wake, step
-from perdure.schedule.times import Times
+from perdure.schedule.times import Times, times_hash
 
 _SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
 """Parts of the status whose changes are written immediately."""
 
+_COUNTED: Final = {
+    "actions": "Started",
+    "missed_catchup_window": "MissedCatchupWindow",
+    "overlap_skipped": "OverlapSkipped",
+    "buffer_dropped": "BufferDropped",
+}
 _WARNED = {
     ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
     ConditionReason.WORKFLOW_NOT_FOUND: EventReason.WORKFLOW_NOT_FOUND,
@@ -90,8 +94,7 @@ class ReconciledSchedule:
         self.waits_for_policy = False
         """Whether its RetryPolicy is missing."""
         self._record = Record(client, obj, "schedules")
-        self._chains = ScheduledChains(client, self._record, peers, output_of)
-        self._runs = ScheduledRuns(client, self._record, peers, self._event_recorder, self._chains)
+        self._runs = ScheduledRuns(client, self._record, peers, warn=self._event_recorder.warn, output_of=output_of)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._newer = NewerStateReports("Schedule", self.namespace)
         self._try_again: datetime | None = None
@@ -182,7 +185,7 @@ class ReconciledSchedule:
         problem = problem or missing or self._template.problem
         observed = list(self._runs.observed)
         requests = self._inbox.next()
-        closed = await self._chains.closed(self._state, self._runs.id_of) if self._state is not None else []
+        closed = await self._runs.closed(self._state) if self._state is not None else []
         happened = [*observed, *closed, *(each.request for each in requests)]
         try:
             if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
@@ -209,7 +212,7 @@ class ReconciledSchedule:
         self._inbox.mark_recorded(requests)
         self._inbox.answer(requests, transition.answers)
         await self._runs.apply(transition.state, now)
-        await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)
+        await self._runs.remove_old(rules.spec, transition.state)
         again = await self._template.check(rules.spec.workflow_run_template, self._given_template())
         return now if transition.more or self._runs.observed or self._inbox.one_by_one or again else wake
 
@@ -339,3 +342,35 @@ def _ready(status: dict[str, Any]) -> tuple[Any, ...]:
         ((c["status"], c["reason"], c.get("message")) for c in status.get("conditions") or () if c["type"] == "Ready"),
         (),
     )
+
+
+class ScheduleEventRecorder:
+    """Records the Events and metrics of one Schedule about its commits. They are best effort and follow the commit."""
+
+    def __init__(self, recorder: Recorder, namespace: str, name: str, uid: str) -> None:
+        self._recorder = recorder
+        self._namespace = namespace
+        self._about = {
+            "apiVersion": API_VERSION,
+            "kind": "Schedule",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+        }
+
+    def warn(self, reason: EventReason, note: str, action: str) -> None:
+        """Record a warning."""
+        self._recorder.record(self._about, kind="Warning", reason=reason, note=note, action=action)
+
+    def committed(self, before: ScheduleState | None, transition: ScheduleTransition) -> None:
+        """Record the changes of a commit.
+
+        Args:
+            before: The previous state; None for a new Schedule.
+            transition: The committed transition.
+        """
+        for name, outcome in _COUNTED.items():
+            more = getattr(transition.state.counts, name) - (getattr(before.counts, name) if before else 0)
+            if more > 0:
+                metrics.SCHEDULE_ACTIONS.labels(self._namespace, outcome).inc(more)
+        for note in transition.notes:
+            kind = "Warning" if note.warning else "Normal"
+            self._recorder.record(self._about, kind=kind, reason=note.reason, note=note.text, action="Schedule")

@@ -1,20 +1,23 @@
-"""The status of an Operation: the run that it targets, and the answer. Pure."""
+"""The status of an Operation, and its Event: the run that it targets, and the answer."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from perdure.api import labels
 from perdure.api.kinds.conditions import read_conditions, set_condition
 from perdure.api.kinds.operation import REQUESTS
 from perdure.api.names import started_name
 from perdure.api.phases import OperationPhase
-from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.rules import cel_name
 from perdure.api.times import format_time
+from perdure.controller.directory import Entry
 from perdure.controller.reconcile.record import Status
-from perdure.controller.run_entries import Entry
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
 from perdure.runtime.operation_requests import arrival
 
 
@@ -94,3 +97,23 @@ def identity(obj: kube.Object) -> str:
 def verb(obj: kube.Object) -> str:
     """The request of an Operation, even if its spec is invalid."""
     return next((name for name in map(cel_name, REQUESTS) if name in obj["spec"]), "unknown")
+
+
+def record_answer(recorder: Recorder, obj: kube.Object, outcome: OperationAnswer) -> None:
+    """Emit an Event about the run that an Operation targets, or about the Operation if there is no run."""
+    meta, name, answer, entry = obj["metadata"], verb(obj), outcome.answer, outcome.entry
+    metrics.OPERATIONS.labels(verb=name, outcome="Complete" if answer.ok else "Failed").inc()
+    itself = {"apiVersion": labels.API_VERSION, "kind": "Operation", "metadata": meta}
+    run = entry and {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
+    about = {"apiVersion": labels.API_VERSION, "kind": "WorkflowRun", "metadata": run} if run else itself
+    related = {"apiVersion": labels.API_VERSION, "kind": "Operation", "namespace": meta["namespace"]}
+    related |= {"name": meta["name"], "uid": meta["uid"]}
+    note = f"Operation {meta['name']}: {name}"
+    recorder.record(
+        about,
+        kind="Warning" if outcome.is_warning else "Normal",
+        reason=EventReason.OPERATION_DONE if answer.ok else EventReason.OPERATION_FAILED,
+        note=note + (f": {answer.reason}: {outcome.message}" if outcome.is_warning else ""),
+        action=f"{name[:1].upper()}{name[1:]}",
+        related=related if run else None,
+    )

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.api.policies import ParentClosePolicy
-from perdure.controller.informers.index import Index
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.index import Index
 from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.kube import client as kube
@@ -45,13 +45,22 @@ class RunNeighbors:
         self._changed = changed
         self._ask = ask
 
-    def enter(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Update the directory, and wake the parent, the Schedule, and the runs that wait for the workflow ID."""
-        self._workers.observe(obj, deleted=deleted)
-        if deleted:
-            before, after = self._index.directory.drop(obj["metadata"]["uid"]), None
-        else:
-            before, after = self._index.directory.put(obj)
+    def update(self, obj: kube.Object) -> None:
+        """Update the directory, and wake the objects that wait for a change of a run."""
+        self._workers.observe(obj, deleted=False)
+        before, after = self._index.directory.put(obj)
+        self._propagate(obj, before, after)
+
+    def delete(self, obj: kube.Object) -> None:
+        """Remove a deleted run from the directory, and wake the objects that wait for its end."""
+        self._workers.observe(obj, deleted=True)
+        before = self._index.directory.drop(obj["metadata"]["uid"])
+        self._propagate(obj, before, None)
+        if before is not None:
+            self._orphan_children(before)
+
+    def _propagate(self, obj: kube.Object, before: Entry | None, after: Entry | None) -> None:
+        """Wake the parent, the Schedule, the runs that wait for the workflow ID, and the limits of a run that has changed."""
         namespace = obj["metadata"]["namespace"]
         if any(each is not None and each.standing is Standing.CLOSED for each in (before, after)):
             self._changed(namespace)
@@ -69,8 +78,6 @@ class RunNeighbors:
         for other in self._index.directory.sharing(known):
             if other.standing is Standing.WAITING:
                 self._queue.wake(RunKey(other.namespace, other.uid, other.workflow_id))
-        if deleted:
-            self._orphan_children(known)
 
     def wake(self, run: Entry) -> None:
         """Wake the Schedule and the parent of a run that has started or closed, or was deleted."""

@@ -1,4 +1,6 @@
-"""One Operation: deliver its request once, and record the answer in its status.
+"""One Operation: its keys in the queue, the action that it requires, and its reconciliation.
+
+Its request is delivered once, and the answer is recorded in its status:
 
 Pending ─▶ the targeted run is recorded ─▶ Delivered ─▶ the run records the Operation's UID ─▶ Answered ─▶ Recorded
    ▲         └ killed here: delivered again               └ killed here: delivered again; the run recognizes it
@@ -9,45 +11,143 @@ A reset or a retry creates a run: Pending ─▶ the new run is recorded ─▶ 
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
+import pydantic
 import structlog
 
-from perdure.api.kinds.operation import Reset, Retry
+from perdure.api.kinds.operation import Operation, Reset, Retry, TargetKind
+from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import RefusedError
-from perdure.controller.informers.schedules import Schedules
-from perdure.controller.informers.workflowruns import WorkflowRuns
-from perdure.controller.operations.operation_actions import (
-    Action,
-    DeliverToRun,
-    DeliverToSchedule,
-    RedriveDeadLetter,
-    ResetRun,
-    action_of,
-)
-from perdure.controller.operations.operation_events import record_answer
-from perdure.controller.operations.operation_keys import TargetKey
-from perdure.controller.operations.operation_status import OperationAnswer, finished, running
-from perdure.controller.operations.run_resets import RunResets
+from perdure.controller.operations.resets import RunResets
+from perdure.controller.operations.status import OperationAnswer, finished, identity, record_answer, running
 from perdure.controller.operations.targets import HoldError, Targets
 from perdure.controller.peers import OVER
+from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
-from perdure.controller.run_entries import Entry
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
-from perdure.engine.inputs import Answer
+from perdure.engine.inputs import Answer, Request
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.runtime.chains import created_by
+from perdure.runtime.operation_requests import request_of, too_much
 from perdure.schedule.inputs import ScheduleRequest
+from perdure.schedule.inputs import request_of as schedule_request_of
 
 _SOON: Final = timedelta(milliseconds=200)
 """Delay before an Operation looks again for a run that is about to be created or to begin."""
 _BEGIN_WITHIN: Final = timedelta(seconds=20)
 """After this time, a reset or a retry is complete even if its run has not begun, so that it does not block later Operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKey:
+    """Process the pending Operations of a target in order."""
+
+    namespace: str
+    kind: str
+    field: str
+    """The field of `spec.target`: ``name`` or ``workflowId``."""
+    value: str
+
+    @property
+    def sharded_by(self) -> str:
+        """The workflow ID or name, which selects the shard of the target, unless a run's name differs from its workflow ID."""
+        return self.value
+
+    @classmethod
+    def of(cls, obj: kube.Object) -> "TargetKey":
+        """The key of the target of an Operation."""
+        target = obj["spec"]["target"]
+        field = "name" if "name" in target else "workflowId"
+        return cls(obj["metadata"]["namespace"], target["kind"], field, target[field])
+
+
+@dataclass(frozen=True, slots=True)
+class OperationKey:
+    """Reconcile an Operation whose request was answered."""
+
+    namespace: str
+    uid: str
+    sharded_by: str = field(compare=False)
+    """The same as for its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetKey:
+    """Let a run drop an answered Operation."""
+
+    namespace: str
+    run_id: str
+    uid: str
+
+
+Key = TargetKey | OperationKey | ForgetKey | ExpiryKey
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverToRun:
+    """Deliver a request to the run that the Operation targets."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverToSchedule:
+    """Deliver a request to a Schedule."""
+
+    name: str
+    request: ScheduleRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRun:
+    """Reset or retry the run that the Operation targets."""
+
+    wanted: Reset | Retry
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveDeadLetter:
+    """Start a run that repeats the activity of a DeadLetter."""
+
+    name: str
+
+
+Action = DeliverToRun | DeliverToSchedule | ResetRun | RedriveDeadLetter
+
+
+def action_of(obj: kube.Object) -> Action:
+    """Read the action from an Operation.
+
+    Raises:
+        RefusedError: The spec is invalid, or its payload is too large.
+    """
+    try:
+        spec = Operation.parse({**obj, "status": None}).spec
+    except pydantic.ValidationError as error:
+        raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
+    uid = obj["metadata"]["uid"]
+    if spec.target.kind is TargetKind.SCHEDULE:
+        assert spec.target.name is not None
+        return DeliverToSchedule(spec.target.name, schedule_request_of(spec, uid))
+    if spec.target.kind is TargetKind.DEAD_LETTER:
+        assert spec.target.name is not None
+        return RedriveDeadLetter(spec.target.name)
+    if (wanted := spec.reset or spec.retry) is not None:
+        return ResetRun(wanted)
+    request = request_of(spec, uid, identity(obj), created_by(obj))
+    if (wrong := too_much(request)) is not None:
+        raise RefusedError(ConditionReason.PAYLOAD_TOO_LARGE, wrong)
+    return DeliverToRun(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +271,7 @@ class ReconciledOperation:
         if not isinstance(self.progress, Delivered):
             return
         if self.progress.entry is not None:
-            self._context.runs.requests.withdraw(self.progress.entry.uid, self.uid)
+            self._context.runs.withdraw(self.progress.entry.uid, self.uid)
         else:
             self._context.schedules.withdraw(self.target.namespace, self.target.value, self.uid)
 
@@ -284,7 +384,7 @@ class ReconciledOperation:
         await self._note(entry, time)
         self.progress = Delivered(entry)
         try:
-            await self._context.runs.requests.deliver(entry, request, self._take_answer)
+            await self._context.runs.deliver(entry, request, self._take_answer)
         except BaseException:
             self.progress = Pending()
             raise

@@ -3,12 +3,14 @@
 from typing import NamedTuple
 
 from perdure.api import labels
-from perdure.controller.informers.index import Index
-from perdure.controller.informers.run_expiries import expiry_of
-from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.dispatch.fleet import key_of
+from perdure.controller.dispatch.index import Index
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.expiry import expiry_of
+from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, OrphanKey, RunKey
+from perdure.controller.queue.keys import Key, OrphanKey
 from perdure.controller.recorded_state import distrust
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube
@@ -26,7 +28,9 @@ class _HeldPod(NamedTuple):
 class RunPods:
     """The pods with the labels of a run."""
 
-    def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], runs: WorkflowRuns) -> None:
+    def __init__(
+        self, tools: Tools, index: Index, queue: KeyedQueue[Key], runs: WorkflowRuns, releases: LimitReleases
+    ) -> None:
         """Create it without pods.
 
         Args:
@@ -34,31 +38,43 @@ class RunPods:
             index: The known objects.
             queue: The queue that calls `release`.
             runs: The runs that this process works on.
+            releases: Releases the WorkflowLimits of ended runs when their pods have ended.
         """
         self._tools = tools
         self._index = index
         self._queue = queue
         self._runs = runs
+        self._releases = releases
         self._held: dict[str, _HeldPod] = {}
         """All pods with our finalizer by UID, for when this process gains their shards."""
         self._orphans: dict[OrphanKey, kube.Object | None] = {}
         """The pods to release; None for a pod that must be read first."""
 
-    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Process the creation, change, or deletion of a pod of a run."""
-        self._index.see(obj, deleted=deleted)
-        meta = obj["metadata"]
-        run_id = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
-        if deleted or not pods.held(obj):
-            self._held.pop(meta["uid"], None)
-        else:
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a pod of a run."""
+        self._index.see(obj)
+        meta, run_id = obj["metadata"], _run_id(obj)
+        if pods.held(obj):
             self._held[meta["uid"]] = _HeldPod(meta["namespace"], meta["name"], run_id)
+        else:
+            self._held.pop(meta["uid"], None)
         run = self._runs.get(run_id)
         if run is not None:
-            run.observe_pod_deletion(obj) if deleted else run.observe_pod(obj)
-            self._queue.wake(RunKey(run.ref.namespace, run.ref.uid, run.ref.workflow_id))
+            run.observe_pod(obj)
+            self._queue.wake(key_of(run))
         elif meta["uid"] in self._held and self._holds(meta["namespace"], run_id):
             self._orphans[self._wake(meta["uid"])] = obj
+        self._releases.observe_pod(obj)
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a pod of a run."""
+        self._index.forget(obj["metadata"]["uid"])
+        self._held.pop(obj["metadata"]["uid"], None)
+        run = self._runs.get(_run_id(obj))
+        if run is not None:
+            run.observe_pod_deletion(obj)
+            self._queue.wake(key_of(run))
+        self._releases.observe_pod(obj)
 
     def reassign(self) -> None:
         """Process the pods of gained shards that no run in memory knows."""
@@ -112,15 +128,15 @@ class RunPods:
             return
         name, uid = owner
         if self._runs.get(uid) is not None:
-            self.take(pod)
+            self.update(pod)
             return
         run = await self._read("workflowruns", pod["metadata"]["namespace"], name, uid)
         if run is not None and distrust(run):
             self._runs.suspect(run)
-            self.take(pod)
+            self.update(pod)
         elif run is not None and expiry_of(run) is None:
-            self._runs.take(run)
-            self.take(pod)
+            self._runs.update(run)
+            self.update(pod)
         else:
             await self._tools.pods.release_by_name(pod, keep=run is not None)
 
@@ -131,6 +147,11 @@ class RunPods:
         except (kube.NotFoundError, ValueError):
             return None
         return obj if obj["metadata"]["uid"] == uid else None
+
+
+def _run_id(pod: kube.Object) -> str:
+    """UID of the run in the labels of a pod; empty if there is none."""
+    return str((pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL, ""))
 
 
 def _owning_run(pod: kube.Object) -> tuple[str, str] | None:

@@ -8,11 +8,11 @@ import msgspec
 from perdure.api.kinds.conditions import read_conditions
 from perdure.api.kinds.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.errors import RefusedError
-from perdure.controller.informers.workflowruns import WorkflowRuns
-from perdure.controller.operations.operation_status import OperationAnswer, identity
+from perdure.controller.operations.status import OperationAnswer, identity
 from perdure.controller.operations.targets import Targets
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.resets import name_of, reset
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer
@@ -132,7 +132,7 @@ class RunResets:
             RefusedError: Another run is open.
         """
         await self._targets.look(entry.namespace, entry.workflow_id)
-        other = self._runs.directory.current.open_run(entry.namespace, entry.workflow_id)
+        other = self._runs.directory.open_run(entry.namespace, entry.workflow_id)
         if other is not None and other.name not in {entry.name, own}:
             message = f"the run `{other.name}` with workflow ID `{entry.workflow_id}` is open; wait for its end, or terminate it"
             raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from perdure.controller.directory import Directory
 from perdure.controller.runs.run import Run
-from perdure.controller.schedules.reconciled_schedule import ReconciledSchedule
+from perdure.controller.schedules.schedule import ReconciledSchedule
 from perdure.kube import client as kube
 
 
@@ -21,14 +21,15 @@ class Index:
     _versions: dict[str, str] = field(default_factory=dict)
     """The last seen versions by UID, except for finished runs, whose versions are in the directory."""
 
-    def see(self, obj: kube.Object, *, deleted: bool) -> None:
+    def see(self, obj: kube.Object) -> None:
         """Record the version of an object, so that a resync does not process it again."""
         meta = obj["metadata"]
-        uid = meta["uid"]
-        if deleted:  # it may have been missing from a list, so that its last version is not known
-            self._versions.pop(uid, None)
-        elif not kube.older(meta["resourceVersion"], self._versions.get(uid, "")):
-            self._versions[uid] = meta["resourceVersion"]
+        if not kube.older(meta["resourceVersion"], self._versions.get(meta["uid"], "")):
+            self._versions[meta["uid"]] = meta["resourceVersion"]
+
+    def forget(self, uid: str) -> None:
+        """Record that an object was deleted."""
+        self._versions.pop(uid, None)
 
     def leave_to_directory(self, uid: str) -> None:
         """Record that a run is finished, so that its version is in the directory."""

@@ -1,16 +1,16 @@
-"""The Schedules that this process works on."""
+"""The Schedules that this process works on: their watch events, the requests to them, and their reconciliation."""
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.informers.index import Index
+from perdure.controller.dispatch.index import Index
 from perdure.controller.payloads.inlining import output_of
 from perdure.controller.peers import Peers
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, ScheduleKey
-from perdure.controller.schedules.reconciled_schedule import ReconciledSchedule
+from perdure.controller.schedules.schedule import ReconciledSchedule
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
@@ -35,14 +35,14 @@ class Schedules:
         self._queue = queue
         self._peers = peers
 
-    # Observing
+    # Watch events
 
-    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Process the creation, change, or deletion of a Schedule."""
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a Schedule."""
         key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], obj["metadata"]["name"])
-        self._index.see(obj, deleted=deleted)
+        self._index.see(obj)
         schedule = self._index.schedules.get(key.uid)
-        if deleted or obj["metadata"].get("deletionTimestamp"):
+        if obj["metadata"].get("deletionTimestamp"):
             if schedule is not None:
                 self.lost(schedule)
             return
@@ -60,8 +60,15 @@ class Schedules:
             return
         self._queue.wake(key)
 
-    def lost(self, schedule: ReconciledSchedule) -> None:
+    def delete(self, obj: kube.Object) -> None:
         """Process the deletion of a Schedule."""
+        self._index.forget(obj["metadata"]["uid"])
+        schedule = self._index.schedules.get(obj["metadata"]["uid"])
+        if schedule is not None:
+            self.lost(schedule)
+
+    def lost(self, schedule: ReconciledSchedule) -> None:
+        """Process a deletion, even if no watch has reported it."""
         schedule.observe_deletion()
         if self._tools.shards.holds(schedule.namespace, schedule.name):
             self._wake(schedule)
@@ -144,7 +151,7 @@ class Schedules:
         if (known := self._known(namespace, name)) is not None:
             return known
         try:
-            self.take(await self._tools.client.get(kube.path(kube.PERDURE, namespace, "schedules", name)))
+            self.update(await self._tools.client.get(kube.path(kube.PERDURE, namespace, "schedules", name)))
         except kube.NotFoundError:
             return None
         return self._known(namespace, name)

@@ -70,9 +70,9 @@ INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
 """Requests that end a run that cannot start yet."""
 _PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
-_NOTHING_ASKED = WorkflowRunSpec.model_construct()
+_EMPTY_SPEC = WorkflowRunSpec.model_construct()
 """The spec of a run whose own spec is invalid: it starts only to fail."""
-LONGEST: Final = timedelta(seconds=1)
+MAX_UNRECORDED: Final = timedelta(seconds=1)
 """How long the start of a run may stay unrecorded."""
 _SECOND = timedelta(seconds=1)
 
@@ -93,7 +93,7 @@ class _Draft:
     """The start of a run that is being prepared."""
 
     workflow_type: str
-    spec: WorkflowRunSpec = _NOTHING_ASKED
+    spec: WorkflowRunSpec = _EMPTY_SPEC
     decider: Decider | None = None
     definition: Definition | None = None
     given: Any = None
@@ -108,7 +108,7 @@ class RunStarter:
         self,
         tools: Tools,
         context: EffectContext,
-        record: RunStore,
+        store: RunStore,
         inbox: Inbox[inputs.Request],
         deciders: RunDeciders,
     ) -> None:
@@ -117,21 +117,21 @@ class RunStarter:
         Args:
             tools: The shared services.
             context: The run, and the other runs.
-            record: The stored record of the run.
+            store: The stored state of the run.
             inbox: The requests to the run.
             deciders: Finds the decider of the run.
         """
         self._tools = tools
         self._context = context
         self._run = context.run
-        self._stored = record
+        self._store = store
         self._inbox = inbox
         self._deciders = deciders
-        self._limits = RunLimits(tools, context, record.record)
+        self._limits = RunLimits(tools, context, store.record)
 
     @property
     def _record(self) -> Record:
-        return self._stored.record
+        return self._store.record
 
     async def begin(self, now: datetime) -> Begun:
         """Start the run. An invalid run starts and fails.
@@ -147,7 +147,7 @@ class RunStarter:
             draft.spec = read_spec(self._record.object["spec"])
             if self._context.reset is not None:
                 return await self._begin_from(self._context.reset, draft.spec, now)
-            await self._find_out(draft, now)
+            await self._complete(draft, now)
         except NotReadyError:
             if not self._inbox.has(*ENDS):
                 raise
@@ -166,7 +166,7 @@ class RunStarter:
             draft.decider = Refuser(error.message, error.reason.value)
         return await self._first_transition(draft, now)
 
-    async def _find_out(self, draft: _Draft, now: datetime) -> None:
+    async def _complete(self, draft: _Draft, now: datetime) -> None:
         """Complete the draft.
 
         Raises:
@@ -312,13 +312,13 @@ class RunStarter:
             await volumes.take_over()
         sealed, past = segments.chain(self._run, fork.events)
         taken = msgspec.json.encode(fork.events)
-        await self._stored.artifacts.hold(taken)
+        await self._store.artifacts.hold(taken)
         for name in referred_to(taken):
             await give(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
         await children.take_over(self._context, reset.base, still_open(fork.state, reapplied))
         try:
-            await self._stored.segments.put(sealed)
+            await self._store.segments.put(sealed)
         except ForeignSegmentError as error:
             raise RefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
         if spec.search_attributes:

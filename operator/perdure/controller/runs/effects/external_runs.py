@@ -23,11 +23,11 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
     # The reset run may have sent a request from before the reset, which must have the same ID.
     request_id = f"{(context.reset and context.reset.origin(number)) or context.run.uid}/{number}"
     run = context.run
-    asker = ExternalReference(workflow_id=run.workflow_id, run_id=run.uid, initiated_event_id=number)
+    sender = ExternalReference(workflow_id=run.workflow_id, run_id=run.uid, initiated_event_id=number)
     request: inputs.Request
     if external.signal_id is None:
         request = inputs.CancelRequested(
-            request_id=request_id, reason=external.reason, identity=context.run.name, external=asker
+            request_id=request_id, reason=external.reason, identity=context.run.name, external=sender
         )
     else:
         request = inputs.SignalRequested(
@@ -36,7 +36,7 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
             input=external.input,
             identity=context.run.name,
             header=external.header,
-            external=asker,
+            external=sender,
         )
 
     def answered(answer: Answer) -> None:

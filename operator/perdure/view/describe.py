@@ -13,7 +13,7 @@ from perdure.engine.state import TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
 from perdure.view.page import Page, style_of
-from perdure.view.run import OpenRequest, ShownCode, ShownRun, standing
+from perdure.view.run import OpenRequest, ShownCode, ShownRun, task_state
 from perdure.view.tree import heartbeat, tree, tries
 
 _LABEL = 14
@@ -165,7 +165,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
 def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
     """The signals that the run waits for."""
     if code.task is not None:
-        yield from _wrapped("Task", standing(code.task, page), page)
+        yield from _wrapped("Task", task_state(code.task, page), page)
     elif run.phase == "Running":
         waits = any(step.end is None for step in run.steps)
         yield _field("Task", f"none; the run waits for {'its pending work' if waits else 'a signal or an update'}")
@@ -388,7 +388,7 @@ def _rest(entries: Sequence[object], page: Page) -> Iterator[Text]:
 
 # Events
 
-_MOST = 5
+_MAX_EVENTS = 5
 
 
 def event_lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Text]:
@@ -401,7 +401,7 @@ def event_lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Tex
     Yields:
         Lines, oldest first. Messages are truncated to the width of the page.
     """
-    newest = sorted(events, key=lambda event: str(_time(event) or ""))[-_MOST:]
+    newest = sorted(events, key=lambda event: str(_time(event) or ""))[-_MAX_EVENTS:]
     if not newest:
         return
     yield Text()

@@ -21,7 +21,7 @@ Parts = list[str | None]
 
 
 _STYLES = (("Completed", "Succeeded"), ("Failed", "Failed"), ("TimedOut", "TimedOut"), ("Canceled", "Cancelled"))
-_WHOLE = frozenset({"WorkflowTaskFailed"})
+_UNTRUNCATED = frozenset({"WorkflowTaskFailed"})
 
 
 class GapError(ValueError):
@@ -79,7 +79,7 @@ def table(
         line.append(text.pad(kind, widths[2]), style=_style(kind))
         room = max(page.width - sum(widths) - 6, 20)
         # A message that says what blocks a run is shown in full.
-        below = kind in _WHOLE and cell_len(attributes) > room and not detailed
+        below = kind in _UNTRUNCATED and cell_len(attributes) > room and not detailed
         if not detailed and not below:
             line.append(f"  {page.shorten(attributes, room)}")
         line.rstrip()

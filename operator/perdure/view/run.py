@@ -341,7 +341,7 @@ def _task(task: Json, failed: Json) -> WorkflowTask:
     )
 
 
-def standing(task: WorkflowTask, page: Page) -> str:
+def task_state(task: WorkflowTask, page: Page) -> str:
     """Describe the state of a workflow task.
 
     Args:

@@ -16,9 +16,9 @@ from perdure.view.page import Page, style_of
 
 _GAP = "  "
 _LABEL = 14
-_MOST_MOMENTS = 500
+_MAX_MOMENTS = 500
 """Maximum lines of the timeline; of a longer one, only the beginning and the end are shown."""
-_LONGEST_DETAIL = 200
+_MAX_DETAIL = 200
 """Maximum length of the text for one point in time."""
 
 
@@ -55,19 +55,17 @@ def _timeline(report: Report, page: Page) -> Iterator[Text]:
     moments = report.transcript.timeline
     runs = len({moment.run for moment in moments}) > 1
     head = ("TIME", *(("RUN",) if runs else ()), "STEP", "WHAT HAPPENED")
-    shown = (
-        moments if len(moments) <= _MOST_MOMENTS else [*moments[: _MOST_MOMENTS // 2], *moments[-_MOST_MOMENTS // 2 :]]
-    )
+    shown = moments if len(moments) <= _MAX_MOMENTS else [*moments[: _MAX_MOMENTS // 2], *moments[-_MAX_MOMENTS // 2 :]]
     rows = [_cells(moment, report, page, runs=runs) for moment in shown]
     widths = [max(cell_len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
     words = max(len(moment.word) for moment in shown)
     yield Text(_GAP.join([*map(text.pad, head, widths), head[-1]]), style="dim")
     for number, (moment, row) in enumerate(zip(shown, rows, strict=True)):
-        if len(shown) < len(moments) and number == _MOST_MOMENTS // 2:
+        if len(shown) < len(moments) and number == _MAX_MOMENTS // 2:
             yield Text(f"{page.glyphs.ellipsis} {len(moments) - len(shown)} more, see --output json", style="dim")
         line = Text(_GAP.join(map(text.pad, row, widths)) + _GAP)
         line.append_text(page.status(moment.word))
-        detail = page.shorten(text.one_line(moment.detail), _LONGEST_DETAIL)
+        detail = page.shorten(text.one_line(moment.detail), _MAX_DETAIL)
         line.append(" " * (words - len(moment.word)) + _GAP + detail if detail else "")
         yield line
 

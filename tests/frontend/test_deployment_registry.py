@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import WorkerVersioningMode
 from frontend.served import Served, served
 from frontend.test_versioning import NAME, options, register, set_current, version
 from perdure.frontend.deployments.rules import MAX_VERSIONS
-from perdure.frontend.deployments.stored import WORKER_DEPLOYMENTS
+from perdure.frontend.deployments.versions import WORKER_DEPLOYMENTS
 from perdure.frontend.errors import RpcError
 from perdure.frontend.messages.values import UnfitError
 from perdure.kube import client as kube

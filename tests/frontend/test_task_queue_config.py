@@ -9,8 +9,8 @@ from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
 from frontend.served import QUEUE, Served, activity, served
-from perdure.frontend.deployments.stored import TASK_QUEUES
 from perdure.frontend.errors import RpcError
+from perdure.frontend.matching.rates import TASK_QUEUES
 from perdure.frontend.messages.values import UnfitError
 from perdure.kube import client as kube
 

@@ -28,7 +28,7 @@ from frontend.versioned import (
     version,
     versions_shown,
 )
-from perdure.frontend.deployments.stored import WORKER_DEPLOYMENTS
+from perdure.frontend.deployments.versions import WORKER_DEPLOYMENTS
 from perdure.frontend.errors import RpcError
 
 

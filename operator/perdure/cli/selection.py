@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from perdure.api.labels import API_VERSION, SEARCH_PREFIX
+from perdure.api.phases import CLOSED, Phase
 from perdure.cli.command import AnyCase, option
 from perdure.cli.options import seconds_of
 from perdure.client.errors import GoneError
-from perdure.view.phases import CLOSED, RunPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,9 +33,9 @@ phase_option = option(
     "--status",
     "phases",
     metavar="PHASE",
-    type=AnyCase(RunPhase),
+    type=AnyCase(Phase),
     multiple=True,
-    help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
+    help=f"Only runs in this phase ({', '.join(Phase)}); repeatable",
 )
 selector_option = option("--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d")
 attribute_option = option(
@@ -105,7 +105,7 @@ class Selection:
         """Return the selectors for the API server. They can match a run that no operator has seen: it has no phase yet."""
         query = {"labelSelector": self.selector} if self.selector else {}
         if self.phases:
-            others = [f"status.phase!={phase}" for phase in RunPhase if phase not in self.phases]
+            others = [f"status.phase!={phase}" for phase in Phase if phase not in self.phases]
             one = len(self.phases) == 1 and "Pending" not in self.phases
             query["fieldSelector"] = f"status.phase={next(iter(self.phases))}" if one else ",".join(others)
         return query
@@ -126,7 +126,7 @@ class Selection:
 
 
 def selection_of(
-    phases: Iterable[RunPhase] | None = None,
+    phases: Iterable[Phase] | None = None,
     selector: str | None = None,
     attributes: Iterable[str] | None = None,
     since: str | None = None,
@@ -144,7 +144,7 @@ def selection_of(
     if bool(phases) + running + completed > 1:
         raise click.BadParameter("set one of the three", param_hint="--phase, --running, --completed")
     if running or completed:
-        phases = CLOSED if completed else frozenset(RunPhase) - CLOSED
+        phases = CLOSED if completed else frozenset(Phase) - CLOSED
     pairs = []
     for text in attributes or ():
         name, equals, value = text.partition("=")

@@ -14,15 +14,14 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.changes import ActivityChanges
 from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
-from perdure.frontend.deployments import routing_events
 from perdure.frontend.deployments.deployments import WorkerDeployments
 from perdure.frontend.deployments.rules import is_registered
-from perdure.frontend.deployments.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
-from perdure.frontend.deployments.versions import NOT_READ, Versions, queue_of
+from perdure.frontend.deployments.versions import NOT_READ, WORKER_DEPLOYMENTS, Versions, queue_of, report_routing
 from perdure.frontend.errors import RpcError, unimplemented
 from perdure.frontend.matching.backlog import rank_of
 from perdure.frontend.matching.offers import Destination, Matching
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.rates import TASK_QUEUES
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.calls import HandlerCallsOpen
 from perdure.frontend.nexus.direct_calls import DirectCalls
@@ -84,7 +83,7 @@ class Frontend:
             WORKER_DEPLOYMENTS,
             client,
             self._route_again,
-            written=lambda *change: routing_events.report(manager.tools.recorder, *change),
+            written=lambda *change: report_routing(manager.tools.recorder, *change),
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
         self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import NexusHandlerErrorRetryBehavior
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.nexus.v1 import Failure as NexusFailure
 
-from perdure.frontend.nexus import failures
+from perdure.frontend.nexus import content as failures
 from perdure.frontend.nexus.content import from_payload, to_payload
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.frontend.visibility.comparisons import AnyOf, InvalidQueryError
-from perdure.frontend.visibility.query_language import nanoseconds, parse
+from perdure.frontend.visibility.query_language import AnyOf, InvalidQueryError, nanoseconds, parse
 
 RUN: dict[str, Any] = {
     "WorkflowType": "Order",

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import click
 from click.exceptions import Exit
 
+from perdure.api.phases import CLOSED, Phase
 from perdure.cli.command import Whole, argument, option, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
@@ -18,7 +19,6 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
-from perdure.view.phases import CLOSED, RunPhase
 
 _PAUSE = 0.25
 """Seconds between two reads."""
@@ -90,7 +90,7 @@ def delete(
     *,
     names: tuple[str, ...],
     selector: str | None,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     every: bool,
     ignore: bool,
     wait: bool,
@@ -150,7 +150,7 @@ def prune(
     *,
     older_than: str | None,
     keep: int | None,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     selector: str | None,
     dry_run: bool,
     namespace: str | None,

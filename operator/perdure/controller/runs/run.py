@@ -44,7 +44,7 @@ from perdure.controller.runs.requests import (
     prolongs_task,
     with_warning,
 )
-from perdure.controller.runs.start import LONGEST, RunStarter, UnrecordedStart, decides, may_wait
+from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
 from perdure.controller.runs.status import RunFacts, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.tools import Tools
@@ -60,8 +60,8 @@ from perdure.engine.step import RunTransition, next_wake, step
 from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.language.awaiting import Awaited, awaited
 from perdure.language.interpreter import load_memory, progress
+from perdure.language.signals import Awaited, awaited
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import first_run_id, reset_of
 
@@ -322,7 +322,7 @@ class Run:
         self._decide_by(begun)
         transition = begun.transition
         if not (begun.requests or self._commits_everything) and may_wait(begun, self._record, self._tools.workers):
-            self._start = UnrecordedStart(transition, now + LONGEST)
+            self._start = UnrecordedStart(transition, now + MAX_UNRECORDED)
         else:
             transition = await self._commit(None, transition, now, origin=begun.origin)
         self.state = transition.state

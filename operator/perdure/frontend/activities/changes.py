@@ -31,11 +31,11 @@ from temporalio.api.workflowservice.v1 import (
     UpdateActivityOptionsResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
-from perdure.frontend.activities.standalone_messages import pending_state
+from perdure.frontend.activities.standalone import pending_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import histories, values

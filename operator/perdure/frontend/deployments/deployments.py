@@ -1,23 +1,64 @@
-"""RPCs about worker deployments."""
+"""RPCs about worker deployments, and their messages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from temporalio.api.deployment.v1 import (
+    RoutingConfig,
+    VersionMetadata,
+    WorkerDeploymentInfo,
+    WorkerDeploymentVersion,
+    WorkerDeploymentVersionInfo,
+)
+from temporalio.api.enums.v1 import (
+    RoutingConfigUpdateState,
+    TaskQueueType,
+    VersionDrainageStatus,
+    WorkerDeploymentVersionStatus,
+)
 from temporalio.api.workflowservice import v1 as api
+from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsResponse
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend.deployments import messages
 from perdure.frontend.deployments import rules as model
-from perdure.frontend.deployments.rules import Deployments, RoutingChange, WorkerDeployment
+from perdure.frontend.deployments.rules import (
+    UNVERSIONED,
+    Deployments,
+    RoutingChange,
+    Version,
+    WorkerDeployment,
+    status_of,
+)
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid, not_found, precondition
 from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
 from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import MAX_MEMO, small
 from perdure.frontend.registry import NamespaceRegistry, fits_key
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube.clock import now
+
+_IDLE = 1e-3
+"""Tasks per second below which a task queue counts as unused."""
+
+Drained = Mapping[str, str]
+"""The drainage status of each version, by build ID."""
+TYPES = {
+    Kind.WORKFLOW: TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    Kind.ACTIVITY: TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+    Kind.NEXUS: TaskQueueType.TASK_QUEUE_TYPE_NEXUS,
+}
+_TIMES = (
+    "create_time",
+    "current_since_time",
+    "ramping_since_time",
+    "first_activation_time",
+    "last_current_time",
+    "last_deactivation_time",
+)
+
 
 _PAGE = 100
 
@@ -38,9 +79,7 @@ class WorkerDeployments:
         """Describe a deployment and its versions."""
         del call
         found = await self._find(request.namespace, request.deployment_name)
-        info = messages.deployment(
-            request.deployment_name, found, self._drainage(request, request.deployment_name, found)
-        )
+        info = _deployment_info(request.deployment_name, found, self._drainage(request, request.deployment_name, found))
         return api.DescribeWorkerDeploymentResponse(conflict_token=found.conflict_token, worker_deployment_info=info)
 
     async def list_worker_deployments(
@@ -50,7 +89,7 @@ class WorkerDeployments:
         del call
         known = await self._deployments.load(request.namespace)
         listed = [
-            messages.summary(name, found, self._drainage(request, name, found))
+            _deployment_summary(name, found, self._drainage(request, name, found))
             for name, found in sorted(known.items(), key=lambda each: each[1].create_time, reverse=True)
         ]
         page, token = page_of(
@@ -70,10 +109,10 @@ class WorkerDeployments:
             raise not_found("Worker Deployment Version not found")
         drained = self._drainage(request, version.deployment_name, found)
         response = api.DescribeWorkerDeploymentVersionResponse(
-            worker_deployment_version_info=messages.version(version, found, drained[version.build_id])
+            worker_deployment_version_info=_version_info(version, found, drained[version.build_id])
         )
-        for kind, queue in messages.task_queues(found.versions[version.build_id]):
-            described = response.version_task_queues.add(name=queue, type=messages.TYPES[kind])
+        for kind, queue in _task_queues_of(found.versions[version.build_id]):
+            described = response.version_task_queues.add(name=queue, type=TYPES[kind])
             if request.report_task_queue_stats:
                 stats = self._queues.statistics(QueueName(request.namespace, kind, queue, str(version)))
                 described.stats.approximate_backlog_count = stats.waiting
@@ -92,8 +131,8 @@ class WorkerDeployments:
         )
         return api.SetWorkerDeploymentCurrentVersionResponse(
             conflict_token=after.conflict_token,
-            previous_version=messages.text(change.name, before.current),
-            previous_deployment_version=messages.version_or_none(change.name, before.current),
+            previous_version=_version_text(change.name, before.current),
+            previous_deployment_version=_version_or_none(change.name, before.current),
         )
 
     async def set_worker_deployment_ramping_version(
@@ -110,8 +149,8 @@ class WorkerDeployments:
         )
         return api.SetWorkerDeploymentRampingVersionResponse(
             conflict_token=after.conflict_token,
-            previous_version="" if before.ramping is None else messages.text(change.name, before.ramping),
-            previous_deployment_version=messages.version_or_none(change.name, before.ramping or ""),
+            previous_version="" if before.ramping is None else _version_text(change.name, before.ramping),
+            previous_deployment_version=_version_or_none(change.name, before.ramping or ""),
             previous_percentage=before.percentage,
         )
 
@@ -148,7 +187,7 @@ class WorkerDeployments:
             return {**known, version.deployment_name: changed}
 
         known = await self._deployments.change(request.namespace, change)
-        made = messages.metadata(known[version.deployment_name].versions[build])
+        made = _metadata_message(known[version.deployment_name].versions[build])
         return api.UpdateWorkerDeploymentVersionMetadataResponse(metadata=made)
 
     async def delete_worker_deployment(
@@ -243,10 +282,6 @@ class WorkerDeployments:
         }
 
 
-_IDLE = 1e-3
-"""Tasks per second below which a task queue counts as unused."""
-
-
 def _routing_change(request: Any) -> RoutingChange:
     build, shown = request.build_id, request.version
     if not build and shown not in {"", model.UNVERSIONED}:
@@ -280,3 +315,129 @@ def _version(request: Any) -> DeploymentVersion:
     model.check_name(name)
     model.check_name(build, "BuildID")
     return DeploymentVersion(deployment_name=name, build_id=build)
+
+
+def _version_text(deployment_name: str, build: str) -> str:
+    """Convert a version to text for the deprecated fields of messages."""
+    return f"{deployment_name}.{build}" if build else UNVERSIONED
+
+
+def _version_or_none(deployment_name: str, build: str) -> WorkerDeploymentVersion | None:
+    """A version; None for unversioned workers."""
+    return WorkerDeploymentVersion(deployment_name=deployment_name, build_id=build) if build else None
+
+
+def _routing_config(name: str, found: WorkerDeployment) -> RoutingConfig:
+    """The routing of a deployment."""
+    made = RoutingConfig(
+        current_deployment_version=_version_or_none(name, found.current),
+        current_version=_version_text(name, found.current),
+        ramping_deployment_version=_version_or_none(name, found.ramping or ""),
+        ramping_version="" if found.ramping is None else _version_text(name, found.ramping),
+        ramping_version_percentage=found.percentage,
+        revision_number=found.revision,
+    )
+    _set(made, "current_version_changed_time", found.current_changed_time)
+    _set(made, "ramping_version_changed_time", found.ramping_changed_time)
+    _set(made, "ramping_version_percentage_changed_time", found.percentage_changed_time)
+    return made
+
+
+def _deployment_info(name: str, found: WorkerDeployment, drained: Drained) -> WorkerDeploymentInfo:
+    """Convert a deployment, with its newest version first."""
+    newest = sorted(found.versions, key=lambda build: found.versions[build].create_time, reverse=True)
+    made = WorkerDeploymentInfo(
+        name=name,
+        version_summaries=[_version_summary(name, found, build, drained) for build in newest],
+        routing_config=_routing_config(name, found),
+        last_modifier_identity=found.last_modifier_identity,
+        manager_identity=found.manager_identity,
+        routing_config_update_state=RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_COMPLETED,
+    )
+    made.create_time.FromDatetime(found.create_time)
+    return made
+
+
+def _deployment_summary(
+    name: str, found: WorkerDeployment, drained: Drained
+) -> ListWorkerDeploymentsResponse.WorkerDeploymentSummary:
+    """A deployment in a list."""
+    made = ListWorkerDeploymentsResponse.WorkerDeploymentSummary(name=name, routing_config=_routing_config(name, found))
+    made.create_time.FromDatetime(found.create_time)
+    latest = max(found.versions, key=lambda build: found.versions[build].create_time, default="")
+    for field, build in (
+        ("latest_version_summary", latest),
+        ("current_version_summary", found.current),
+        ("ramping_version_summary", found.ramping),
+    ):
+        if build:
+            getattr(made, field).CopyFrom(_version_summary(name, found, build, drained))
+    return made
+
+
+def _version_summary(
+    name: str, found: WorkerDeployment, build: str, drained: Drained
+) -> WorkerDeploymentInfo.WorkerDeploymentVersionSummary:
+    version_of = found.versions[build]
+    made = WorkerDeploymentInfo.WorkerDeploymentVersionSummary(
+        version=_version_text(name, build),
+        deployment_version=_version_or_none(name, build),
+        status=to_enum(WorkerDeploymentVersionStatus, status_of(found, build, drained[build])),
+        drainage_status=to_enum(VersionDrainageStatus, drained[build]),
+    )
+    for field in _TIMES:
+        _set(made, field, getattr(version_of, field))
+    _set(made, "routing_update_time", version_of.routing_changed_time)
+    _set_drainage(made, version_of, drained[build])
+    if build == found.current:  # without a status, like Temporal's server
+        _set(made.drainage_info, "last_changed_time", version_of.current_since_time)
+        _set(made.drainage_info, "last_checked_time", version_of.current_since_time)
+    return made
+
+
+def _version_info(which: DeploymentVersion, found: WorkerDeployment, drained: str) -> WorkerDeploymentVersionInfo:
+    """A version."""
+    build, version_of = which.build_id, found.versions[which.build_id]
+    made = WorkerDeploymentVersionInfo(
+        version=_version_text(which.deployment_name, build),
+        deployment_version=_version_or_none(which.deployment_name, build),
+        status=to_enum(WorkerDeploymentVersionStatus, status_of(found, build, drained)),
+        ramp_percentage=found.percentage if build == found.ramping else 0,
+        metadata=_metadata_message(version_of) if version_of.metadata else None,
+        last_modifier_identity=version_of.last_modifier_identity,
+    )
+    for field in ("create_time", "routing_changed_time", "current_since_time", "ramping_since_time"):
+        _set(made, field, getattr(version_of, field))
+    for kind, queue in _task_queues_of(version_of):
+        made.task_queue_infos.add(name=queue, type=TYPES[kind])
+    _set_drainage(made, version_of, drained)
+    return made
+
+
+def _metadata_message(version_of: Version) -> VersionMetadata:
+    """The metadata of a version."""
+    made = VersionMetadata()
+    for key, value in version_of.metadata.items():
+        payload = data.one_payload(value)
+        if payload is not None:
+            made.entries[key].CopyFrom(payload)
+    return made
+
+
+def _task_queues_of(version_of: Version) -> Iterator[tuple[Kind, str]]:
+    """The task queues that the workers of a version have polled."""
+    for kind, queues in sorted(version_of.task_queues.items()):
+        for queue in sorted(queues):
+            yield Kind(kind), queue
+
+
+def _set_drainage(made: Any, version_of: Version, drained: str) -> None:
+    if drained:
+        made.drainage_info.status = to_enum(VersionDrainageStatus, drained)
+        _set(made.drainage_info, "last_changed_time", version_of.last_deactivation_time)
+        _set(made.drainage_info, "last_checked_time", now())
+
+
+def _set(made: Any, field: str, time: Any) -> None:
+    if time is not None:
+        getattr(made, field).FromDatetime(time)

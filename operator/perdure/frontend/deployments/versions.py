@@ -1,31 +1,154 @@
-"""Determine the version of a worker deployment that gets a task, and the version of a poller."""
+"""The versions of worker deployments: which one a worker polls for, and which one gets a task.
 
+The first poll of a version registers its task queue; several registrations are combined in one write. Changes of the routing are
+recorded as Events.
+"""
+
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from temporalio.api.enums.v1 import VersioningBehavior, WorkerVersioningMode
 
+from perdure.api.reasons import EventReason
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.versioning import PINNED, UNVERSIONED, USE_RAMPING_VERSION, DeploymentVersion
 from perdure.frontend.deployments import rules
-from perdure.frontend.deployments.registrations import Registration, Registrations
+from perdure.frontend.deployments.rules import Deployments, WorkerDeployment, registered
 from perdure.frontend.errors import RpcError, invalid
 from perdure.frontend.matching.offers import Matching
 from perdure.frontend.matching.queues import Kind, QueueName
-from perdure.frontend.matching.rates import TaskQueueSettings
-from perdure.frontend.messages import values as given
+from perdure.frontend.matching.rates import TaskQueueSettings, Throttle
+from perdure.frontend.messages import values
 from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.registry import NamespaceRegistry, fits_key
+from perdure.frontend.registry import EntryKind, NamespaceRegistry, fits_key
+from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.kube.events import Recorder
 
+_BURST = 20
+"""Number of undelayed writes per namespace; after that, one write per second."""
+_MANY = 1_000
+"""Maximum number of throttles before unused ones are dropped."""
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _WORKERS_COME_WITHIN = timedelta(seconds=30)
 """How long workers may take to reconnect after a restart of the operator."""
 NOT_READ = DeploymentVersion(deployment_name="?", build_id="?")
 """The version of tasks whose routing is not read yet; no worker polls for it."""
+
+
+def _check_routing(deployment: WorkerDeployment) -> None:
+    for build in (deployment.current, deployment.ramping):
+        if build and build not in deployment.versions:
+            raise ValueError(f"it routes to version '{build}', which it does not have")
+
+
+WORKER_DEPLOYMENTS = EntryKind(
+    type=WorkerDeployment,
+    noun="worker deployment",
+    config_map="perdure-worker-deployments",
+    fresh=timedelta(seconds=10),
+    check=_check_routing,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A task queue that workers of a version poll."""
+
+    version: DeploymentVersion
+    kind: Kind
+    queue: str
+
+
+_Waiting = dict[Registration, asyncio.Future[None]]
+
+
+class Registrations:
+    """Registers task queues. Registrations that come while a namespace waits for its next write are combined in it."""
+
+    def __init__(
+        self,
+        registry: NamespaceRegistry[WorkerDeployment],
+        removable: Callable[[str], Callable[[DeploymentVersion], bool]],
+    ) -> None:
+        """Create registrations.
+
+        Args:
+            registry: The registry to write to.
+            removable: Returns, by namespace, whether a version can be replaced by a new one.
+        """
+        self._registry = registry
+        self._removable = removable
+        self._waiting: dict[str, _Waiting] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._throttles: dict[str, Throttle] = {}
+
+    async def add(self, namespace: str, registration: Registration) -> None:
+        """Register a task queue.
+
+        Raises:
+            RpcError: There are too many deployments, versions or task queues, or the API server does not respond.
+        """
+        self._with(self._registry.known(namespace), namespace, registration)  # may reject without a request
+        waiting = self._waiting.setdefault(namespace, {})
+        if registration not in waiting:
+            waiting[registration] = asyncio.get_running_loop().create_future()
+        registered_then = waiting[registration]
+        if namespace not in self._writing:
+            self._writing[namespace] = asyncio.get_running_loop().create_task(
+                self._write_all(namespace), name="worker deployments"
+            )
+        await asyncio.shield(registered_then)
+
+    async def _write_all(self, namespace: str) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while namespace in self._waiting:
+                throttle = self._throttle(namespace)
+                await asyncio.sleep(throttle.wait(loop.time()))
+                throttle.count(loop.time())
+                await self._write(namespace, self._waiting.pop(namespace))
+        finally:
+            del self._writing[namespace]
+            for future in self._waiting.pop(namespace, {}).values():
+                future.cancel()
+
+    def _throttle(self, namespace: str) -> Throttle:
+        if namespace not in self._throttles and len(self._throttles) >= _MANY:
+            time = asyncio.get_running_loop().time()
+            self._throttles = {name: each for name, each in self._throttles.items() if each.wait(time)}
+        return self._throttles.setdefault(namespace, Throttle(per_second=1.0, at_once=_BURST))
+
+    async def _write(self, namespace: str, waiting: _Waiting) -> None:
+        refused: dict[Registration, RpcError] = {}
+
+        def change(known: Deployments) -> Deployments:
+            refused.clear()
+            for each in waiting:
+                try:
+                    known = self._with(known, namespace, each)
+                except RpcError as error:
+                    refused[each] = error
+            return known
+
+        try:
+            await self._registry.change(namespace, change)
+        except RpcError as error:
+            refused = dict.fromkeys(waiting, error)
+        for each, future in waiting.items():
+            if each in refused:
+                future.set_exception(refused[each])
+                future.exception()  # the poller may have disconnected
+            else:
+                future.set_result(None)
+
+    def _with(self, known: Deployments, namespace: str, each: Registration) -> Deployments:
+        return registered(known, each.version, each.kind, each.queue, now(), removable=self._removable(namespace))
 
 
 def version_of(options: Any) -> DeploymentVersion | None:
@@ -34,8 +157,8 @@ def version_of(options: Any) -> DeploymentVersion | None:
     Raises:
         RpcError: The options are not valid.
     """
-    given.name(options.deployment_name, "WorkerDeploymentName", required=False)
-    given.name(options.build_id, "BuildID", required=False)
+    values.name(options.deployment_name, "WorkerDeploymentName", required=False)
+    values.name(options.build_id, "BuildID", required=False)
     if options.worker_versioning_mode != _VERSIONED:
         return None
     if not options.deployment_name:
@@ -165,9 +288,9 @@ class Versions:
         self, namespace: str, task_queue: str, workflow_id: str, attributes: Mapping[str, Any]
     ) -> DeploymentVersion | None:
         """The version that answers queries about a closed run, by its search attributes; None: unversioned workers."""
-        values = {name: value["value"] for name, value in attributes.items() if isinstance(value, dict)}
-        if values.get("TemporalWorkflowVersioningBehavior") == PINNED:
-            name, _, build = str(values.get("TemporalWorkerDeploymentVersion", "")).partition(":")
+        found = {name: value["value"] for name, value in attributes.items() if isinstance(value, dict)}
+        if found.get("TemporalWorkflowVersioningBehavior") == PINNED:
+            name, _, build = str(found.get("TemporalWorkerDeploymentVersion", "")).partition(":")
             return DeploymentVersion(deployment_name=name, build_id=build)
         return rules.target(self.registry.known(namespace), Kind.WORKFLOW, task_queue, workflow_id)
 
@@ -197,3 +320,36 @@ def reported(request: Any) -> dict[str, Any]:
         "deployment_version": version,
         "versioning_behavior": behavior if request.versioning_behavior else "",
     }
+
+
+def report_routing(recorder: Recorder, config_map: kube.Object, before: Deployments, after: Deployments) -> None:
+    """Record each change of a current or ramping version.
+
+    Args:
+        recorder: Records Events.
+        config_map: The ConfigMap of the deployments, as stored.
+        before: The deployments before the change.
+        after: The deployments now.
+    """
+    about = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": config_map["metadata"]}
+    for name, current in after.items():
+        was = before.get(name, WorkerDeployment(create_time=current.create_time))
+        if current.current != was.current:
+            builds = f"{_build_text(current.current)}, was {_build_text(was.current)}"
+            note = f"Worker deployment `{name}`: the current version is {builds}"
+            reason = EventReason.CURRENT_VERSION_CHANGED
+            recorder.record(about, kind="Normal", reason=reason, note=note, action="SetCurrentVersion")
+        if (current.ramping, current.percentage) != (was.ramping, was.percentage):
+            note = f"Worker deployment `{name}`: {_ramp(current)}, was: {_ramp(was)}"
+            reason = EventReason.RAMPING_VERSION_CHANGED
+            recorder.record(about, kind="Normal", reason=reason, note=note, action="SetRampingVersion")
+
+
+def _build_text(build_id: str) -> str:
+    return f"`{build_id}`" if build_id else "unversioned"
+
+
+def _ramp(deployment: WorkerDeployment) -> str:
+    if deployment.ramping is None:
+        return "no version is ramping"
+    return f"{deployment.percentage:g}% go to {_build_text(deployment.ramping)}"

@@ -17,11 +17,11 @@ from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
 from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.messages.nexus_headers import CALLBACK_PREFIX, passed
+from perdure.frontend.nexus import content as failures
 from perdure.frontend.nexus import content as nexus_content
-from perdure.frontend.nexus import failures
+from perdure.frontend.nexus.content import NOT_SAID, Behavior, Json
 from perdure.frontend.nexus.direct_calls import Answer, DispatchNexusTaskRequest
 from perdure.frontend.nexus.endpoints import EndpointRegistry
-from perdure.frontend.nexus.failures import NOT_SAID, Behavior, Json
 from perdure.frontend.transport.rpc import Rpc
 
 _PATHS: Final = ("/nexus/", "/namespaces/")

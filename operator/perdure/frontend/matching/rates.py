@@ -8,6 +8,7 @@ the rate from workers, and both allow bursts of one second's worth. So are the c
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from perdure.api.stored import StoredStruct
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching.backlog import LEAST_WEIGHT, LONGEST_FAIRNESS_KEY, MOST_WEIGHT, Rank
 from perdure.frontend.messages.values import Time
+from perdure.frontend.registry import EntryKind
 
 _MANY_KEYS = 2_000
 """Number of fairness keys whose rate is tracked before unused ones are dropped (matching.fairnessKeyRateLimitCacheSize)."""
@@ -68,6 +70,13 @@ class QueueSettings(StoredStruct, frozen=True, kw_only=True):
 NO_SETTINGS = QueueSettings()
 TaskQueueSettings: TypeAlias = dict[str, QueueSettings]
 """The settings of a task queue by kind of task, stored as JSON under its key in the ConfigMap."""
+TASK_QUEUES = EntryKind(
+    type=TaskQueueSettings,
+    noun="task queue",
+    config_map="perdure-task-queues",
+    fresh=timedelta(minutes=1),
+)
+"""These are rarely read again, because few namespaces have them, and changes through the frontend apply immediately."""
 
 
 def check_limit(limit: RateLimit | None, field: str, noun: str, *, workflows: bool) -> None:

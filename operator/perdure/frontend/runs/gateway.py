@@ -12,16 +12,13 @@ from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
-from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads.store import Blobs
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run import Run
 from perdure.controller.runs.status import message_of
 from perdure.controller.runs.store import past_of
-from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.code import Code
@@ -133,29 +130,14 @@ class RunGateway:
     """The runs of this operator."""
 
     def __init__(self, manager: Manager) -> None:
+        """`manager` may still be under construction; it is used once it is complete."""
         self._manager = manager
-        self._unseen = _RunLookup(manager)
+        self._lookup = _RunLookup(manager)
         self.changes = RunChanges()
-
-    @property
-    def client(self) -> kube.Client:
-        """The client of the API server."""
-        return self._manager.client
-
-    @property
-    def blobs(self) -> Blobs:
-        """The store of large payloads."""
-        return self._manager.tools.blobs
-
-    @property
-    def definitions(self) -> Definitions:
-        """The compiled Workflows."""
-        return self._manager.tools.definitions
-
-    @property
-    def served(self) -> ServedNamespaces:
-        """The served namespaces."""
-        return self._manager.served
+        self.client = manager.client
+        self.blobs = manager.tools.blobs
+        self.definitions = manager.tools.definitions
+        self.served = manager.served
 
     async def ready(self) -> None:
         """Wait until all runs are known."""
@@ -191,11 +173,11 @@ class RunGateway:
 
     def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
         """Return the newest run of an ID."""
-        return self._manager.directory.current.newest(namespace, workflow_id, kind=kind)
+        return self._manager.directory.newest(namespace, workflow_id, kind=kind)
 
     def open_entry(self, namespace: str, workflow_id: str) -> Entry | None:
         """Return the open run of a workflow ID, or the next one to open."""
-        return self._manager.directory.current.open_run(namespace, workflow_id)
+        return self._manager.directory.open_run(namespace, workflow_id)
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """Return the other runs of the same ID."""
@@ -251,7 +233,7 @@ class RunGateway:
         if execution.run_id and not values.is_uuid(execution.run_id):
             raise invalid("Invalid RunId.")
         entry = self._known(namespace, execution)
-        if entry is None and await self._unseen.look(namespace, execution.workflow_id):
+        if entry is None and await self._lookup.look(namespace, execution.workflow_id):
             entry = self._known(namespace, execution)
         if entry is None:
             raise not_found(NOT_FOUND.format(execution.workflow_id))
@@ -262,7 +244,7 @@ class RunGateway:
     def _known(self, namespace: str, execution: WorkflowExecution) -> Entry | None:
         directory = self._manager.directory
         if not execution.run_id:
-            return directory.current.newest(namespace, execution.workflow_id)
+            return directory.newest(namespace, execution.workflow_id)
         entry = directory.get(execution.run_id)
         if entry is None or entry.namespace != namespace or entry.kind.standalone:
             return None
@@ -298,7 +280,7 @@ class RunGateway:
 
     def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
         directory = self._manager.directory
-        entry = directory.get(run_id) if run_id else directory.current.newest(namespace, named, kind=kind)
+        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
         if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
             raise not_found(_NOT_FOUND[kind].format(named))
         return entry
@@ -311,7 +293,7 @@ class RunGateway:
         Raises:
             RpcError: The run does not exist, or the next run does not start in time.
         """
-        gap = partial(self._manager.directory.current.gap, namespace, execution.workflow_id)
+        gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
 
         def bridged(before: Entry) -> bool:
             return gap() is not before
@@ -449,20 +431,6 @@ class RunGateway:
 
     # Request
 
-    async def open_run(self, entry: Entry) -> Run:
-        """Return a run that can process requests, even if it has closed.
-
-        Raises:
-            RpcError: The run was deleted, or the API server does not respond.
-        """
-        try:
-            run = await self._manager.runs.find(entry)
-        except kube.RequestError as error:
-            raise unavailable(str(error)) from error
-        if run is None:
-            raise gone(entry)
-        return run
-
     async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
         """Pass a request to a run, and return its answer once the answer is recorded. A run that cannot be read rejects it."""
         answers: list[Answer] = []
@@ -480,10 +448,10 @@ class RunGateway:
         with suppress(kube.RequestError):  # the queue then retries
             await self._manager.runs.find(entry)
         if not is_settled():  # otherwise, the request would be processed after a repair
-            self._manager.runs.requests.send(entry, request, answered)
+            self._manager.runs.ask(entry, request, answered)
         await self.changes.wait_until(entry.uid, is_settled, None)
         if not answers and refused is not None:
-            self._manager.runs.requests.withdraw(entry.uid, request.request_id)
+            self._manager.runs.withdraw(entry.uid, request.request_id)
             return refused
         return answers[0]
 
@@ -500,7 +468,7 @@ class RunGateway:
 
     def send(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run without waiting for its answer."""
-        self._manager.runs.requests.send(entry, request, lambda _: None)
+        self._manager.runs.ask(entry, request, lambda _: None)
 
 
 class _RunLookup:

@@ -19,13 +19,12 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from perdure.api.lenient import mapping, moment, text
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
-from perdure.controller.run_entries import entry_of
+from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.visibility.comparisons import Effort
-from perdure.frontend.visibility.query_language import Filter
+from perdure.frontend.visibility.query_language import Effort, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
 from perdure.runtime.chains import extras_of, parent_of

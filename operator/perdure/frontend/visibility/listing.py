@@ -37,9 +37,16 @@ from perdure.frontend.messages.paging import page_of
 from perdure.frontend.messages.values import UnfitError, moment
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
-from perdure.frontend.visibility.query_language import Convert, Filter, nanoseconds, parse, quoted
+from perdure.frontend.visibility.query_language import (
+    Convert,
+    Filter,
+    InvalidQueryError,
+    moment_of,
+    nanoseconds,
+    parse,
+    quoted,
+)
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 

@@ -25,8 +25,7 @@ from perdure.frontend.messages import values
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.paging import page_of
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.comparisons import InvalidQueryError
-from perdure.frontend.visibility.query_language import parse
+from perdure.frontend.visibility.query_language import InvalidQueryError, parse
 from perdure.kube.clock import now
 
 _PAGE = 200

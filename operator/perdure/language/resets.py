@@ -1,0 +1,302 @@
+"""Where a run begins again: the decision before a reset or a retry, and the results that a retry keeps. Pure.
+
+A reset to the last workflow task begins before the decision that ended the run and before the failed work. A retry begins with
+the history up to the first repeated step. Activities that completed later, in other branches and items, are not repeated: their
+results are kept.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.decider import Decision
+from perdure.engine.failures import Failure, FailureKind
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.memory import Outcome, Status, load_memory
+from perdure.language.program import Program
+from perdure.language.step_failures import child_failure
+from perdure.language.step_paths import Path
+from perdure.language.step_trace import Traced, Tracer
+
+
+def last_task(
+    events: Sequence[ev.AnyEvent],
+    program: Program,
+    run: RunScope,
+    *,
+    input: Any,  # noqa: A002
+    start_time: datetime,
+) -> int:
+    """Find the newest decision after which a run can end differently.
+
+    That is the newest decision of the main steps: compensations and handlers come after it. If that decision handled
+    failed work or a cancellation request, the result is the newest earlier decision, so that the work is repeated.
+
+    Args:
+        events: The whole history of the run.
+        program: The program that produced the history.
+        run: The value of `run` in expressions.
+        input: Input of the run.
+        start_time: The start time of the run.
+
+    Returns:
+        The id of an event: one of `history.decision_points`.
+
+    Raises:
+        NondeterminismError, UndecidableError: The program decides differently than the history.
+        ValueError: There is no decision yet.
+    """
+    points = history.decision_points(events)
+    if not points:
+        raise ValueError("nothing was decided yet")
+    observer = _EndObserver(program, run, input=input, start_time=start_time)
+    history.retrace(events, observer)
+    outcome, point = observer.outcome, observer.point
+    if outcome is None:
+        return points[-1]
+    if outcome.status is Status.CANCELLED:
+        return newest_before(points, point)
+    failure = outcome.failure
+    if failure is None:  # what ran after the main steps may have failed
+        failure = ev.failure_of(events[-1])
+        point = points[-1] if failure is not None else point
+    begun = _begun(events[:point], failure) if failure is not None else None
+    return point if begun is None else newest_before(points, begun)
+
+
+class _EndObserver(Interpreter):
+    """Observes when and how the end of the main steps was determined."""
+
+    def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
+        super().__init__(program, run, input=input, start_time=start_time)
+        self.point = 0
+        """The event of the decision that ended the main steps; until then, the newest event."""
+        self.outcome: Outcome | None = None
+
+    def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
+        decision = super().decide(memory, event, continue_as_new_suggested=continue_as_new_suggested)
+        if self.outcome is None:
+            self.point = event.event_id if event is not None else self.point
+            known = load_memory(decision.memory)
+            main = known.frames.get("")
+            self.outcome = known.closing.outcome if known.closing else main.outcome if main else None
+        return decision
+
+
+def newest_before(points: Sequence[int], event_id: int) -> int:
+    """The newest point before an event; the first one if there is none."""
+    return max((point for point in points if point < event_id), default=points[0])
+
+
+def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
+    """Return the event before which a reset must start to repeat the failed work; None if no work has failed."""
+    for node in failure.chain():
+        for event in reversed(events):
+            begun = _begun_by(event, node)
+            if begun is not None:
+                return begun
+    return None
+
+
+def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
+    """Return that event for one node of the failure.
+
+    An open activity starts again after a reset. Children, timers, and signals to other runs do not: their outcome is
+    applied again.
+    """
+    match event:
+        case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():
+            if node.kind is FailureKind.ACTIVITY and node.activity_id == event.activity_id:
+                return event.event_id
+        case (
+            ev.StartChildWorkflowExecutionFailed()
+            | ev.ChildWorkflowExecutionFailed()
+            | ev.ChildWorkflowExecutionCanceled()
+            | ev.ChildWorkflowExecutionTimedOut()
+            | ev.ChildWorkflowExecutionTerminated()
+        ):
+            if node.kind is FailureKind.CHILD_WORKFLOW and node.message == child_failure(event).message:
+                return event.initiated_event_id
+        case ev.TimerFired():
+            path = Path.parse(event.timer_id).owner
+            if node.kind is FailureKind.TIMEOUT and node.message.startswith(f"step `{path}`"):
+                return event.started_event_id
+        case ev.SignalExternalWorkflowExecutionFailed():
+            if node == event.failure:
+                return event.initiated_event_id
+        case _:
+            pass
+    return None
+
+
+# Retries
+
+
+MAX_KEPT: Final = 256 * 1024
+"""Maximum bytes of the results that are kept from after that point, with their inputs: one commit records them."""
+_EVENTS: Final = 600
+"""Bytes of the events of an activity, without its input and result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redo:
+    """The start of a retry, and the later results that it keeps."""
+
+    point: int
+    """The last event to keep: one of `history.decision_points`."""
+    kept: tuple[int, ...] = ()
+    """Ids of later ActivityTaskCompleted events whose results are kept."""
+    left_out: int = 0
+    """Number of discarded results because their total size is too large."""
+
+
+def redo(
+    events: Sequence[ev.AnyEvent],
+    program: Program,
+    run: RunScope,
+    *,
+    input: Any,  # noqa: A002
+    start_time: datetime,
+    steps: Sequence[str] = (),
+) -> Redo:
+    """Determine the work that a retry of a closed run repeats: failed work, compensated work, and the named steps.
+
+    Args:
+        events: The whole history of the run.
+        program: The program that produced the history.
+        run: The value of `run` in expressions.
+        input: Input of the run.
+        start_time: The start time of the run.
+        steps: Paths of steps to repeat, with everything after them.
+
+    Raises:
+        NondeterminismError, UndecidableError: The program decides differently than the history.
+        ValueError: There is nothing to repeat, or a step has not started. The message is a sentence for users.
+    """
+    seen = _RedoTracer(program, run, input=input, start_time=start_time)
+    history.retrace(events, seen)
+    trace, begun = seen.trace, seen.begun
+    for step in steps:
+        if step not in begun:
+            known = ", ".join(f"`{path}`" for path in list(begun)[:10]) + (", …" if len(begun) > 10 else "")  # noqa: PLR2004
+            raise ValueError(
+                f"`from`: step `{step}` has not started in that run; choose one of {known or '(none has)'}"
+            )
+    completed = isinstance(events[-1], ev.WorkflowExecutionCompleted)
+    if completed and not steps:
+        raise ValueError("the run completed and no step failed; name steps in `from`, or start a new run")
+    compensated = (path for path in map(Path.parse, trace) if path.is_compensation)
+    again = {*steps, *(path.owner.text for path in compensated)}
+    points = history.decision_points(events)
+    if not points:
+        raise ValueError("the run has not started, so there is nothing to retry")
+    first = [newest_before(points, begun[path] + 1) for path in again if path in begun]
+    if not completed:
+        first.append(last_task(events, program, run, input=input, start_time=start_time))
+        first += _before_failures(events, points, seen)
+    point = min(first)
+    kept = list(_kept(events, point, again, _Order(program, trace)))
+    fitting, size = 0, 0
+    while fitting < len(kept) and size + kept[fitting][1] <= MAX_KEPT:
+        size += kept[fitting][1]
+        fitting += 1
+    return Redo(point=point, kept=tuple(each for each, _ in kept[:fitting]), left_out=len(kept) - fitting)
+
+
+class _Trace(dict[str, Traced]):
+    """The starts and ends of steps, and the event whose decision started each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.point = 0
+        self.begun: dict[str, int] = {}
+
+    def __setitem__(self, path: str, traced: Traced) -> None:
+        self.begun.setdefault(path, self.point)
+        super().__setitem__(path, traced)
+
+
+class _RedoTracer(Tracer):
+    def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
+        super().__init__(program, run, input=input, start_time=start_time)
+        self.trace: _Trace = _Trace()
+
+    @property
+    def begun(self) -> dict[str, int]:
+        return self.trace.begun
+
+    def decide(self, memory: Any, event: ev.AnyEvent | None, **options: Any) -> Any:
+        if event is not None:
+            self.trace.point = event.event_id
+        return super().decide(memory, event, **options)
+
+
+def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen: _RedoTracer) -> Iterator[int]:
+    """The points before uncaught failures: before the failure of an activity, or before the start of anything else."""
+    trace = seen.trace
+    failed = [Path.parse(path) for path, each in trace.items() if each.status is Status.FAILED]
+    failed = [path for path in failed if not path.is_compensation]
+    failed = [path for path in failed if all(_failed(trace, above) for above in path.enclosing())]
+    outer = {above for path in failed for above in path.enclosing()}
+    ends = {
+        event.activity_id: event.event_id
+        for event in events
+        if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled)
+    }
+    for path in {path.text for path in failed} - outer:
+        yield newest_before(points, ends.get(path, seen.begun[path] + 1))
+
+
+def _failed(trace: dict[str, Traced], path: str) -> bool:
+    return path not in trace or trace[path].status is Status.FAILED
+
+
+def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_Order") -> Iterator[tuple[int, int]]:
+    """The activities that completed after a point and are not repeated: the event, and its size in bytes."""
+    inputs = {event.event_id: event.input for event in events if isinstance(event, ev.ActivityTaskScheduled)}
+    for event in events[point:]:
+        if not isinstance(event, ev.ActivityTaskCompleted) or ":" in event.activity_id:
+            continue
+        if any(order.concerns(event.activity_id, path) for path in again):
+            continue
+        size = len(msgspec.json.encode([inputs.get(event.scheduled_event_id), event.result, event.artifacts]))
+        yield event.event_id, size + _EVENTS
+
+
+class _Order:
+    """The order of the steps."""
+
+    def __init__(self, program: Program, trace: dict[str, Traced]) -> None:
+        self._program = program
+        self._trace = trace
+
+    def concerns(self, path: str, again: str) -> bool:
+        """Whether a step is part of a repeated step, or comes after one."""
+        mine, other = Path.parse(path).lineage, Path.parse(again).lineage
+        for here, there in zip(mine, other, strict=False):
+            if here == there:
+                continue
+            if here.step == there.step:  # an item or branch of it
+                return there is other[-1] and here.text.startswith((f"{there}[", f"{there}."))
+            return self._needs(here.frame, here.step, there.step)
+        return len(mine) >= len(other)
+
+    def _needs(self, frame: str, name: str, before: str) -> bool:
+        """Whether a step of a frame needs another one, directly or indirectly."""
+        block = self._trace[frame].block if frame in self._trace else ""
+        flow = self._program.flows.get(block)
+        todo, known = [name], set[str]()
+        while flow is not None and todo:
+            step = flow.by_name.get(todo.pop())
+            for need in step.needs if step else ():
+                if need == before:
+                    return True
+                if need not in known:
+                    known.add(need)
+                    todo.append(need)
+        return False

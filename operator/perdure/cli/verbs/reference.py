@@ -15,7 +15,7 @@ from perdure.cli.terminal import Output, Screen, program_of
 from perdure.client.errors import CliError
 
 
-def _complete(incomplete: str) -> list[str]:
+def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     from perdure.cli.explanations import topics
 
     return [each for each in topics() if each.startswith(incomplete)]

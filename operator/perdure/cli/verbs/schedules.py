@@ -486,3 +486,6 @@ async def read_schedule(name: str, namespace: str | None, context: str | None, p
     """Read a Schedule from the cluster, by its name or its ID."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return await cluster.read("Schedule", "schedules", schedule_name(name))
+
+
+schedule.commands = dict(sorted(schedule.commands.items()))  # the help lists them by name

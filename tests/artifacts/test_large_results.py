@@ -14,9 +14,9 @@ from artifacts.gateway import Gateway, serving
 from artifacts.stopping import stopped
 from perdure.api.kinds.workflow import Activity
 from perdure.language import containers
-from perdure.runtime import PodSettings, RunRef, build_pod
-from perdure.runtime.attempts import Attempt
+from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods.artifacts import references, with_artifacts
+from perdure.runtime.pods.builder import build_pod
 from ports import free_port
 
 _SECONDS = 60

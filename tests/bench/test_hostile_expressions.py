@@ -13,8 +13,7 @@ import pytest
 from hostile import ATTACKS, HOSTILE, SOURCES
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.checks import check
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template
+from perdure.language.expressions import ExpressionError, compile_template
 from perdure.observe.python_gc import settle
 
 pytestmark = pytest.mark.bench

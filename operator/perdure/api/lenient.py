@@ -12,7 +12,7 @@ import msgspec
 import orjson
 from msgspec import inspect
 
-from perdure.api.stored import nests_deeper
+from perdure.api.depth import nests_deeper
 
 Json = dict[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from perdure.api.depth import nests_deeper
 from perdure.api.labels import SEARCH_PREFIX
 from perdure.api.names import NAME_LIMIT, label_value
-from perdure.api.stored import nests_deeper
 
 MAX_ALL: Final = 40 * 1024
 """Maximum size of all values together in bytes, as in Temporal's server (`limit.searchAttributesTotalSize`)."""

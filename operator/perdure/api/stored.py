@@ -3,11 +3,7 @@
 An operator that does not know a field would drop it with its next write, and sign the loss. So an unknown field is an error: a
 newer version wrote it, and the operator does nothing with the object. `perdure.api.lenient` reads the known part of such objects,
 to show it, or to decide about another object. The result is never stored.
-
-Values have a maximum depth: the API server accepts 10,000 levels, but the JSON encoder of the operator only 254.
 """
-
-from typing import Any, Final
 
 import msgspec
 
@@ -20,22 +16,3 @@ class StoredStruct(
 
 class MessageStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of values in messages between operators; an unknown field or value is a `msgspec.ValidationError`."""
-
-
-MAX_DEPTH: Final = 200
-"""Maximum number of levels of a value of a run. In the status and in events, it nests deeper."""
-
-
-def nests_deeper(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether a value nests deeper than that; iterative, so that deep values do not overflow the stack."""
-    level = [value]
-    for _ in range(levels + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True

@@ -13,6 +13,9 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
+from perdure.client.errors import CliError
+from perdure.kube.access import Overrides, config_files, merge_kubeconfigs
+
 VARIABLE: Final = "_PERDURE_COMPLETE"
 """Environment variable that a shell sets when it requests completions."""
 _LINE, _WORD, _ACTION = f"{VARIABLE}_ARGS", f"{VARIABLE}_WORD", f"{VARIABLE}_FISH_ACTION"
@@ -199,8 +202,6 @@ def names_of(plural: str) -> Complete:
 
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the contexts of the kubeconfig that begin with the word."""
-    from perdure.kube.access import Overrides, config_files, merge_kubeconfigs
-
     try:
         known = merge_kubeconfigs(config_files(Overrides()))["contexts"]
     except (OSError, ValueError):
@@ -211,8 +212,6 @@ def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[str
 def _quietly(read: Callable[[], Any]) -> list[str]:
     """Run a request; completion shows nothing if it fails."""
     import asyncio
-
-    from perdure.client.errors import CliError
 
     try:
         found: list[str] = asyncio.run(read())

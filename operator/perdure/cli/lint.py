@@ -26,12 +26,12 @@ from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
 from perdure.cli.documents import Document, Position, UnreadableFileError, read
 from perdure.kube import clock
-from perdure.language.checks import Checked, Documents, between, check, in_data, labels, options, unevaluated
-from perdure.language.checks.between import policies_of, run_input
+from perdure.language.checks import Checked, Documents, check, check_references, in_data, labels, options, unevaluated
+from perdure.language.checks.documents import policies_of, run_input
 from perdure.language.checks.signals import SignalNames
-from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
-from perdure.language.webhook_program import WebhookProgram
+from perdure.language.webhooks import WebhookProgram
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.status import outlook_after
 from perdure.schedule.times import faults_of
@@ -335,7 +335,7 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
     resource = each.resource
     if each.checked is not None:
         name = resource.metadata.name if isinstance(resource, Workflow) else ""
-        yield from between(each.checked, documents, name=name)
+        yield from check_references(each.checked, documents, name=name)
     if isinstance(resource, Operation):
         yield from _signals(resource.spec, documents)
         yield from _operation_inputs(resource.spec)

@@ -13,6 +13,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
+from perdure.api.names import schedule_name
 from perdure.cli.command import Decimal, argument, option, stacked
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
@@ -45,19 +46,13 @@ DONE = {
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 
 
-def _schedule_name(text: str) -> str:
-    from perdure.api.names import schedule_name
-
-    return schedule_name(text)
-
-
 ANSWER_TIMEOUT = "30s"
 """How long commands wait for the answer to a request by default."""
 
 schedule_argument = argument(
     "name",
     metavar="NAME",
-    type=_schedule_name,
+    type=schedule_name,
     shell_complete=names_of("schedules"),
     help="Name of the Schedule, or the ID from the Temporal client that created it",
 )

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from perdure.api.labels import FLEET_LABEL
 from perdure.client.diagnosis import Diagnosis
 from perdure.client.errors import CliError, GoneError
 from perdure.client.requests import Object, Requests
@@ -96,8 +97,6 @@ class Cluster:
             NoNamespaceError: There are no objects, and the namespace does not exist.
             CliError: The objects cannot be read.
         """
-        from perdure.api.labels import FLEET_LABEL
-
         requests = self._requests
         url = paths.path(paths.COORDINATION, self.namespace, "leases")
         found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))

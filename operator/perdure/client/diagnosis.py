@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.kube import clock, errors, paths
@@ -84,8 +85,6 @@ class Diagnosis:
 
     def server_time(self) -> datetime | None:
         """Return the time of the API server's last answer, to the second."""
-        from email.utils import parsedate_to_datetime
-
         try:
             return parsedate_to_datetime(self._requests.client.date)
         except ValueError:

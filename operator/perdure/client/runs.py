@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from perdure.api.labels import SCHEDULE_LABEL
+from perdure.api.phases import kind_of
 from perdure.api.reasons import ConditionReason
 from perdure.client.errors import CliError, ForbiddenError, GoneError
 from perdure.kube import errors, paths
@@ -87,8 +88,6 @@ class ClusterRuns:
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
         """Return the runs with a workflow ID (default: the name of the run). Standalone activities and operations have none."""
-        from perdure.api.phases import kind_of
-
         found = {}
         for field in ("spec.workflowId", "metadata.name"):
             selector = f"{field}={paths.escaped(workflow_id)}"

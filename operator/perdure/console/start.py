@@ -20,8 +20,7 @@ from perdure.client.errors import CliError, ExistsError
 from perdure.console import rows
 from perdure.console.site import explain
 from perdure.console.submissions import new_request_id, submitted
-from perdure.language.input_checks import InputCheck, UncheckedError, input_check
-from perdure.language.schemas import InputSchemaError, target
+from perdure.language.schemas import InputCheck, InputSchemaError, UncheckedError, input_check, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.api.stored import StoredStruct, nests_deeper
+from perdure.api.depth import nests_deeper
+from perdure.api.stored import StoredStruct
 
 MAX_MESSAGE: Final = 4_096
 """The size limit of a message that quotes other messages, in characters."""

@@ -282,7 +282,7 @@ class HeldLimits(StoredStruct, frozen=True, kw_only=True):
     """The event that asked for them, which identifies the step in the queues of the limits."""
     activity_id: str
     limits: Any
-    """The input of that event: see `perdure.language.limit_keys`."""
+    """The input of that event: see `perdure.language.keys`."""
 
 
 class PendingCallback(StoredStruct, frozen=True, kw_only=True):

@@ -10,25 +10,42 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
-from perdure.api.kinds.steps import ActivityCall, Step
+from perdure.api.kinds.steps import ActivityCall, BlockCall, Step
+from perdure.api.kinds.steps import Parallel as ParallelSpec
+from perdure.api.kinds.steps import Switch as SwitchSpec
 from perdure.api.kinds.workflow import Activity, Block, InputSpec, WorkflowSpec
 from perdure.api.rules import json_name
 from perdure.engine.state import PODS_QUEUE
-from perdure.language.action_compiler import action_of, catches_of, compensation_of, hook_of, loop_of, timeout_of
-from perdure.language.doubtful_results import outputs_read
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import Template, compile_condition, compile_template
-from perdure.language.input_checks import InputCheck, input_check
+from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.program import (
+    Action,
+    CallBlock,
+    Case,
+    Catch,
     CompiledHandler,
     CompiledLimit,
     CompiledStep,
+    ContinueAsNew,
+    Fail,
     Finding,
     Flow,
     InvalidWorkflowError,
+    Loop,
+    Parallel,
     Program,
+    Return,
+    RunActivity,
+    RunChild,
+    SetVariables,
+    SignalRun,
+    Sleep,
+    Switch,
+    Timeout,
+    WaitForSignal,
+    WaitUntil,
 )
-from perdure.language.schemas import InputSchemaError
+from perdure.language.results import outputs_read
+from perdure.language.schemas import InputCheck, InputSchemaError, input_check
 from perdure.language.timeouts import OF_ACTIVITY
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
@@ -325,20 +342,134 @@ class _FlowCompiler:
             step,
             needs,
             templates,
-            action_of(step, templates),
+            _action_of(step, templates),
             templates.get("when"),
-            loop_of(step, templates),
-            catches_of(step, templates),
-            compensation_of(step, templates),
-            timeout_of(templates, "timeout", step.timeout),
-            hook_of(step.on_start, templates.get("onStart")),
-            hook_of(step.on_end, templates.get("onEnd")),
+            _loop_of(step, templates),
+            _catches_of(step, templates),
+            _compensation_of(step, templates),
+            _timeout_of(templates, "timeout", step.timeout),
+            _hook_of(step.on_start, templates.get("onStart")),
+            _hook_of(step.on_end, templates.get("onEnd")),
         )
 
     def ask(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
         self.compiler.check_steps(path, template, names, ended)
         references = template.references
         self.kept |= set(names) if references.every_step else references.steps
+
+
+# The action and the modifiers of a step
+
+
+_Templates = Mapping[str, Template]
+"""The templates of a step by key (`values_of`), without keys that have no value."""
+
+
+def _action_of(step: Step, templates: _Templates) -> Action:  # noqa: C901, PLR0911 (one case for each kind)
+    """Compile the action of a step.
+
+    Args:
+        step: The step, in which exactly one kind is set.
+        templates: The templates of the step.
+    """
+    get = templates.get
+    if step.activity is not None:
+        return _activity(step.activity, get("input"), templates, "")
+    if step.sleep is not None:
+        duration, until = step.sleep.duration, step.sleep.until
+        return Sleep(
+            duration=templates["duration"] if isinstance(duration, str) else duration,
+            until=templates["until"] if isinstance(until, str) else until,
+        )
+    if step.wait_for_signal is not None:
+        given = step.wait_for_signal
+        limit = _timeout_of(templates, "waitTimeout", given.timeout)
+        return WaitForSignal(given.name, limit, given.approval, get("waitMessage"))
+    if step.wait_until is not None:
+        timeout = _timeout_of(templates, "waitTimeout", step.wait_until.timeout)
+        return WaitUntil(templates["condition"], timeout)
+    if step.child_workflow is not None:
+        child = step.child_workflow
+        return RunChild(
+            child,
+            get("input"),
+            get("workflowId"),
+            get("searchAttributes"),
+            _timeout_of(templates, "executionTimeout", child.execution_timeout),
+            _timeout_of(templates, "runTimeout", child.run_timeout),
+        )
+    if step.call is not None:
+        return CallBlock(step.call.block, get("input"))
+    if step.switch is not None:
+        return _switch(step.switch, templates)
+    if step.parallel is not None:
+        return _parallel(step.parallel, templates)
+    if step.set_ is not None:
+        return SetVariables(templates["set"])
+    if step.signal is not None:
+        return SignalRun(get("workflowId"), get("name"), get("input"))
+    if step.continue_as_new is not None:
+        return ContinueAsNew(get("input"))
+    if step.fail is not None:
+        return Fail(step.fail.type, step.fail.non_retryable, get("message"), get("details"))
+    return Return(get("output"))
+
+
+def _loop_of(step: Step, templates: _Templates) -> Loop | None:
+    """Compile the `forEach` of a step."""
+    each = step.for_each
+    return None if each is None else Loop(templates.get("items"), each.as_, each.max_concurrency)
+
+
+def _catches_of(step: Step, templates: _Templates) -> tuple[Catch, ...]:
+    """Compile the `catch` of a step."""
+    return tuple(
+        Catch(tuple(clause.error_types), clause.as_, CallBlock(clause.call.block, templates.get(f"catch/{i}")))
+        for i, clause in enumerate(step.catch)
+    )
+
+
+def _compensation_of(step: Step, templates: _Templates) -> RunActivity | CallBlock | None:
+    """Compile the `compensate` of a step."""
+    given, value = step.compensate, templates.get("compensate")
+    if given is None:
+        return None
+    if given.activity is not None:
+        return _activity(given.activity, value, templates, "compensate/")
+    return CallBlock(given.call.block, value) if given.call is not None else None
+
+
+def _hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None:
+    """Compile the `onStart` or `onEnd` of a step."""
+    return None if call is None else CallBlock(call.block, value)
+
+
+def _timeout_of(templates: _Templates, key: str, given: timedelta | str | None) -> Timeout:
+    """Return a constant timeout, or the template of its expression."""
+    return templates[key] if isinstance(given, str) else given
+
+
+def _activity(call: ActivityCall, value: Template | None, templates: _Templates, prefix: str) -> RunActivity:
+    keys = {name: f"{prefix}{json_name(name)}" for name in OF_ACTIVITY}
+    return RunActivity(call, value, {name: templates[key] for name, key in keys.items() if key in templates})
+
+
+def _switch(given: SwitchSpec, templates: _Templates) -> Switch:
+    cases = tuple(
+        Case(templates[f"case/{i}"], CallBlock(case.call.block, templates.get(f"input/{i}")))
+        for i, case in enumerate(given.cases)
+    )
+    default = CallBlock(given.default.call.block, templates.get("input/default")) if given.default else None
+    return Switch(cases, default)
+
+
+def _parallel(given: ParallelSpec, templates: _Templates) -> Parallel:
+    branches = {b.name: CallBlock(b.block, templates.get(f"branch/{b.name}")) for b in given.branches}
+    required = {"All": len(branches), "Any": 1}.get(given.wait)
+    return Parallel(branches, int(given.wait) if required is None else required)
+
+
+# The parts of a definition
 
 
 def calls_of(step: Step) -> Iterator[tuple[str, Any]]:

@@ -16,8 +16,7 @@ from perdure.api.kinds.artifact import InputArtifact
 from perdure.api.kinds.work import Http, HttpHeader, KubernetesResource
 from perdure.api.kinds.workflow import Activity
 from perdure.language.cel import Meter
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template, written
+from perdure.language.expressions import ExpressionError, compile_template, written
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 NAMES: Final = frozenset({"input", "run", "attempt"})

@@ -1,20 +1,190 @@
-"""Programs: the definition of a Workflow, compiled once and shared by any number of runs."""
+"""Programs: the definition of a Workflow, compiled once and shared by any number of runs.
+
+A program has lists of steps (`Flow`). Each step has an action, which is one of the classes of `Action`, and its modifiers.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice, RetryRules
-from perdure.api.kinds.steps import Step
+from perdure.api.kinds.steps import ActivityCall, ChildWorkflow, Step
 from perdure.api.kinds.workflow import Activity, Handler, WorkflowSpec
 from perdure.api.kinds.workflowlimit import LimitUse
 from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
-from perdure.language.compiled_actions import Action, CallBlock, Catch, Loop, RunActivity, Timeout
 from perdure.language.expressions import Template
-from perdure.language.input_checks import InputCheck
+from perdure.language.schemas import InputCheck
+
+Timeout = timedelta | Template | None
+"""A duration, or its expression; None: no limit."""
+
+
+# Actions
+
+
+@dataclass(frozen=True, slots=True)
+class RunActivity:
+    """`activity`, also as a compensation."""
+
+    call: ActivityCall
+    input: Template | None
+    timeouts: Mapping[str, Template]
+    """Templates of the timeouts that are expressions, by Python field name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """`sleep`: exactly one of the fields is set."""
+
+    duration: timedelta | Template | None
+    until: datetime | Template | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForSignal:
+    """`waitForSignal`."""
+
+    name: str
+    timeout: Timeout
+    approval: bool = False
+    message: Template | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """`waitUntil`."""
+
+    condition: Template
+    timeout: Timeout
+
+
+@dataclass(frozen=True, slots=True)
+class RunChild:
+    """`childWorkflow`."""
+
+    call: ChildWorkflow
+    input: Template | None
+    workflow_id: Template | None
+    search_attributes: Template | None
+    execution_timeout: Timeout
+    run_timeout: Timeout
+
+
+@dataclass(frozen=True, slots=True)
+class CallBlock:
+    """`call`, also as a compensation and in `switch` and `catch`."""
+
+    block: str
+    input: Template | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case of `switch`."""
+
+    when: Template
+    call: CallBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """`switch`."""
+
+    cases: tuple[Case, ...]
+    default: CallBlock | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """`parallel`."""
+
+    branches: Mapping[str, CallBlock]
+    """The branches by name, in order."""
+    required: int
+    """Number of branches that must succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetVariables:
+    """`set`."""
+
+    values: Template
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRun:
+    """`signal`."""
+
+    workflow_id: Template | None
+    name: Template | None
+    input: Template | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueAsNew:
+    """`continueAsNew`."""
+
+    input: Template | None
+    """The input of the next run; None: the input of this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """`fail`."""
+
+    type: str
+    non_retryable: bool
+    message: Template | None
+    details: Template | None
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """`return`."""
+
+    output: Template | None
+
+
+Action = (
+    RunActivity
+    | Sleep
+    | WaitForSignal
+    | WaitUntil
+    | RunChild
+    | CallBlock
+    | Switch
+    | Parallel
+    | SetVariables
+    | SignalRun
+    | ContinueAsNew
+    | Fail
+    | Return
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`forEach`."""
+
+    items: Template | None
+    variable: str
+    max_concurrency: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """An entry of `catch`."""
+
+    error_types: tuple[str, ...]
+    variable: str
+    call: CallBlock
+
+
+# Findings
 
 
 class Severity(StrEnum):
@@ -64,6 +234,9 @@ class InvalidWorkflowError(Exception):
         self.findings = findings
         self.type = type_
         """Type of the failure of a run with this definition."""
+
+
+# Steps, lists of steps, and the program
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +342,9 @@ class Program:
 def with_defaults(program: Program, given: Any) -> Any:
     """The input of a run, completed by the default of the definition."""
     return program.input.complete(given)
+
+
+# Retry policies
 
 
 def retry_policy(choice: RetryPolicyChoice | None) -> PolicyChoice:

@@ -1,4 +1,7 @@
-"""Bounds the cost of checking a value against a JSON Schema, in advance.
+"""Inputs of runs and blocks: completes defaults, and validates inputs with a JSON Schema at a cost that is known in advance.
+
+jsonschema-rs validates the inputs with a regular-expression engine that never backtracks. Nothing is fetched: a ``$ref`` stays
+within its schema.
 
 For recursive schemas, jsonschema-rs caches the parts that a value has passed, so a check for *validity* costs at most one visit
 for each part of the schema that applies to each value. Listing the *errors* does not use this cache: the cost of a schema in
@@ -8,9 +11,13 @@ Kubernetes' structural schemas would need no such model, as they have no `$ref`,
 paste schemas from pydantic or zod for the input of an activity, and these refer to `$defs` if a model contains another one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
+
+import jsonschema_rs
 
 from perdure.language.cel import pattern_weight
 
@@ -43,11 +50,14 @@ class InputSchemaError(Exception):
     """A schema is invalid or not supported."""
 
 
+# The cost of checks
+
+
 class Cost:
     """The cost of checks against one schema.
 
     Raises:
-        SchemaError: The schema is too large, or has a `$ref` to another document.
+        InputSchemaError: The schema is too large, or has a `$ref` to another document.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -229,3 +239,102 @@ def _depth(value: Any) -> int:
         within = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [each for every in within for each in every]
     return depth
+
+
+# Checks of inputs
+
+
+_MAX_ERRORS = 10
+
+
+_TOO_COSTLY = (
+    "cannot be checked: it is too large for its schema, of which {parts} may apply to each value. Make the input smaller, "
+    "or the schema simpler: fewer branches of `anyOf` and `oneOf`, shorter `pattern`"
+)
+_UNLOCATED = (
+    "does not match its schema. The field is unknown, because the schema has too many branches for an input of this size: "
+    "try a smaller input, or use `if` and `then` in place of `anyOf` and `oneOf`"
+)
+
+
+class UncheckedError(Exception):
+    """The errors of a value cannot be found; the message has the reason and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputCheck:
+    """The default and the schema of an input."""
+
+    default: Any = None
+    validator: "jsonschema_rs.Validator | None" = None
+    cost: Cost | None = None
+
+    def complete(self, given: Any) -> Any:
+        """Complete a value by the default; field by field if both are objects."""
+        if given is None:
+            return self.default
+        if isinstance(given, dict) and isinstance(self.default, dict):
+            return {**self.default, **given}
+        return given
+
+    def check(self, value: Any) -> list[tuple[str, str]]:
+        """Return the path and the reason of each error; empty if the value is valid. Paths are like ``.guests[0]``."""
+        found: list[tuple[str, str]] = []
+        try:
+            for error in self.errors(value):
+                if len(found) == _MAX_ERRORS:
+                    found.append(("", "and more"))
+                    break
+                where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+                found.append((where, error.message))
+        except UncheckedError as error:
+            return [("", str(error))]
+        return found
+
+    def errors(self, value: Any) -> "Iterable[jsonschema_rs.ValidationError]":
+        """Return the errors; of a large value, only the first.
+
+        Raises:
+            UncheckedError: Finding the errors takes too much work.
+        """
+        if self.validator is None or self.cost is None:
+            return []
+        length = len(json.dumps(value))
+        if not self.cost.affordable(value, length):
+            raise UncheckedError(_TOO_COSTLY.format(parts=f"{self.cost.parts:,} parts"))
+        if self.validator.is_valid(value):
+            return []
+        if self.cost.all_reasons(value, length):
+            return self.validator.iter_errors(value)
+        if self.cost.first_reason():
+            try:
+                self.validator.validate(value)
+            except jsonschema_rs.ValidationError as error:
+                return [error]
+        raise UncheckedError(_UNLOCATED)
+
+
+def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
+    """Compile a schema.
+
+    Args:
+        schema: JSON Schema, draft 2020-12 unless `$schema` names another; None accepts everything.
+        default: The default input.
+
+    Raises:
+        InputSchemaError: The schema is not valid, or has a `$ref` to another document.
+    """
+    if schema is None:
+        return InputCheck(default)
+    cost = Cost(schema)
+    try:
+        validator = jsonschema_rs.validator_for(
+            dict(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise InputSchemaError(str(error).split("\n", 1)[0]) from None
+    return InputCheck(default, validator, cost)
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"`{uri}` lies outside of the schema; nothing is fetched: put it under `$defs`")

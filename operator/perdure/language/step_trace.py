@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from perdure.engine.failures import Failure
-from perdure.language.doubtful_results import doubt
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Outcome, Status
 from perdure.language.program import Program
+from perdure.language.results import doubt
 from perdure.language.step_paths import Path
 
 

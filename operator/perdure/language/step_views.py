@@ -4,12 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.language.compiled_actions import (
+from perdure.language.memory import Memory, Status
+from perdure.language.program import (
     Action,
     CallBlock,
+    CompiledStep,
     ContinueAsNew,
     Fail,
     Parallel,
+    Program,
     Return,
     RunActivity,
     RunChild,
@@ -20,8 +23,6 @@ from perdure.language.compiled_actions import (
     WaitForSignal,
     WaitUntil,
 )
-from perdure.language.memory import Memory, Status
-from perdure.language.program import CompiledStep, Program
 from perdure.language.step_paths import Path
 
 PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotReached"

@@ -4,8 +4,7 @@ from typing import Any
 
 from perdure.activity import ApplicationError, Info
 from perdure.language.cel import Meter
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_condition, compile_template
+from perdure.language.expressions import ExpressionError, compile_condition, compile_template
 from perdure.language.step_failures import EXPRESSION_ERROR
 
 

@@ -16,7 +16,7 @@ from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import ApiModel, Resource, mistakes
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.language.checks import checked_program
-from perdure.language.checks.limits import limits_of
+from perdure.language.checks.definition import limits_of
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.simulation.scenario import Scenario
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.api.names import claim_name
-from perdure.api.stored import MAX_DEPTH, nests_deeper
 from perdure.language.step_trace import Traced
 from perdure.runtime.chains import reset_of
 from perdure.view.coded import coded_steps

@@ -15,9 +15,9 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted, HeartbeatRead, RunInput
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import RunTransition, start, step
-from perdure.language.awaiting import awaited
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
+from perdure.language.signals import awaited
 from perdure.view.facts import ShownRun, read_run
 from perdure.view.openings import Seen
 from perdure.view.page import Page

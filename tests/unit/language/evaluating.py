@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template
+from perdure.language.expressions import ExpressionError, compile_template
 
 NOW = datetime(2026, 1, 31, 9, 0, 0, tzinfo=UTC)
 SCOPE: dict[str, Any] = {

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from perdure.api.kinds.workflow import Activity
-from perdure.language.checks import Documents, between
-from perdure.language.limit_keys import activity_limit_keys
+from perdure.language.checks import Documents, check_references
+from perdure.language.keys import activity_limit_keys
 from perdure.language.step_failures import StepError
 from unit.language.checking import checked
 
@@ -51,7 +51,7 @@ def test_a_limit_that_the_run_also_holds_causes_a_warning() -> None:
 
 def test_a_limit_missing_from_the_files_is_reported() -> None:
     each = checked(activities=[work({"name": "databse"})])
-    (finding,) = between(each, Documents(limits=frozenset({"database"})))
+    (finding,) = check_references(each, Documents(limits=frozenset({"database"})))
     assert finding.path == "spec.activities[0].limits[0].name"
     assert "`database`" in finding.message
 

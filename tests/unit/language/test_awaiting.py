@@ -5,9 +5,9 @@ import yaml
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import inputs as inp
-from perdure.language.awaiting import Awaited, awaited, known_signals, unknown_signal
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import load_memory
+from perdure.language.signals import Awaited, awaited, known_signals, unknown_signal
 from unit.cli.flow import Flow, at
 
 DEFINITION = """

@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from perdure.language.checks import Documents, between
-from perdure.language.checks.between import run_input
+from perdure.language.checks import Documents, check_references
+from perdure.language.checks.documents import run_input
 from perdure.language.program import Severity
 from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, checked
 
@@ -23,7 +23,7 @@ def together(**workflows: list[dict[str, Any]]) -> list[str]:
     return [
         f"{name}: {finding.severity.value} {finding}"
         for name, each in known.items()
-        for finding in between(each, Documents(known), name=name)
+        for finding in check_references(each, Documents(known), name=name)
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_retry_policy_missing_from_the_files_is_reported() -> None:
     policy = {"name": "standart"}
     activity = {**yaml.safe_load(ACTIVITIES)["activities"][0], "retryPolicy": policy}
     each = checked(activities=[activity])
-    (finding,) = between(each, Documents(policies=frozenset({"standard"})))
+    (finding,) = check_references(each, Documents(policies=frozenset({"standard"})))
     assert finding.severity is Severity.WARNING
     assert finding.path == "spec.activities[0].retryPolicy.name"
     assert "did you mean `standard`" in finding.message
@@ -67,7 +67,7 @@ def test_a_retry_policy_missing_from_the_files_is_reported() -> None:
 
 def test_a_limit_missing_from_the_files_is_reported() -> None:
     each = checked(limits=[{"name": "databse"}])
-    (finding,) = between(each, Documents(limits=frozenset({"database"})))
+    (finding,) = check_references(each, Documents(limits=frozenset({"database"})))
     assert finding.severity is Severity.WARNING
     assert finding.path == "spec.limits[0].name"
     assert "did you mean `database`" in finding.message

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from hostile import ATTACKS, HOSTILE, SOURCES, WORK, deep_value
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import MAX_RESULT, compile_template
+from perdure.language.expressions import MAX_RESULT, ExpressionError, compile_template
 from unit.language.evaluating import SCOPE
 
 

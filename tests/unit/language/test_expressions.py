@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.language.cel import compile_source, format_duration, parse_duration
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import References, compile_condition, compile_template
+from perdure.language.expressions import ExpressionError, References, compile_condition, compile_template
 from unit.language.evaluating import SCOPE, evaluate, refusal
 
 # --- templates -------------------------------------------------------------------------------------------------------

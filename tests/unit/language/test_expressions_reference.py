@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.language.cel import format_duration
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template
+from perdure.language.expressions import ExpressionError, compile_template
 
 _REFERENCE = cel.NewEnv(
     variables={"input": cel.Type.DYN},

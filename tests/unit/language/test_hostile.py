@@ -13,12 +13,10 @@ from hostile import ATTACKS, HOSTILE, WORK
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine.events import WorkflowExecutionStarted
 from perdure.language.cel import Meter
-from perdure.language.cel.expression_limits import BUDGET
+from perdure.language.cel.limits import BUDGET
 from perdure.language.checks import check
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template
-from perdure.language.input_checks import input_check
-from perdure.language.schemas import MAX_SCHEMA, InputSchemaError
+from perdure.language.expressions import ExpressionError, compile_template
+from perdure.language.schemas import MAX_SCHEMA, InputSchemaError, input_check
 from perdure.language.step_failures import EXPRESSION_ERROR
 from unit.language.play import Play
 

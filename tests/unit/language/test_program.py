@@ -9,9 +9,8 @@ from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.steps import STEP_KINDS
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine.retry import CloudSchedulerRetry, PolicyReference, RetryPolicy
-from perdure.language.compiled_actions import Action
 from perdure.language.compiler import compile_program
-from perdure.language.program import InvalidWorkflowError, retry_policy
+from perdure.language.program import Action, InvalidWorkflowError, retry_policy
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.resets import begin, kept_results, reset_event, since
 from perdure.engine.state import RunStatus
-from perdure.language.redoing import MAX_KEPT, Redo, redo
+from perdure.language.resets import MAX_KEPT, Redo, redo
 from unit.language.test_resuming import SCOPE, Run, do
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.compiler import compile_program
-from perdure.language.doubtful_results import doubt, no_output
+from perdure.language.results import doubt, no_output
 from perdure.view.hints import hints
 from perdure.view.openings import Seen
 from perdure.view.tree import tree

@@ -17,7 +17,7 @@ from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.state import RunStatus
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
-from perdure.language.resuming import last_task
+from perdure.language.resets import last_task
 
 SCOPE = RunScope(name="r", namespace="n", workflow_id="w", run_id="r", attempt=1)
 COMMON = """

@@ -4,7 +4,7 @@ import pytest
 
 from perdure.engine import commands as cmd
 from perdure.engine.inputs import ActivityAnswered, TerminateRequested
-from perdure.language.checks import Documents, between
+from perdure.language.checks import Documents, check_references
 from unit.language.checking import checked
 from unit.language.deciding import Json, do, make, restored, run, work
 from unit.language.play import Play
@@ -180,5 +180,5 @@ def test_a_limit_that_the_run_also_holds_causes_a_warning() -> None:
 
 def test_a_limit_missing_from_the_files_is_reported() -> None:
     each = checked(activities=[work()], steps=[{**do("pay"), "limits": [{"name": "databse"}]}])
-    (finding,) = between(each, Documents(limits=frozenset({"database"})))
+    (finding,) = check_references(each, Documents(limits=frozenset({"database"})))
     assert finding.path == "spec.steps[0].limits[0].name"

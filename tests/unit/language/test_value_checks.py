@@ -7,7 +7,7 @@ import pytest
 
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.language.checks import options
-from perdure.language.checks.reads import reads_of
+from perdure.language.checks.shapes import reads_of
 from unit.language.checking import SCHEMA, STEPS, findings_of, of_value
 
 

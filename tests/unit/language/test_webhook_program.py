@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from perdure.api.kinds.webhook import WebhookSpec
-from perdure.language.expression_text import ExpressionError
-from perdure.language.webhook_program import UnusableRequestError, WebhookProgram, WebhookRequest
+from perdure.language.expressions import ExpressionError
+from perdure.language.webhooks import UnusableRequestError, WebhookProgram, WebhookRequest
 
 META = {"name": "push", "namespace": "shop", "uid": "u-1"}
 SPEC: dict[str, Any] = {"signature": {"secret": {"name": "shared"}}, "start": {"workflow": {"name": "build"}}}

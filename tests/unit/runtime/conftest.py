@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from perdure.api.kinds.workflow import Activity
-from perdure.runtime import Attempt, PodSettings, RunRef, build_lease, build_pod
+from perdure.runtime.attempts import Attempt, PodSettings, RunRef
+from perdure.runtime.leases import build_lease
+from perdure.runtime.pods.builder import build_pod
 
 RUN = RunRef(namespace="shop", name="order-42", uid="11111111-2222-3333-4444-555555555555", workflow_id="order-42")
 ATTEMPT = Attempt(

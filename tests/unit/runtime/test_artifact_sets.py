@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime import PodSettings
 from perdure.runtime.artifact_sets import build_deletion_pod, build_set, deletion_report, uploaders_in
+from perdure.runtime.attempts import PodSettings
 
 _ONE, _TWO = "5b1f0e1c-0000-4000-8000-000000000001", "5b1f0e1c-0000-4000-8000-000000000002"
 _NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -12,10 +12,12 @@ import pytest
 
 from perdure.api import labels
 from perdure.engine.inputs import AttemptCompleted, AttemptStarted
-from perdure.runtime import InvalidDefinitionError, PodSettings, build_pod, waiting_reason
+from perdure.runtime.attempts import InvalidDefinitionError, PodSettings
 from perdure.runtime.outcomes import failed_container
+from perdure.runtime.pods.builder import build_pod
 from perdure.runtime.pods.groups import ContainerGroup
 from perdure.runtime.pods.status import PodStatus
+from perdure.runtime.pods.waiting import waiting_reason
 from unit.runtime.outcomes import failure_of, outcome_of
 
 CONTAINERS: list[dict[str, Any]] = [

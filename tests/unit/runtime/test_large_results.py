@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
-from perdure.runtime import PodSettings, build_pod, outcome
+from perdure.runtime.attempts import PodSettings
+from perdure.runtime.outcomes import outcome
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
+from perdure.runtime.pods.builder import build_pod
 
 _SECONDS = 60
 _REPORT = {"at": "shop/u/5-2", "files": {"result.json": [9000, "ab", "None"]}}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from perdure.api.times import read_time, write_micro_time
 from perdure.engine.inputs import HeartbeatRead
-from perdure.runtime import Attempt, Pulse, build_lease, heartbeat, lease_conflict, owns, owns_lease, pod_conflict
-from perdure.runtime.leases import TOO_LARGE_KEY
+from perdure.runtime.attempts import Attempt, lease_conflict, owns, owns_lease, pod_conflict
+from perdure.runtime.leases import TOO_LARGE_KEY, Pulse, build_lease, heartbeat
 from perdure.runtime.pods.payloads import HEARTBEAT_DETAILS_LIMIT
 
 NOW = datetime(2026, 1, 31, 12, 2, tzinfo=UTC)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from perdure.runtime import PodSettings, build_pod
-from perdure.runtime.pods.builder import avoiding
+from perdure.runtime.attempts import PodSettings
+from perdure.runtime.pods.builder import avoiding, build_pod
 
 
 def test_nodes_are_avoided_and_other_preferences_kept(make: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptLost, AttemptStarted
-from perdure.runtime import recheck_time
+from perdure.runtime.outcomes import recheck_time
 from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 

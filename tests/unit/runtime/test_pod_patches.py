@@ -7,8 +7,9 @@ import pytest
 from perdure.api.kinds.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted
 from perdure.language import containers
-from perdure.runtime import PodSettings, build_pod, outcome
-from perdure.runtime.pods.builder import patched
+from perdure.runtime.attempts import PodSettings
+from perdure.runtime.outcomes import outcome
+from perdure.runtime.pods.builder import build_pod, patched
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod
-from perdure.runtime.pods.builder import retention_of
+from perdure.runtime.attempts import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings
+from perdure.runtime.pods.builder import build_pod, retention_of
 from perdure.runtime.pods.payloads import ANNOTATIONS_LIMIT
 
 

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from perdure.api import labels
-from perdure.runtime import PodSettings, build_pod
+from perdure.runtime.attempts import PodSettings
+from perdure.runtime.pods.builder import build_pod
 
 HTTP = {
     "url": "https://shop/orders",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from perdure.api import labels
-from perdure.runtime import PayloadTooLargeError, PodSettings, build_pod
+from perdure.runtime.attempts import PayloadTooLargeError, PodSettings
+from perdure.runtime.pods.builder import build_pod
 from perdure.runtime.pods.payloads import TERMINATION_MESSAGE_LIMIT
 
 

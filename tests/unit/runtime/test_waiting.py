@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime import waiting_reason
-from perdure.runtime.pods.waiting import hinders
+from perdure.runtime.pods.waiting import hinders, waiting_reason
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 from perdure.api.kinds.workflow import Activity
 from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import claim_name
-from perdure.runtime import PodSettings, RunRef, build_pod
+from perdure.runtime.attempts import PodSettings, RunRef
+from perdure.runtime.pods.builder import build_pod
 from perdure.runtime.pods.workspaces import Volume, build_claim, is_deleted_after, own_volume, volume_of, with_volumes
 
 ORIGINAL = ("order-42", "11111111-2222-3333-4444-555555555555")

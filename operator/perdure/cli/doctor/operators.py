@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from perdure.cli.doctor.findings import counted, failed, ok, some, warning
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import clock, paths
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: S
 
 async def served(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
     """Check that the operator serves a namespace; None: only say which ones it serves."""
-    from perdure.controller.namespaces import ServedNamespaces
-
     if namespace is None:
         which = ", ".join(f"`{each}`" for each in deployment.watched)
         excluded = ", ".join(f"`{each}`" for each in deployment.excluded)

@@ -11,6 +11,9 @@ from typing import Any
 
 import click
 
+from perdure.api.labels import IMAGE_ANNOTATION
+from perdure.api.names import artifact_set_name
+from perdure.api.reserved import ARTIFACTS, OUTPUTS
 from perdure.cli.command import argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import (
@@ -191,10 +194,6 @@ async def _image(cluster: Cluster, run: Object) -> str:
     Raises:
         CliError: There is neither, or they cannot be read.
     """
-    from perdure.api.labels import IMAGE_ANNOTATION
-    from perdure.api.names import artifact_set_name
-    from perdure.api.reserved import ARTIFACTS, OUTPUTS
-
     for pod in await cluster.runs.pods(run):
         for container in pod["spec"].get("initContainers") or ():
             if container["name"] in {ARTIFACTS, OUTPUTS}:

@@ -11,6 +11,7 @@ import click
 from perdure.cli.command import argument, option, stacked, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
+from perdure.cli.frontend import ExecutionRef, FrontendRoute, reach
 from perdure.cli.inputs import json_or_text
 from perdure.cli.options import (
     account_option,
@@ -24,7 +25,7 @@ from perdure.cli.options import (
 from perdure.cli.terminal import Output, Screen, program_of
 
 if TYPE_CHECKING:
-    from perdure.cli.frontend import ExecutionRef, FrontendApi
+    from perdure.cli.frontend import FrontendApi
 
 _run_argument = argument(
     "run",
@@ -202,8 +203,6 @@ def _answer(context: click.Context, given: CallOptions, call: Call) -> None:
 async def _call(context: click.Context, given: CallOptions, call: Call) -> Any:
     seconds = seconds_of(given.timeout, "--timeout")
     async with connect(context=given.cluster, namespace=given.namespace, program=program_of(context)) as cluster:
-        from perdure.cli.frontend import ExecutionRef, FrontendRoute, reach
-
         if given.workflow_id is not None:
             run = ExecutionRef(given.workflow_id)
         else:

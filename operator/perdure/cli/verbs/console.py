@@ -2,6 +2,7 @@
 
 import asyncio
 import webbrowser
+from urllib.parse import urlsplit
 
 import click
 
@@ -75,7 +76,6 @@ def console(
         from perdure.console.site import ConsoleSettings
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
-    from urllib.parse import urlsplit
 
     from perdure.cli.web_ui import interrupted
 

@@ -10,6 +10,8 @@ from click.exceptions import Exit
 
 from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
+from perdure.cli.doctor.checkup import check_all
+from perdure.cli.doctor.findings import CheckResult, Result
 from perdure.cli.load import Load, read_load
 from perdure.cli.options import (
     color_option,
@@ -59,8 +61,6 @@ def doctor(
       {program} doctor --all-namespaces --output json
       {program} doctor -n shop --system-namespace perdure-system
     """
-    from perdure.cli.doctor.checkup import check_all
-    from perdure.cli.doctor.findings import CheckResult, Result
 
     async def check() -> list[CheckResult]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

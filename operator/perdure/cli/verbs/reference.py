@@ -1,5 +1,6 @@
 """`explain`, `schemas`, `options`, `completion`, and `version`: help with manifests and with this command."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from perdure.cli.command import Words, argument, option, verb
 from perdure.cli.completion import KUBECTL, script
 from perdure.cli.flags import GLOBAL
 from perdure.cli.options import context_option, report_option, system_namespace_option
-from perdure.cli.terminal import Output, Screen
+from perdure.cli.terminal import Output, Screen, program_of
+from perdure.client.errors import CliError
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -54,11 +56,8 @@ def schemas(*, folder: Path) -> None:
       {program} schemas schemas
       {program} schemas ~/.config/schemas
     """
-    import json
-
     from perdure.api.crdgen import KINDS
     from perdure.api.schema import json_schema, schema_path
-    from perdure.client.errors import CliError
 
     for kind in KINDS:
         target = folder / schema_path(kind)
@@ -141,7 +140,6 @@ def version(context: click.Context, *, server: bool, system: str, output: Output
 
         from perdure.cli.connection import connect
         from perdure.cli.doctor import installation, operators
-        from perdure.cli.terminal import program_of
 
         async def read() -> dict[str, str]:
             async with connect(context=cluster, namespace=None, program=program_of(context)) as found:

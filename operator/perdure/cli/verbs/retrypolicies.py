@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from perdure.api.times import format_decimal_duration
 from perdure.cli.command import Whole, argument, group, option
 from perdure.cli.completion import names_of
+from perdure.cli.connection import connect
 from perdure.cli.options import context_option, namespace_option, report_option
 from perdure.cli.terminal import Output, Screen, program_of
 from perdure.client.errors import CliError
@@ -71,7 +73,6 @@ def preview(
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
-    from perdure.api.times import format_decimal_duration
 
     for wait in shown:
         click.echo(format_decimal_duration(wait))
@@ -101,7 +102,6 @@ def _of_file(file: str) -> Any:
 
 
 async def _of_cluster(name: str, context: str | None, namespace: str | None, program: str) -> Any:
-    from perdure.cli.connection import connect
 
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return (await cluster.read("RetryPolicy", "retrypolicies", name)).get("spec")

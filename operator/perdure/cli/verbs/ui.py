@@ -7,6 +7,8 @@ import click
 
 from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
+from perdure.cli.flags import kubectl_arguments
+from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
 from perdure.cli.options import (
     account_option,
     audience_option,
@@ -56,8 +58,6 @@ def ui(
       {program} ui --service-account web-ui
       {program} ui -n shop --service-account me --no-browser
     """
-    from perdure.cli.flags import kubectl_arguments
-    from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
     from perdure.cli.web_ui import Proxy, interrupted
 
     async def serve() -> None:

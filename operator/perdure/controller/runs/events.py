@@ -15,8 +15,7 @@ from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, 
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
-from perdure.language.archiving import archives_log
-from perdure.language.doubtful_results import ONLY_LOGGED, doubt, no_output
+from perdure.language.results import ONLY_LOGGED, archives_log, doubt, no_output
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 

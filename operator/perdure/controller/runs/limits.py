@@ -21,7 +21,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
-from perdure.language.limit_keys import limit_keys, wanted_limits
+from perdure.language.keys import limit_keys, wanted_limits
 from perdure.language.program import Program
 
 

@@ -23,7 +23,7 @@ from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ExternalReference
 from perdure.kube import client as kube
-from perdure.language.awaiting import unknown_signal
+from perdure.language.signals import unknown_signal
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.operation_requests import payload_of
 

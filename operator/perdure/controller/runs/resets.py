@@ -39,8 +39,7 @@ from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
-from perdure.language.redoing import Redo, redo
-from perdure.language.resuming import last_task
+from perdure.language.resets import Redo, last_task, redo
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited

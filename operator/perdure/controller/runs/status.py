@@ -18,8 +18,8 @@ from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
-from perdure.language.awaiting import Awaited
 from perdure.language.interpreter import load_memory
+from perdure.language.signals import Awaited
 from perdure.language.step_failures import as_json
 from perdure.language.step_paths import Path
 from perdure.runtime.segments import Damage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from perdure.api.kinds.webhook import RequestSignature
-from perdure.language.webhook_program import MAX_DELIVERY_ID
+from perdure.language.webhooks import MAX_DELIVERY_ID
 
 _GITHUB_DELIVERY = "x-github-delivery"
 _PREFIX = b"sha256="

@@ -24,8 +24,8 @@ from perdure.controller.webhooks.webhook_secrets import READ_AGAIN, WebhookSecre
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
-from perdure.language.expression_text import ExpressionError
-from perdure.language.webhook_program import UnusableRequestError, WebhookProgram, WebhookRequest
+from perdure.language.expressions import ExpressionError
+from perdure.language.webhooks import UnusableRequestError, WebhookProgram, WebhookRequest
 
 _EVENTS = {
     ConditionReason.INVALID_SPEC: EventReason.INVALID_SPEC,

@@ -22,12 +22,12 @@ from weakref import WeakValueDictionary
 import orjson
 import pydantic
 
+from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import unfit
-from perdure.api.stored import MAX_DEPTH, nests_deeper
 from perdure.controller.errors import NotYetError
 from perdure.controller.queue.fairness import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError

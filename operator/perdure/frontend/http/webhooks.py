@@ -20,7 +20,7 @@ from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, 
 from perdure.frontend.matching.rates import Throttle
 from perdure.frontend.transport.admission import Places
 from perdure.kube import client as kube
-from perdure.language.webhook_program import UnusableRequestError
+from perdure.language.webhooks import UnusableRequestError
 from perdure.observe import metrics
 
 MAX_BODY: Final = 256 * 1024

@@ -19,10 +19,10 @@ from perdure.engine.state import PendingActivity, RunState
 from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.language.awaiting import awaited, known_signals
 from perdure.language.interpreter import load_memory, progress
 from perdure.language.memory import Memory
 from perdure.language.program import InvalidWorkflowError, Program
+from perdure.language.signals import awaited, known_signals
 from perdure.language.step_views import StepView, open_steps, step_views
 
 _COMPILING_SECONDS = 10.0

@@ -14,8 +14,7 @@ from perdure.importing.argo.templates import Library, default_of, reads_json, st
 from perdure.importing.expressions import UntranslatableError, expression
 from perdure.importing.reader import Fields, Imported, Object, Shapes, as_text, name_of
 from perdure.importing.schedules import UnsupportedScheduleError
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template
+from perdure.language.expressions import ExpressionError, compile_template
 
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 _SHAPES: Final = Shapes(

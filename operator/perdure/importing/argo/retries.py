@@ -7,8 +7,7 @@ from perdure.api.times import parse_duration
 from perdure.importing.argo.scope import PodScope
 from perdure.importing.expressions import UntranslatableError, condition, constants
 from perdure.importing.reader import Fields, Object
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_condition
+from perdure.language.expressions import ExpressionError, compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
 _FRACTION: Final = re.compile(r"([0-9]+)\.([0-9]{1,3})s")

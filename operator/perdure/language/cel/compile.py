@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
-from perdure.language.cel.build import Builder
-from perdure.language.cel.closures import MISSING, Frame, Run
-from perdure.language.cel.environment import translate
+from perdure.language.cel.closures import MISSING, Builder, Frame, Run
 from perdure.language.cel.errors import CompileError, EvaluationError
-from perdure.language.cel.expression_limits import MAX_SOURCE, Meter
-from perdure.language.cel.references import RESERVED, NameReader
+from perdure.language.cel.limits import MAX_SOURCE, Meter
+from perdure.language.cel.parser import translate
+from perdure.language.cel.syntax import RESERVED, NameReader
 from perdure.language.cel.values import TYPES
 
 _MAX_OPT_MAPS: Final = 4

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from perdure.language.cel.build import Builder
-from perdure.language.cel.closures import MISSING, Frame
-from perdure.language.cel.environment import translate
+from perdure.language.cel.closures import MISSING, Builder, Frame
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
-from perdure.language.cel.expression_limits import Meter
-from perdure.language.cel.references import RESERVED, NameReader, parts_of
-from perdure.language.cel.syntax import Call, Comprehension, Constant, Node
+from perdure.language.cel.limits import Meter
+from perdure.language.cel.parser import translate
+from perdure.language.cel.syntax import RESERVED, Call, Comprehension, Constant, NameReader, Node, parts_of
 
 CHECKED_WORK: Final = 2_000
 """Units of work for evaluating one part: a definition may have thousands of parts."""

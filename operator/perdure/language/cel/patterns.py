@@ -7,8 +7,8 @@ from typing import Any, Final
 from cel_expr_python import cel
 
 from perdure.language.cel.errors import EvaluationError, LimitError
-from perdure.language.cel.expression_limits import MAX_PATTERN, Meter
 from perdure.language.cel.formats import short
+from perdure.language.cel.limits import MAX_PATTERN, Meter
 from perdure.language.cel.values import article, kind
 
 _REPEAT = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")

@@ -12,14 +12,10 @@ from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.rules import json_name
 from perdure.api.search_attributes import text_of
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
+from perdure.language.checks import activities, texts
 from perdure.language.checks import flow as flows
-from perdure.language.checks import texts, work
-from perdure.language.checks.artifacts import artifacts_shape, of_artifacts
-from perdure.language.checks.caches import of_cache
-from perdure.language.checks.limits import key_templates, limits_of, taken_twice
+from perdure.language.checks.activities import key_templates, of_activity, of_artifacts, of_cache
 from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
-from perdure.language.checks.pods import of_activity
-from perdure.language.checks.reads import Path, Reads, reads_of
 from perdure.language.checks.run_options import search_attributes
 from perdure.language.checks.shapes import (
     ANY,
@@ -30,21 +26,63 @@ from perdure.language.checks.shapes import (
     RUN,
     SCHEDULE,
     TEXT,
+    Path,
+    Reads,
     Shape,
+    artifacts_shape,
     input_shape,
     kind_given,
     known_object,
     look_up,
+    reads_of,
     spelled,
     step_shape,
 )
 from perdure.language.checks.signals import Signals, signals_of
 from perdure.language.coercion import as_length, as_moment, as_text, shown
 from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import Template, compile_template
+from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
 from perdure.language.timeouts import OF_ACTIVITY
+
+
+def limits_of(spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
+    """The WorkflowLimits that runs of a definition and their activities take: the path, and the name."""
+    for i, taken in enumerate(spec.limits):
+        yield f"spec.limits[{i}].name", taken.name
+    for i, activity in enumerate(spec.activities):
+        for k, use in enumerate(activity.limits):
+            yield f"spec.activities[{i}].limits[{k}].name", use.name
+    yield from _of_steps(spec)
+
+
+def _of_steps(spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
+    lists = [("spec.steps", spec.steps), *((f"spec.blocks[{i}].steps", b.steps) for i, b in enumerate(spec.blocks))]
+    for path, steps in lists:
+        for i, step in enumerate(steps):
+            for k, limit in enumerate(step.limits):
+                yield f"{path}[{i}].limits[{k}].name", limit.name
+
+
+def taken_twice(spec: WorkflowSpec) -> Iterator[Finding]:
+    """Warn about limits that a run holds while its activities or steps wait for them."""
+    own = {taken.name for taken in spec.limits}
+    for path, name in _of_steps(spec):
+        if name in own:
+            message = (
+                f"the run holds WorkflowLimit `{name}` already (`limits`), so its step can wait for it forever; "
+                "take the limit in one place only, or use two"
+            )
+            yield Finding(path, message, Severity.WARNING, local=True)
+    for i, activity in enumerate(spec.activities):
+        for k, use in enumerate(activity.limits):
+            if use.name in own:
+                message = (
+                    f"the run holds WorkflowLimit `{use.name}` already (`limits`), so its activity can wait for it forever; "
+                    "take the limit in one place only, or use two"
+                )
+                yield Finding(f"spec.activities[{i}].limits[{k}].name", message, Severity.WARNING, local=True)
+
 
 Scope = Mapping[str, Shape]
 
@@ -56,8 +94,8 @@ _IN_CONTAINERS: Final[Scope] = {
 }
 _AFTER_WORK: Final[Scope] = {
     **_IN_CONTAINERS,
-    work.RESPONSE: known_object({"status": NUMBER, "headers": ANY, "body": ANY}),
-    work.OBJECT: ANY,
+    activities.RESPONSE: known_object({"status": NUMBER, "headers": ANY, "body": ANY}),
+    activities.OBJECT: ANY,
 }
 _TIMEOUTS: Final = {
     "executionTimeout": "childWorkflow.executionTimeout",
@@ -225,9 +263,9 @@ class _Checks:
         self.findings += broken
         for place, template in keys:
             self.template(place, template, _IN_CONTAINERS, _guards([template]))
-        self.findings += work.of_work(path, activity)
+        self.findings += activities.of_work(path, activity)
         self.findings += of_cache(path, activity)
-        later, broken = work.later_templates(path, activity)
+        later, broken = activities.later_templates(path, activity)
         self.findings += broken
         for place, template, condition in later:
             self.template(place, template, _AFTER_WORK, _guards([template]), _CONDITION if condition else None)

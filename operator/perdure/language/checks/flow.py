@@ -8,7 +8,7 @@ from perdure.api.kinds.steps import ActivityCall, Step
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.language.cel import Meter
 from perdure.language.compiler import HANDLERS, ancestors, calls_of
-from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import ExpressionError
 from perdure.language.program import CompiledStep, Finding, Flow, Program, Severity
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from perdure.language.input_checks import InputCheck, UncheckedError
+from perdure.language.schemas import InputCheck, UncheckedError
 
 Place = tuple[str | int, ...]
 Kind = Callable[[Place, str], str]

@@ -1,12 +1,128 @@
-"""The shapes of the values that expressions read: JSON Schemas of inputs, and of values of the interpreter."""
+"""The paths that expressions read, such as `input.guest.name`, and the shapes of their values.
 
+A shape is a JSON Schema: that of an input, or of a value of the interpreter. It shows whether a path can exist, and which kind of
+value an expression has.
+"""
+
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
-from perdure.language.cel import CompileError, type_of
-from perdure.language.checks.reads import Path, Reads
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
+from perdure.language.cel import CompileError, parse, type_of
+from perdure.language.cel.syntax import Call, Comprehension, Constant, Name, Node, Select, parts_of
+from perdure.language.checks import flow as flows
+from perdure.language.program import CompiledStep, Program
+
+Path = tuple[str | int, ...]
+"""A root, followed by fields and indices."""
+
+# The paths of an expression
+
+
+_CACHED: Final = 1_024
+_OPTIONAL: Final = frozenset({"_?._", "_[?_]"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The paths of one expression."""
+
+    paths: frozenset[Path] = frozenset()
+    """The paths that the expression reads, up to the first computed key or index."""
+    guarded: frozenset[Path] = frozenset()
+    """The paths whose existence the expression tests with `has()`, `in`, or an optional."""
+    tested: frozenset[str] = frozenset()
+    """The paths within `has()`, as they are written."""
+    bound: frozenset[str] = frozenset()
+    """The loop variables of the expression."""
+    doubles: bool = False
+    """Whether the expression contains a number with a fraction."""
+    alone: Path | None = None
+    """The path, if the whole expression is one."""
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def reads_of(source: str) -> Reads:
+    """Find the paths that an expression reads; none if it is not valid."""
+    try:
+        tree = parse(source)
+    except CompileError:
+        return Reads()
+    reader = _PathReader(tree)
+    return Reads(
+        frozenset(reader.paths),
+        frozenset(reader.guarded),
+        frozenset(reader.tested),
+        frozenset(reader.bound),
+        reader.doubles,
+        _path(tree, frozenset()),
+    )
+
+
+class _PathReader:
+    def __init__(self, tree: Node) -> None:
+        self.paths: set[Path] = set()
+        self.guarded: set[Path] = set()
+        self.tested: set[str] = set()
+        self.bound: set[str] = set()
+        self.doubles = False
+        self._visit(tree, frozenset())
+
+    def _visit(self, node: Node, bound: frozenset[str]) -> None:
+        path = _path(node, bound)
+        if path is not None:
+            self.paths.add(path)
+            return
+        match node:
+            case Constant(value):
+                self.doubles |= isinstance(value, float)
+            case Select(operand, field, test):
+                self._below(operand, field, bound, guard=test)
+            case Call(function, None, (operand, Constant(str(field)))) if function in _OPTIONAL:
+                self._below(operand, field, bound, guard=True)
+            case Call("@in", None, (Constant(str(field)), where)):
+                self._below(where, field, bound, guard=True)
+            case Comprehension():
+                self._loop(node, bound)
+            case _:
+                for part in parts_of(node):
+                    self._visit(part, bound)
+
+    def _loop(self, node: Comprehension, bound: frozenset[str]) -> None:
+        self.bound |= {node.variable, node.result}
+        self._visit(node.over, bound)
+        self._visit(node.start, bound)
+        for part in (node.condition, node.step, node.outcome):
+            self._visit(part, bound | {node.variable, node.result})
+
+    def _below(self, operand: Node, field: str, bound: frozenset[str], *, guard: bool) -> None:
+        """Visit a field of a value that is not a path, or a field that is tested."""
+        path = _path(operand, bound)
+        if path is not None and guard:
+            self.guarded.add((*path, field))
+            self.tested.add(".".join(map(str, (*path, field))))
+        self._visit(operand, bound)
+
+
+def _path(node: Node, bound: frozenset[str]) -> Path | None:
+    match node:
+        case Name(name):
+            return None if name in bound or name.startswith(("@", "__")) else (name,)
+        case Select(operand, field, False):
+            inner = _path(operand, bound)
+            return None if inner is None else (*inner, field)
+        case Call("_[_]", None, (operand, Constant(str() | int() as key))) if not isinstance(key, bool):
+            inner = _path(operand, bound)
+            return None if inner is None else (*inner, key)
+        case _:
+            return None
+
+
+# Shapes
+
 
 Shape = Mapping[str, Any]
 """A JSON Schema. In addition to JSON's types, it may have `timestamp`. An empty schema allows everything."""
@@ -57,6 +173,9 @@ def step_shape(output: Shape, artifacts: Shape) -> Shape:
     return known_object({"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output, "artifacts": artifacts})
 
 
+# The shapes of inputs
+
+
 def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
     """Return the shape of an input that was validated by a schema and completed by a default."""
     if schema is None:
@@ -83,6 +202,9 @@ def resolved(shape: Any, root: Mapping[str, Any]) -> Shape:
         for part in target.removeprefix("#").split("/")[1:]:
             shape = shape.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(shape, dict) else None
     return ANY
+
+
+# Paths in shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +274,9 @@ def _optional(path: Path, why: str = "may be missing") -> Miss:
     return Miss(path, f"`{spelled(path)}` {why}; {remedy} `{optional}.orValue(…)`", certain=False)
 
 
+# Kinds of values
+
+
 def kind_of(shape: Shape) -> str:
     """Return the CEL kind of the values of a shape; `dyn` if there are several or it is not known."""
     found = shape.get("type")
@@ -200,3 +325,37 @@ def _kinds(reads: Reads, scope: Mapping[str, Shape]) -> Iterator[tuple[str, str]
             kind = kind_of(look_up(scope, part)[0])
             if kind != "dyn":
                 yield name, kind
+
+
+_ARTIFACT: Final = known_object(REFERENCE)
+
+
+_COPIED: Final = known_object({**REFERENCE, "copy": TEXT})
+
+
+_NONE: Final = known_object({})
+
+
+# Artifacts
+
+
+def artifacts_shape(compiled: CompiledStep, program: Program) -> Shape:
+    """Return the shape of `steps.<name>.artifacts`.
+
+    Args:
+        compiled: The step.
+        program: The program of the step.
+    """
+    definition = program.activities.get(compiled.activity) if compiled.activity is not None else None
+    if definition is None or definition.artifacts is None:
+        return _NONE
+    outputs = definition.artifacts.outputs
+    ours = [RESULT_ARTIFACT] if definition.artifacts.large_results else []
+    ours += [LOG_ARTIFACT] if definition.artifacts.archive_logs else []
+    uncertain = bool(compiled.step.catch) or flows.may_be_skipped(compiled)
+    optional = [each.name for each in outputs if each.optional or uncertain]
+    fields = {each.name: _ARTIFACT if each.key is None else _COPIED for each in outputs}
+    found = known_object({**fields, **dict.fromkeys(ours, _ARTIFACT)}, optional=[*optional, *ours])
+    if not compiled.step.for_each:
+        return found
+    return ANY if uncertain else {"type": "array", "items": found}

@@ -10,8 +10,7 @@ from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.language import containers
 from perdure.language.cel import CompileError, compile_source
 from perdure.language.compiler import ROOTS
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import Template, compile_template
+from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import Finding, Severity
 
 _ARGO: Final = re.compile(

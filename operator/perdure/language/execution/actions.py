@@ -27,7 +27,11 @@ from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS
 from perdure.language import timeouts
 from perdure.language.coercion import as_length, as_moment, as_text
-from perdure.language.compiled_actions import (
+from perdure.language.execution.context import DecisionContext, Location
+from perdure.language.expressions import Template
+from perdure.language.keys import wanted_limit
+from perdure.language.memory import CANCELLED, BufferedSignal, Outcome, Stage, failed, succeeded
+from perdure.language.program import (
     ContinueAsNew,
     Fail,
     RunActivity,
@@ -38,12 +42,8 @@ from perdure.language.compiled_actions import (
     Timeout,
     WaitForSignal,
     WaitUntil,
+    retry_policy,
 )
-from perdure.language.execution.context import DecisionContext, Location
-from perdure.language.expressions import Template
-from perdure.language.limit_keys import wanted_limit
-from perdure.language.memory import CANCELLED, BufferedSignal, Outcome, Stage, failed, succeeded
-from perdure.language.program import retry_policy
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application, timeout
 from perdure.language.step_paths import Path
 

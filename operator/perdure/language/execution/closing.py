@@ -10,11 +10,11 @@ import msgspec
 from perdure.api.times import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, shorten
-from perdure.language.compiled_actions import CallBlock, RunActivity
 from perdure.language.execution.actions import schedule_activity
 from perdure.language.execution.context import DecisionContext, replace
 from perdure.language.execution.flow import RunningFlows
 from perdure.language.memory import CANCELLED, Closing, Compensation, Outcome, Status, failed
+from perdure.language.program import CallBlock, RunActivity
 from perdure.language.step_failures import StepError, as_variable, timeout
 from perdure.language.step_paths import MAIN, Path
 

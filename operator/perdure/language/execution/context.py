@@ -11,15 +11,12 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.language import timeouts
 from perdure.language.cel import Meter
-from perdure.language.cel.expression_limits import BUDGET
-from perdure.language.compiled_actions import Timeout
+from perdure.language.cel.limits import BUDGET
 from perdure.language.execution.observer import Observer
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import Template
-from perdure.language.memory import ForEachLoop, Frame, Memory, Outcome, Task
-from perdure.language.program import CompiledStep, Flow, Program
-from perdure.language.scope import outcome_as_json, step_as_json
-from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
+from perdure.language.expressions import ExpressionError, Template
+from perdure.language.memory import Closing, ForEachLoop, Frame, Memory, Outcome, Status, StepRecord, Task
+from perdure.language.program import CompiledStep, Flow, Program, Timeout
+from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application, as_variable
 from perdure.language.step_paths import Path
 
 WORK: Final = 200_000
@@ -199,3 +196,45 @@ def _with(entries: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     if value is not None:
         return {**entries, path: value}
     return {key: entry for key, entry in entries.items() if key != path}
+
+
+# The values of the memory that expressions can read
+
+
+_PHASES: Final = {Status.SUCCEEDED: "Completed", Status.FAILED: "Failed", Status.CANCELLED: "Cancelled"}
+"""`run.status` by the outcome of the main steps: the phases of a run."""
+
+
+def step_as_json(record: StepRecord) -> dict[str, Any]:
+    """The value of `steps.<name>`."""
+    return {
+        "status": record.status.value,
+        "startTime": record.start_time,
+        "endTime": record.end_time,
+        "output": record.output,
+        "artifacts": {} if record.artifacts is None else record.artifacts,
+    }
+
+
+def ended_as_json(outcome: Outcome) -> dict[str, Any]:
+    """The value of `step` in the input of `onEnd`: the outcome of the step."""
+    failure = outcome.failure
+    return {
+        "status": outcome.status.value,
+        "output": outcome.output,
+        **({} if outcome.artifacts is None else {"artifacts": outcome.artifacts}),
+        "failure": None if failure is None else as_variable(failure, []),
+    }
+
+
+def outcome_as_json(closing: Closing | None) -> dict[str, Any]:
+    """The values of `run.status` and `run.failure`: the outcome of the main steps, for compensations and handlers."""
+    if closing is None:
+        return {"status": "Running", "failure": None}
+    failure = closing.outcome.failure
+    if failure is not None:
+        failure = msgspec.structs.replace(failure, suppressed=(*failure.suppressed, *closing.suppressed))
+    return {
+        "status": _PHASES[closing.outcome.status],
+        "failure": None if failure is None else as_variable(failure, []),
+    }

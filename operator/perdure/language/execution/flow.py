@@ -23,20 +23,16 @@ from perdure.engine.recording import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
 from perdure.language import timeouts
 from perdure.language.coercion import shown
-from perdure.language.compiled_actions import (
-    CallBlock,
-    Parallel,
-    Return,
-    RunActivity,
-    RunChild,
-    SignalRun,
-    Sleep,
-    Switch,
-    WaitForSignal,
-    WaitUntil,
-)
 from perdure.language.execution import actions
-from perdure.language.execution.context import WORK, WORK_OF_A_START, DecisionContext, Location, replace
+from perdure.language.execution.context import (
+    WORK,
+    WORK_OF_A_START,
+    DecisionContext,
+    Location,
+    ended_as_json,
+    replace,
+    step_as_json,
+)
 from perdure.language.expressions import Template
 from perdure.language.memory import (
     CANCELLED,
@@ -52,8 +48,20 @@ from perdure.language.memory import (
     failed,
     succeeded,
 )
-from perdure.language.program import CompiledStep, Flow
-from perdure.language.scope import ended_as_json, step_as_json
+from perdure.language.program import (
+    CallBlock,
+    CompiledStep,
+    Flow,
+    Parallel,
+    Return,
+    RunActivity,
+    RunChild,
+    SignalRun,
+    Sleep,
+    Switch,
+    WaitForSignal,
+    WaitUntil,
+)
 from perdure.language.step_failures import (
     EXPRESSION_ERROR,
     StepError,

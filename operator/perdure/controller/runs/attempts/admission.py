@@ -29,7 +29,7 @@ from perdure.engine.inputs import AttemptFailed
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.language.limit_keys import activity_limit_keys, wanted_limits
+from perdure.language.keys import activity_limit_keys, wanted_limits
 from perdure.language.step_failures import StepError, application
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retry_policies import Held, holder

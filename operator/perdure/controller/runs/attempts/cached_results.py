@@ -17,7 +17,7 @@ from perdure.controller.runs.attempts.definitions import ActivityDefinitions
 from perdure.engine.inputs import AttemptCompleted, AttemptInput
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
-from perdure.language.cache_keys import cache_key
+from perdure.language.keys import cache_key
 from perdure.language.step_failures import StepError
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef

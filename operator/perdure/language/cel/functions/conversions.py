@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from perdure.language.cel.errors import EvaluationError
-from perdure.language.cel.expression_limits import Meter
 from perdure.language.cel.formats import (
     SHORT,
     format_double,
@@ -17,6 +16,7 @@ from perdure.language.cel.formats import (
     short,
 )
 from perdure.language.cel.functions.registry import implement
+from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import TYPES, TypeName, kind, number
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

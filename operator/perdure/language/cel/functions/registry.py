@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from perdure.language.cel.errors import EvaluationError
-from perdure.language.cel.expression_limits import Meter
+from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import article, kind
 
 Implementation = Callable[..., Any]

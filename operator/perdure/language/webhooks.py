@@ -8,8 +8,7 @@ from perdure.api import labels
 from perdure.api.kinds.webhook import WebhookSpec
 from perdure.api.names import MAX_WORKFLOW_ID, delivery_name, label_value
 from perdure.language.coercion import as_text
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import Template, compile_condition, compile_template
+from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 
 _NAMES: Final = ("body", "headers")
 MAX_DELIVERY_ID: Final = 1_000

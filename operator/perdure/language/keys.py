@@ -1,15 +1,39 @@
-"""Evaluates the keys of the WorkflowLimits of a run, and of its activities; writes and reads those of its steps."""
+"""Evaluates keys: texts with expressions that identify a place in a WorkflowLimit, or a cached result.
+
+A run takes limits before it starts, its steps and activities take limits while it runs, and an activity can have a cache.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from perdure.api.kinds.resultcache import MAX_CACHE_KEY
 from perdure.api.kinds.workflow import Activity
 from perdure.api.kinds.workflowlimit import MAX_KEY, ActivityLimit, LimitUse, StepLimit
-from perdure.language.key_text import evaluate_key
+from perdure.language.coercion import as_text
+from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import Finding, InvalidWorkflowError, Program
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
-NAMES: Final = frozenset({"input", "run"})
+
+def evaluate_key(key: str | Template, scope: Mapping[str, Any], most: int) -> tuple[str, str]:
+    """Evaluate a key; return it, and what is wrong with it, or an empty text.
+
+    Args:
+        key: The text, compiled or not.
+        scope: The values of all names that its expressions may read.
+        most: Maximum number of characters.
+    """
+    try:
+        template = key if isinstance(key, Template) else compile_template(key, names=scope.keys())
+        text = as_text(template.evaluate(scope))
+    except ExpressionError as error:
+        return "", str(error)
+    if len(text) > most:
+        return "", f"has {len(text)} characters, but must have at most {most}"
+    return text, ""
+
+
+LIMIT_NAMES: Final = frozenset({"input", "run"})
 """The names that the key of a limit of an activity may read. It must not change between attempts."""
 
 
@@ -66,3 +90,27 @@ def wanted_limits(wanted: Any) -> Iterator[tuple[StepLimit, str]]:
     """
     for each in sorted(wanted, key=lambda each: str(each["name"])):
         yield StepLimit.parse({**each, "key": ""}), each["key"]
+
+
+def cache_key(definition: Activity, *, input: Any, run: Mapping[str, str], attempt: int) -> str:  # noqa: A002
+    """Evaluate the key of an activity's cache.
+
+    Args:
+        definition: Definition of the activity.
+        input: Input of the activity.
+        run: The value of `run` in expressions.
+        attempt: Number of the attempt, from 1.
+
+    Returns:
+        The key; empty if the activity has no cache, or no key for this input.
+
+    Raises:
+        StepError: The key has no value for this input, or is too long.
+    """
+    if definition.cache is None:
+        return ""
+    scope = {"input": input, "run": run, "attempt": attempt}
+    key, problem = evaluate_key(definition.cache.key, scope, MAX_CACHE_KEY)
+    if problem:
+        raise StepError(application(EXPRESSION_ERROR, f"activity `{definition.name}`: cache.key: {problem}"))
+    return key

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.engine.state import PendingTimer
-from perdure.language.compiled_actions import WaitForSignal, WaitUntil
 from perdure.language.memory import Memory
-from perdure.language.program import CompiledStep, Program
+from perdure.language.program import CompiledStep, Program, WaitForSignal, WaitUntil
 from perdure.language.step_paths import Path
 
 

@@ -24,7 +24,7 @@ class Documents:
     """The Workflows of runs."""
 
 
-def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterator[Finding]:
+def check_references(checked: Checked, documents: Documents, *, name: str = "") -> Iterator[Finding]:
     """Find the mistakes in a definition that depend on other manifests.
 
     Args:

@@ -53,7 +53,7 @@ completed_option = option("--completed", "--closed", is_flag=True, help="Only cl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Selection:
     """The selection of runs; None or empty fields select everything."""
 
     phases: frozenset[str] = frozenset()
@@ -125,7 +125,7 @@ class Chosen:
         return all(_has(stored.get(f"{SEARCH_PREFIX}{name}"), value) for name, value in self.attributes)
 
 
-def chosen(
+def selection_of(
     phases: Iterable[Phase] | None = None,
     selector: str | None = None,
     attributes: Iterable[str] | None = None,
@@ -135,7 +135,7 @@ def chosen(
     prefix: str | None = None,
     running: bool = False,
     completed: bool = False,
-) -> Chosen:
+) -> Selection:
     """Read the options.
 
     Raises:
@@ -151,7 +151,7 @@ def chosen(
         if not equals or not name:
             raise click.BadParameter(f"`{text}` does not have the form NAME=VALUE", param_hint="--search-attribute")
         pairs.append((name, value))
-    return Chosen(
+    return Selection(
         phases=frozenset(phase.value for phase in phases or ()),
         selector=selector,
         attributes=tuple(pairs),

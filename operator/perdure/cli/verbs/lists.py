@@ -21,13 +21,13 @@ from perdure.cli.options import (
 )
 from perdure.cli.selection import (
     attribute_option,
-    chosen,
     completed_option,
     newest,
     older_option,
     phase_option,
     prefix_option,
     running_option,
+    selection_of,
     selector_option,
     since_option,
 )
@@ -39,7 +39,7 @@ from perdure.kube import clock
 if TYPE_CHECKING:
     from collections import Counter
 
-    from perdure.cli.selection import Chosen
+    from perdure.cli.selection import Selection
     from perdure.cli.terminal import TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
@@ -103,7 +103,9 @@ def list_(
       {program} list --output custom-columns=RUN:.metadata.name
     """
     screen = Screen(color)
-    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+    choice = selection_of(
+        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
+    )
     if watch:
         if not for_people(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
@@ -181,7 +183,9 @@ def count(
       {program} count --all-namespaces --since 24h
       {program} count --phase Failed --output json
     """
-    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+    choice = selection_of(
+        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
+    )
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -291,7 +295,7 @@ class RunWatcher:
     """Prints the selected runs, and then each change of a run."""
 
     def __init__(
-        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Chosen, *, wide: bool
+        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Selection, *, wide: bool
     ) -> None:
         self._context = context
         self._screen = screen

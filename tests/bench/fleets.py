@@ -20,7 +20,7 @@ from bench.finished import fill
 from bench.results import Result
 from bench.test_schedules import QUICK, create_all
 from kube import Cluster, Json, run_manifest, temporary_namespace
-from perdure.controller.fleet.rendezvous import SHARDS
+from perdure.controller.fleet.shards import SHARDS
 from ports import free_port
 from temporal.server import Operator
 

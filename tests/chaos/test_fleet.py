@@ -26,7 +26,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from kube import REPOSITORY, SYSTEM, Cluster, Json, check_history, helm_program, python, recorded
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
-from perdure.controller.fleet.rendezvous import owners, shard_of
+from perdure.controller.fleet.shards import owners, shard_of
 from perdure.engine import events as ev
 from perdure.kube.clock import now
 from process import LONGER

@@ -18,7 +18,7 @@ from temporalio.client import Client
 
 from fidelity.perdure import OPEN
 from perdure.controller.fleet.membership import Membership
-from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.frontend.core import Frontend
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings

@@ -9,8 +9,8 @@ from frontend.served import Served, activity, served
 from perdure.kube.clock import now
 from perdure.view import events
 from perdure.view.describe import describe
-from perdure.view.facts import read_run
 from perdure.view.page import Page
+from perdure.view.run import read_run
 
 SEALED = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"\xff\x00"}, data=b"\x00cipher\xff{}")
 

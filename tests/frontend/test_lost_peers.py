@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 
 from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
-from perdure.controller.fleet.rendezvous import owners
+from perdure.controller.fleet.shards import owners
 from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.matching.queues import Kind, QueueName
 from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError

@@ -28,7 +28,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from callers import ApiServer, token
 from fidelity.fleet import ServedFleet, in_memory_fleet
-from perdure.controller.fleet.rendezvous import shard_of
+from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.matching.queues import Kind, QueueName

@@ -7,7 +7,7 @@ import pytest
 
 from kube import Cluster, Json, one_step, python
 from perdure.api.labels import EXPIRES_LABEL
-from perdure.controller.expired_objects import KEPT_PODS, delete_expired
+from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 

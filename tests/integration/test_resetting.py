@@ -12,7 +12,7 @@ from perdure.api.names import reset_name
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import NotYetError, RefusedError
-from perdure.controller.runs.resets import Made, reset
+from perdure.controller.runs.resets import NewRun, reset
 from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -22,7 +22,7 @@ from process import Process
 
 pytestmark = pytest.mark.cluster
 
-Asker: TypeAlias = Callable[..., Awaitable[Made]]
+Asker: TypeAlias = Callable[..., Awaitable[NewRun]]
 
 
 def workflow(name: str, *steps: Json, **more: object) -> Json:
@@ -61,7 +61,7 @@ async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         definitions = Definitions(client)
 
-        async def asked(name: str, request_id: str = "op-1", **wanted: object) -> Made:
+        async def asked(name: str, request_id: str = "op-1", **wanted: object) -> NewRun:
             run = await asyncio.to_thread(namespace.get, "workflowrun", name)  # while others wait for their answers
             assert run is not None
             while True:

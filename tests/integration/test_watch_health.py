@@ -82,7 +82,7 @@ async def test_missed_changes_are_found_by_the_second_resync_and_fail_the_probe_
             number += 1
         assert number >= 3
         assert "the watch on workflowruns is stale" in (manager.trouble() or "")
-        manager.on_run(namespace.list("workflowruns")[0], deleted=False)
+        manager.informers["workflowruns"].on_event(namespace.list("workflowruns")[0], deleted=False)
         assert manager.trouble() is None, "the watch has delivered an event, so it is not stale"
 
 
@@ -93,8 +93,8 @@ async def test_a_lagging_watch_does_not_bring_back_a_closed_run(
     async with at_work(namespace) as manager:
         made = start(namespace, "brief", "1s")
         uid = made["metadata"]["uid"]
-        manager.on_run(made, deleted=False)
+        manager.informers["workflowruns"].on_event(made, deleted=False)
         assert manager.runs.get(uid) is not None
         await asyncio.to_thread(namespace.wait, "the run to be done with", lambda: manager.runs.get(uid) is None)
-        manager.on_run(made, deleted=False)
+        manager.informers["workflowruns"].on_event(made, deleted=False)
         assert manager.runs.get(uid) is None

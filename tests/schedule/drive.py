@@ -14,11 +14,10 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
-from perdure.schedule.inputs import RunOutcome
-from perdure.schedule.rules import Rules, times_hash
+from perdure.schedule.inputs import Rules, RunOutcome
 from perdure.schedule.state import Running, ScheduleState, load_state
 from perdure.schedule.step import ScheduleTransition, next_wake, step
-from perdure.schedule.times import Times
+from perdure.schedule.times import Times, times_hash
 from schedule.oracle import utc
 
 T0 = utc(2026, 1, 1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perdure.api.policies import OverlapPolicy
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
-from perdure.schedule.cursor import MOST_STRETCHES, is_handled, joined
+from perdure.schedule.cursor import MAX_STRETCHES, is_handled, joined
 from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.state import Handled
 from schedule.drive import T0, Drive, M, S, rules
@@ -142,7 +142,7 @@ def test_times_are_processed_in_ranges_that_do_not_overlap() -> None:
     ) == (Handled(after=at[1], until=at[6]),)
     assert joined([Handled(after=at[5], until=at[5])]) == ()
     many = joined(Handled(after=at[number], until=at[number + 1]) for number in range(0, 90, 2))
-    assert len(many) == MOST_STRETCHES
+    assert len(many) == MAX_STRETCHES
     assert many[0].after == at[0]
     assert all(is_handled(many, at[number]) for number in range(1, 90, 2))
 

@@ -174,7 +174,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/schedules/scheduled_chains.py",
+                file="controller/schedules/runs.py",
                 good="            chains = await self._listed_chains()\n",
                 bad="            pass\n",
             ),
@@ -189,7 +189,7 @@ BUGS = (
         commit="3977cfb",
         changes=(
             Change(
-                file="controller/informers/run_pods.py",
+                file="controller/dispatch/pods.py",
                 good='            self._orphans[self._wake(meta["uid"])] = obj\n',
                 bad="            pass\n",
             ),
@@ -202,7 +202,7 @@ BUGS = (
         commit="3923056",
         changes=(
             Change(
-                file="controller/retention/namespace_retention.py",
+                file="controller/retention.py",
                 good='        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])\n',
                 bad="        return True\n",
             ),

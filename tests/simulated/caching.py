@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.controller.expired_objects import CACHED_RESULTS
+from perdure.controller.expiry import CACHED_RESULTS
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
 from simulated.definitions import activity, step

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from perdure.controller.fleet.rendezvous import SHARDS
+from perdure.controller.fleet.shards import SHARDS
 from simulated.faults import Faults
 from simulated.operators import FaultyOperator
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from perdure.controller.fleet.rendezvous import SHARDS
+from perdure.controller.fleet.shards import SHARDS
 from simulated.world import Setting, World
 
 

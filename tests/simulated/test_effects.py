@@ -9,13 +9,11 @@ import pytest
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from perdure.api import labels
-from perdure.controller.expired_objects import KEPT_PODS, delete_expired
-from perdure.controller.expiry import remove_expired
+from perdure.controller.dispatch.index import Index
+from perdure.controller.expiry import KEPT_PODS, delete_expired, remove_expired
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.informers.index import Index
 from perdure.controller.reconcile.record import Record
-from perdure.controller.retention.end_recorded import EndRecorded
-from perdure.controller.retention.namespace_retention import NamespaceRetention
+from perdure.controller.retention import EndRecorded, NamespaceRetention
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.rpc import CallContext

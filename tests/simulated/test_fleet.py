@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
-from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
 from simulated.members import calm, is_covered, is_divided, until
 from simulated.network import FaultySession

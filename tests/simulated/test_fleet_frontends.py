@@ -8,7 +8,7 @@ from temporalio.api.common.v1 import WorkflowType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
-from perdure.controller.fleet.rendezvous import shard_of
+from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError
 from simulated.members import calm, is_covered, is_divided, until
 from simulated.sdk.frontends import Frontends

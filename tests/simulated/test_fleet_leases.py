@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.controller.fleet.rendezvous import SHARDS
+from perdure.controller.fleet.shards import SHARDS
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.store import ObjectKey, Refusal

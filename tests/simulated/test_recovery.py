@@ -126,7 +126,9 @@ def test_a_pod_stays_that_a_lagging_watch_shows_running_while_its_end_is_committ
                 runs.set()
             elif write.key.plural == "workflowruns" and (write.after.get("status") or {}).get("completionTime"):
                 (operator,) = world.operators
-                world.loop.call_soon(operator.within, partial(operator.manager.on_pod, copy(shown[0]), deleted=False))
+                world.loop.call_soon(
+                    operator.within, partial(operator.manager.informers["pods"].on_event, copy(shown[0]), deleted=False)
+                )
 
         world.server.observers.append(follow)
         before = world.start()

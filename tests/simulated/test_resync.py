@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.api.labels import FINALIZER
-from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patches import copy
 from perdure.simulation.cluster.store import ObjectKey, Write
@@ -102,7 +102,7 @@ def test_a_lagging_watch_does_not_bring_back_a_run_closed_by_another_operator() 
         assert world.run("brief")["status"]["phase"] == "Completed"
         manager = lagging.manager
         assert manager.runs.get(uid) is None, "it has read that the run has closed"
-        lagging.within(partial(manager.on_run, copy(earlier), deleted=False))
+        lagging.within(partial(manager.informers["workflowruns"].on_event, copy(earlier), deleted=False))
         assert manager.runs.get(uid) is None
         await world.rest()
 

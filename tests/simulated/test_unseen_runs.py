@@ -8,7 +8,7 @@ import grpc
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.frontend.errors import RpcError
 from perdure.frontend.runs.gateway import RunGateway
 from simulated.world import Setting, World, simulate

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from perdure.controller.fleet.rendezvous import shard_of
-from perdure.controller.run_entries import Standing
+from perdure.controller.directory import Standing
+from perdure.controller.fleet.shards import shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.store import Object
 from simulated.members import calm, is_covered, is_divided, until

@@ -12,7 +12,7 @@ from rich.text import Text
 from perdure.api.lenient import mapping, mappings
 from perdure.cli.load import OperatorLoad
 from perdure.cli.selection import created, phase_of
-from perdure.view import columns, text
+from perdure.view import tables, text
 from perdure.view.page import Page
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([numkKMGT]?i?)")
@@ -93,7 +93,7 @@ def workflows_table(counted: Sequence[Counted], page: Page, *, namespaces: bool)
     if namespaces:
         heading.insert(0, "NAMESPACE")
         rows = [[each.namespace, *row] for each, row in zip(counted, rows, strict=True)]
-    return columns.table(heading, rows, page)
+    return tables.table(heading, rows, page)
 
 
 def operators(found: Iterable[OperatorLoad], page: Page) -> list[Text]:
@@ -106,7 +106,7 @@ def operators(found: Iterable[OperatorLoad], page: Page) -> list[Text]:
         memory = f"{known['memory'] / 2**20:.0f}Mi" if "memory" in known else ""
         rest = [f"{known[key]:.0f}" if key in known else "" for key in ("shards", "runs", "queue", "timers")]
         rows.append([each.name, cpu, memory, *rest])
-    return columns.table(heading, rows, page)
+    return tables.table(heading, rows, page)
 
 
 def as_data(counted: Iterable[Counted], found: Iterable[OperatorLoad]) -> dict[str, Any]:

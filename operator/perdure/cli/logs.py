@@ -25,15 +25,15 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
 from perdure.kube import clock
 from perdure.runtime.chains import reset_of
-from perdure.view.facts import ShownRun, read_run
 from perdure.view.logs import Choice, Lines, LogOf, earlier, gone, is_part_of, logs_of
+from perdure.view.run import ShownRun, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.facts import ShownRun
+    from perdure.view.run import ShownRun
 
 
 _MOST: Final = 500

@@ -17,7 +17,7 @@ from perdure.kube import clock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from perdure.view.facts import ShownRun
+    from perdure.view.run import ShownRun
 
 _PAUSE = 0.5
 """Seconds between two polls."""
@@ -94,7 +94,7 @@ class Waiter:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
             from rich.text import Text
 
-            from perdure.view.changes import changes
+            from perdure.view.follow import changes
 
             self.screen.show(Text(line) for line in changes(before, run, page))
             before = run
@@ -103,8 +103,8 @@ class Waiter:
 
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
-        from perdure.view.facts import read_run
-        from perdure.view.tracing import trace
+        from perdure.view.replay import trace
+        from perdure.view.run import read_run
 
         name, uid = found["metadata"]["name"], found["metadata"]["uid"]
         away = False

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.25
 """Seconds between two reads."""
-_FEW = 20
+_MAX_READS = 20
 """Maximum number of Operations that are read one by one; more are read as a list."""
 
 
@@ -57,7 +57,7 @@ async def _look(cluster: "Cluster", operations: "list[Object]") -> None:
     waiting = [index for index, each in enumerate(operations) if not answered(each)]
     try:
         listed = {}
-        if len(waiting) > _FEW:
+        if len(waiting) > _MAX_READS:
             listed = {each["metadata"]["uid"]: each for each in await cluster.list("operations")}
         for index in waiting:
             meta = operations[index]["metadata"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from perdure.client.requests import Object, Requests
     from perdure.runtime.segments import Past
-    from perdure.view.openings import Seen
+    from perdure.view.open_work import LiveState
 
 
 class ClusterRuns:
@@ -113,13 +113,13 @@ class ClusterRuns:
 
     # Objects of a run
 
-    async def seen(self, run: Object) -> Seen | None:
+    async def seen(self, run: Object) -> LiveState | None:
         """Read a run's pods with their Leases, the reasons for rejected pods, and its children.
 
         Returns:
             The result; None if the user has no permission, or the API is not available.
         """
-        from perdure.view.live import children_selector, refusals, see, selector
+        from perdure.view.open_work import children_selector, refusals, see, selector
 
         requests = self._requests
         found: list[list[Object]] = []
@@ -158,7 +158,7 @@ class ClusterRuns:
         Raises:
             CliError: The objects cannot be read.
         """
-        from perdure.view.live import selector
+        from perdure.view.open_work import selector
 
         requests = self._requests
         url = paths.path(paths.CORE, run["metadata"]["namespace"], "pods")
@@ -171,7 +171,7 @@ class ClusterRuns:
         Raises:
             CliError: The objects cannot be read.
         """
-        from perdure.view.live import children_selector
+        from perdure.view.open_work import children_selector
 
         namespace = run["metadata"]["namespace"]
         return await self._requests.list_ours("workflowruns", namespace, labelSelector=children_selector(run))

@@ -22,8 +22,8 @@ from perdure.console.start import StartForm
 from perdure.console.submissions import new_request_id
 from perdure.view import text
 from perdure.view.glyphs import UNICODE
-from perdure.view.notes import note
 from perdure.view.page import elapsed, style_of
+from perdure.view.tree import note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

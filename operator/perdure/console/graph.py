@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from perdure.api.lenient import Json, mapping, mappings
-from perdure.view.shown_step import ShownStep
+from perdure.view.steps import ShownStep
 
 WIDTH: Final = 240
 HEIGHT: Final = 58
@@ -16,7 +16,7 @@ GAP: Final = 28
 PADDING: Final = 12
 ACROSS: Final = 4
 """Maximum boxes in a row; more start another row."""
-MOST: Final = 300
+MAX_BOXES: Final = 300
 """Maximum boxes in a graph."""
 
 
@@ -100,7 +100,7 @@ class _Placer:
         self._blocks = {
             str(block.get("name")): mappings(block.get("steps")) for block in mappings(definition.get("blocks"))
         }
-        self._left = MOST
+        self._left = MAX_BOXES
         self.hidden = 0
 
     def frame(self, steps: Sequence[ShownStep], definition: Sequence[Json]) -> _Piece:

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
 from perdure.api.lenient import mapping
+from perdure.api.phases import Phase
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, GoneError, UnreachableError
 from perdure.console import rows
@@ -20,12 +21,11 @@ from perdure.console.site import NAME
 from perdure.kube import clock
 from perdure.kube.errors import NoResponseError
 from perdure.view import failure
-from perdure.view.facts import read_run
 from perdure.view.fleet import members_of
 from perdure.view.logs import Lines, LogOf, gone, logs_of
 from perdure.view.page import Page
-from perdure.view.phases import RunPhase
-from perdure.view.tracing import trace
+from perdure.view.replay import trace
+from perdure.view.run import read_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from perdure.api.lenient import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
-    from perdure.view.facts import ShownRun
     from perdure.view.logs import LogOf
+    from perdure.view.run import ShownRun
 
 
 PAGE: Final = 50
@@ -96,7 +96,7 @@ class Pages:
             raise HTTPException(404, "There is no such page.")
         plural, row = LISTS[kind]
         phase = request.query_params.get("phase", "")
-        selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(RunPhase) else {}
+        selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(Phase) else {}
         async with self._site.open(request) as cluster:
             found, following = await cluster.page(plural, PAGE, request.query_params.get("continue", ""), **selectors)
         return self._site.show(
@@ -105,7 +105,7 @@ class Pages:
             rows=[row(each) for each in found],
             following=following,
             phase=phase,
-            phases=list(RunPhase),
+            phases=list(Phase),
             redrivable=REDRIVABLE,
         )
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.api.lenient import Json, integer, mapping, mappings, text
+from perdure.api.lenient import Json, integer, mapping, mappings, read_time, text
 from perdure.view.deadletters import redriven
 from perdure.view.failure import summary
-from perdure.view.text import read_time
 
 _REDRIVEN = {"True": "Succeeded", "False": "Failed", "Unknown": "Running"}
 

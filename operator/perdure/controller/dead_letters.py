@@ -127,10 +127,10 @@ class DeadLetters:
         if newest is None:
             return runs
         try:
-            whole = await self._client.get(f"{url}/{newest['metadata']['name']}")
+            complete = await self._client.get(f"{url}/{newest['metadata']['name']}")
         except kube.NotFoundError:
             return [run for run in runs if run is not newest]
-        return [whole if run is newest else run for run in runs]
+        return [complete if run is newest else run for run in runs]
 
     async def reconcile(self, namespace: str, name: str) -> tuple[kube.Object, list[kube.Object]] | None:
         """Update the status of a DeadLetter with the outcome of the runs that re-drive it.

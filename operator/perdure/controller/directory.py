@@ -1,16 +1,288 @@
-"""The directory of all runs by name, workflow ID, parent, and Schedule. It is filled by the first list and the watch."""
+"""The directory of all runs by name, workflow ID, parent, and Schedule, and the claims of runs to their workflow IDs.
 
-from collections.abc import Collection, Iterator
+The first list and the watch fill it, and every write of this process. It has an entry for each run, in little memory: that of a
+finished run is packed.
 
+Claims decide which run of a workflow ID may start: at most one is open at a time. No lock in the API server is needed for this. A
+run that was once admitted stays first until the directory knows that it has started or was deleted: its start is in progress,
+and no run may overtake it, even one that turns out to be older. That holds within one operator in any order of events. In a
+fleet, only the owner of the shard decides, after it has read what the previous owner has done (`CatchUp` in `dispatch/fleet.py`).
+Operators that do not share the work usually agree, because a watch reports objects in the order in which they were created, and
+of several runs that wait, the one that was created first goes first; the start itself is a compare-and-swap of the run's own
+object. So an operator that knows less than another either starts the run that the other would start, or loses the swap, unless
+it has created a run itself that its watch has not shown.
+
+`creationTimestamp` alone cannot tell which run was created first, because it has whole seconds: within a second, the
+resourceVersion decides that a run had when it was first seen.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import msgspec
 from msgspec.structs import replace
 
-from perdure.api.phases import RunKind
-from perdure.controller.current_runs import CurrentRuns
-from perdure.controller.finished_tallies import FinishedTallies
-from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled, packed, unpacked
-from perdure.controller.uid_index import UidIndex
-from perdure.controller.workflow_id_claims import WorkflowIdClaims
+from perdure.api.lenient import mapping, text
+from perdure.api.phases import RunKind, kind_of
+from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.reasons import ConditionReason
 from perdure.kube import client as kube
+from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
+from perdure.runtime.retention import Tally, stored_size
+from perdure.schedule.run_manifests import owner_of
+
+_ALREADY_STARTED: Final = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
+_FAILED: Final = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
+
+
+class Standing(Enum):
+    """The progress of a run."""
+
+    WAITING = "waiting"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The directory's entry for a run."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    workflow_id: str
+    created: str
+    """Creation time of the object, RFC 3339."""
+    first_seen: str
+    """Its resourceVersion when it was first seen."""
+    standing: Standing
+    phase: str = ""
+    closed: str = ""
+    """Close time, RFC 3339; empty while the run is open."""
+    refused: bool = False
+    """Whether it never ran because its workflow ID was in use. Then it failed, or points to the run with the ID."""
+    successor: str = ""
+    """Name of the run that continues or retries it. Until that run exists, this run keeps the workflow ID."""
+    first_uid: str = ""
+    """UID of the first run of its chain."""
+    parent_uid: str = ""
+    initiated_event_id: int = 0
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+    continues: str = ""
+    """Name of the run that it continues or retries."""
+    schedule_uid: str = ""
+    """UID of its Schedule."""
+    size: int = 0
+    """Its size including HistorySegments, in bytes; 0 while it is open."""
+    kind: RunKind = RunKind.WORKFLOW
+    """The kind of the run, and of the ID in `workflow_id`."""
+
+
+def entry_of(obj: kube.Object) -> Entry:
+    """Build the entry of a run."""
+    meta, status = obj["metadata"], obj.get("status") or {}
+    state = mapping(status.get("state"))
+    parent, before = parent_of(obj), continuation_of(obj)
+    # The run is open unless both are set: a commit never writes `completionTime` alone.
+    closed = "" if is_open(status) else status.get("completionTime") or ""
+    return Entry(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        version=meta.get("resourceVersion", ""),
+        workflow_id=_same(obj["spec"].get("workflowId") or meta["name"], meta["name"]),
+        created=meta.get("creationTimestamp", ""),
+        first_seen=meta.get("resourceVersion", ""),
+        standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
+        phase=status.get("phase", ""),
+        closed=closed,
+        refused=any(mapping(c).get("reason") == _ALREADY_STARTED for c in status.get("conditions") or ()),
+        successor=text(state.get("successor")) if closed and state.get("startSuccessor") else "",
+        first_uid=first_run_id(obj),
+        parent_uid=parent.run_id if parent else "",
+        initiated_event_id=parent.initiated_event_id if parent else 0,
+        parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,
+        continues=before.name if before else "",
+        schedule_uid=owner_of(obj),
+        size=stored_size(obj) if closed else 0,
+        kind=kind_of(obj["spec"]),
+    )
+
+
+def _same(one: str, other: str) -> str:
+    """Deduplicate equal strings."""
+    return other if one == other else one
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Entry)
+
+
+def is_settled(entry: Entry) -> bool:
+    """Whether the entry of a run will not change anymore."""
+    return entry.standing is Standing.CLOSED and not entry.successor
+
+
+def packed(entry: Entry) -> bytes:
+    """Pack the entry of a finished run, without redundant fields."""
+    first = "" if entry.first_uid == entry.uid else entry.first_uid
+    workflow_id = "" if entry.workflow_id == entry.name else entry.workflow_id
+    return _ENCODER.encode(replace(entry, uid="", first_uid=first, workflow_id=workflow_id))
+
+
+def unpacked(uid: str, data: bytes) -> Entry:
+    """Unpack an entry."""
+    entry = _DECODER.decode(data)
+    return replace(entry, uid=uid, first_uid=entry.first_uid or uid, workflow_id=entry.workflow_id or entry.name)
+
+
+class UidIndex:
+    """UIDs of runs by namespace and key. Most keys have one run, for which a set would cost more memory than everything else."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, str | set[str]]] = {}
+
+    def add(self, namespace: str, key: str, uid: str) -> None:
+        """Add a run to a key."""
+        keys = self._found.setdefault(namespace, {})
+        known = keys.get(key)
+        if known is None:
+            keys[key] = uid
+        elif isinstance(known, set):
+            known.add(uid)
+        elif known != uid:
+            keys[key] = {known, uid}
+
+    def discard(self, namespace: str, key: str, uid: str) -> None:
+        """Remove a run from a key, if it is there."""
+        keys = self._found.get(namespace, {})
+        known = keys.get(key)
+        if isinstance(known, set):
+            known.discard(uid)
+        if known == uid or not known:
+            keys.pop(key, None)
+            if not keys:
+                self._found.pop(namespace, None)
+
+    def get(self, namespace: str, key: str) -> Collection[str]:
+        """The UIDs of the runs of a key."""
+        known = self._found.get(namespace, {}).get(key, ())
+        return (known,) if isinstance(known, str) else known
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The run may start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The run must wait until another one has started or closed."""
+
+    other: Entry
+    terminate: bool = False
+    """Whether the other run must be terminated first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The run does not start, because the workflow ID is in use."""
+
+    other: Entry
+    message: str
+    use_existing: bool = False
+
+
+Verdict = Go | Wait | Taken
+
+
+class WorkflowIdClaims:
+    """The claims of waiting runs to their workflow IDs."""
+
+    def __init__(self) -> None:
+        self._admitted: dict[tuple[str, str, RunKind], str] = {}
+        """The admitted runs that are not known to have started, by workflow, activity, or operation ID."""
+
+    def claim(
+        self,
+        entry: Entry,
+        others: Iterable[Entry],
+        *,
+        reuse: WorkflowIdReusePolicy,
+        conflict: WorkflowIdConflictPolicy,
+    ) -> Verdict:
+        """Decide whether a waiting run may start now. If so, it has precedence until it has started or was deleted.
+
+        Args:
+            entry: The run.
+            others: The other runs of its workflow ID.
+            reuse: Whether the ID of a closed run may be used again.
+            conflict: What to do about an open run.
+        """
+        verdict = self._verdict(entry, list(others), reuse, conflict)
+        if isinstance(verdict, Go):
+            self._admitted[_claimed(entry)] = entry.uid
+        return verdict
+
+    def _verdict(  # noqa: PLR0911 (one for each case)
+        self, entry: Entry, others: list[Entry], reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy
+    ) -> Verdict:
+        for other in others:
+            if other.standing is Standing.OPEN:
+                # The run that `entry` continues has closed, but no watch has shown this yet.
+                return Wait(other) if other.name == entry.continues else _conflict(other, conflict)
+            if other.standing is Standing.CLOSED and other.successor and other.successor != entry.name:
+                return Wait(other)
+        waiting = (other for other in others if other.standing is Standing.WAITING)
+        first = min(waiting, key=self.order, default=entry)
+        if self.order(first) < self.order(entry):
+            return Wait(first)
+        if entry.continues:
+            return Go()
+        newest = max(
+            (o for o in others if o.standing is Standing.CLOSED and not o.refused),
+            key=lambda e: (e.closed, e.uid),
+            default=None,
+        )
+        if newest is None or reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE:
+            return Go()
+        if reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY and newest.phase in _FAILED:
+            return Go()
+        message = (
+            f"{entry.kind.id_name} `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
+            f"`workflowIdReusePolicy` is {reuse}"
+        )
+        return Taken(newest, message)
+
+    def order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
+        """The sort key of runs that wait for the same ID: a run that continues another one precedes new runs."""
+        admitted = self._admitted.get(_claimed(entry)) == entry.uid
+        return not entry.continues, not admitted, entry.created, len(entry.first_seen), entry.first_seen, entry.uid
+
+    def release(self, entry: Entry) -> None:
+        """Record that a run has started or was deleted."""
+        if self._admitted.get(_claimed(entry)) == entry.uid:
+            del self._admitted[_claimed(entry)]
+
+
+def _claimed(entry: Entry) -> tuple[str, str, RunKind]:
+    """The ID that only one open run may have."""
+    return entry.namespace, entry.workflow_id, entry.kind
+
+
+def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
+    match policy:
+        case WorkflowIdConflictPolicy.TERMINATE_EXISTING:
+            return Wait(other, terminate=True)
+        case WorkflowIdConflictPolicy.USE_EXISTING:
+            return Taken(
+                other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`", use_existing=True
+            )
+        case WorkflowIdConflictPolicy.FAIL:
+            return Taken(other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`")
 
 
 class Directory:
@@ -24,9 +296,9 @@ class Directory:
         """Runs by the namespace and UID of their parent or Schedule: objects of other namespaces cannot claim a run."""
         self._by_schedule = UidIndex()
         self._by_name: dict[str, dict[str, str]] = {}
+        self._finished: dict[str, Tally] = {}
+        """The number and the total size of the finished runs of each namespace."""
         self.claims = WorkflowIdClaims()
-        self.current = CurrentRuns(self, self.claims)
-        self.finished = FinishedTallies()
 
     def put(self, obj: kube.Object) -> tuple[Entry | None, Entry]:
         """Update the entry of a run; returns the old and the new entry."""
@@ -43,7 +315,7 @@ class Directory:
             self._by_parent.discard(namespace, before.parent_uid, uid)
         if before is not None and before.schedule_uid != entry.schedule_uid:
             self._by_schedule.discard(namespace, before.schedule_uid, uid)
-        self.finished.count(before, entry)
+        self._count(before, entry)
         self._by_uid[uid] = packed(entry) if is_settled(entry) else entry
         names = self._by_name.setdefault(namespace, {})
         if names.get(entry.name) != uid:  # otherwise the same text would be stored twice
@@ -70,7 +342,7 @@ class Directory:
         entry = self.get(uid)
         if entry is not None:
             del self._by_uid[uid]
-            self.finished.count(entry, None)
+            self._count(entry, None)
             names = self._by_name.get(entry.namespace, {})
             if names.get(entry.name) == uid:
                 del names[entry.name]
@@ -95,6 +367,20 @@ class Directory:
     def uids(self) -> Collection[str]:
         """The UIDs of all runs."""
         return self._by_uid.keys()
+
+    def tally(self, namespace: str) -> Tally:
+        """The number and the total size of the finished runs of a namespace, which decide whether some must be removed."""
+        return self._finished.get(namespace) or Tally()
+
+    def _count(self, before: Entry | None, after: Entry | None) -> None:
+        """Update the tallies for a run whose entry was `before` and is `after`; None: there is no such run."""
+        if before is not None and before.standing is Standing.CLOSED:
+            tally = self._finished[before.namespace]
+            tally.remove(before.size)
+            if not tally.runs:
+                del self._finished[before.namespace]
+        if after is not None and after.standing is Standing.CLOSED:
+            self._finished.setdefault(after.namespace, Tally()).add(after.size)
 
     def finished_runs(self, namespace: str) -> list[Entry]:
         """The finished runs of a namespace, in no particular order."""
@@ -121,6 +407,38 @@ class Directory:
     def runs_of(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> list[Entry]:
         """The runs of a workflow ID, in no particular order."""
         return self._entries(self._by_id[kind].get(namespace, workflow_id))
+
+    # The current run of a workflow ID: at most one is open, and the last one may have a successor. An ID of another kind is an
+    # activity ID or an operation ID.
+
+    def open_run(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
+        """The open run of a workflow ID, or the next one to open."""
+        found = self.runs_of(namespace, workflow_id, kind=kind)
+        open_ = [entry for entry in found if entry.standing is Standing.OPEN]
+        waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self.claims.order)
+        return next(iter((*open_, *waiting)), None)
+
+    def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
+        """The open run of a workflow ID or, if there is none, the one that was open last."""
+        found = self.open_run(namespace, workflow_id, kind=kind)
+        if found is not None:
+            return found
+        return max(
+            (e for e in self.runs_of(namespace, workflow_id, kind=kind) if not e.refused),
+            key=lambda e: (e.closed, e.created, e.uid),
+            default=None,
+        )
+
+    def gap(self, namespace: str, workflow_id: str) -> Entry | None:
+        """The closed run of a workflow whose next run does not exist yet: the workflow is open, but no run is."""
+        closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
+        return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
+
+    def continues(self, entry: Entry) -> bool:
+        """Whether another run of the workflow ID exists or will exist."""
+        following = self.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
+        known = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
+        return any(each.successor for each in known) or (following is not None and following.uid != entry.uid)
 
     def _entries(self, uids: Collection[str]) -> list[Entry]:
         return [entry for entry in map(self.get, uids) if entry is not None]

@@ -1,9 +1,11 @@
-"""Errors that the controller raises for its callers."""
+"""Errors that the controller raises for its callers, and how the error of one object is kept from the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, TypeVar
+
+import structlog
 
 from perdure.api.reasons import ConditionReason
 from perdure.kube import client as kube
@@ -67,3 +69,14 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, (NotYetError, kube.RequestError, TimeoutError)) and not isinstance(
         error, kube.InvalidError
     )
+
+
+def isolate(obj: kube.Object, update: Callable[[kube.Object], None]) -> None:
+    """Call `update` with an object, and log an exception with the object's name instead of raising it."""
+    try:
+        update(obj)
+    except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
+        meta = obj["metadata"]
+        structlog.get_logger("perdure.controller").exception(
+            "Could not process an object", kind=obj.get("kind"), namespace=meta.get("namespace"), name=meta.get("name")
+        )

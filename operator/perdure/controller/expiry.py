@@ -1,16 +1,36 @@
-"""Removal of objects whose time to live has ended."""
+"""Objects that expire: finished runs and answered Operations, the pods of succeeded attempts, and cached results.
+
+A closed run with pending work stays. Only runs that expire soon have a timer (`RunExpiries`); the others take 16 bytes each.
+
+The pods of succeeded attempts are kept for a while because of their logs. This needs no state, and the same holds for cached
+results: the time is a label of the object, on pods set by the write that releases them. So a restart changes nothing, and a kept
+object costs no memory. Owner references delete the pods of a deleted run.
+"""
 
 from array import array
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from perdure.api import labels
 from perdure.api.phases import Phase
 from perdure.api.times import read_time
+from perdure.controller.directory import Directory
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.namespaces import ServedNamespaces, check_for_ever
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import ExpiryKey, Key
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.runtime.chains import is_open
 
+_LATER: Final = timedelta(seconds=30)
+"""Delay before an expired object that is still needed is checked again; it may be needed for a long time."""
+_DEFAULT_TTL: Final = 86_400
+"""In seconds. The API server sets the default in the spec, so only objects older than the field lack it."""
 _SUCCEEDED: Final = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
 
 
@@ -34,8 +54,9 @@ def expiry(obj: kube.Object, default: int) -> datetime | None:
         return datetime.max.replace(tzinfo=UTC)
 
 
-_LATER = timedelta(seconds=30)
-"""Delay before an expired object that is still needed is checked again; it may be needed for a long time."""
+def expiry_of(run: kube.Object) -> datetime | None:
+    """When a run expires; None while it is open."""
+    return None if is_open(run.get("status") or {}) else expiry(run, _DEFAULT_TTL)
 
 
 async def needed_by_none(_: kube.Object) -> bool:
@@ -137,3 +158,112 @@ class Expiries:
             for uids, times in taken
             for uid, time in zip(uids, times, strict=True)
         ]
+
+
+class RunExpiries:
+    """Triggers the removal of finished runs when they expire. Only runs that expire soon have a timer."""
+
+    def __init__(self, directory: Directory, queue: KeyedQueue[Key], span: float) -> None:
+        """Create it without runs.
+
+        Args:
+            directory: The directory of all runs.
+            queue: The queue that removes runs.
+            span: Seconds between two calls of `arm`.
+        """
+        self._directory = directory
+        self._queue = queue
+        self._later = Expiries(span)
+
+    def add(self, uid: str, when: datetime) -> None:
+        """Schedule the removal of a finished run."""
+        entry = self._directory.get(uid)
+        if entry is not None and not self._later.add(uid, when, now()):
+            self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid, entry.workflow_id), when)
+
+    def arm(self, time: datetime) -> None:
+        """Set the timers of the runs that expire before the next call."""
+        for uid, when in self._later.due(time):
+            self.add(uid, when)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiringKind:
+    """A kind of objects that expire."""
+
+    group: str
+    plural: str
+    limit: int
+    """Maximum number of kept objects in a namespace; at the next check, those beyond it that expire first are deleted."""
+    seconds: float
+    """Seconds between two checks, and so the most that an object stays too long."""
+    query: dict[str, str]
+    """The selectors of a list of them."""
+
+
+KEPT_PODS: Final = ExpiringKind(
+    group=kube.CORE,
+    plural="pods",
+    limit=100,
+    seconds=30,
+    query={
+        "labelSelector": f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}",
+        "fieldSelector": "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown",
+    },
+)
+CACHED_RESULTS: Final = ExpiringKind(
+    group=kube.PERDURE, plural="cachedresults", limit=5_000, seconds=300, query={"labelSelector": labels.EXPIRES_LABEL}
+)
+"""They are checked rarely, because there can be many, and none is used after it has expired."""
+
+
+async def delete_for_ever(client: kube.Client, kind: ExpiringKind, served: ServedNamespaces, shards: Shards) -> None:
+    """Delete objects of a kind when they expire, until cancelled.
+
+    Args:
+        client: The client of the API server.
+        kind: The kind.
+        served: The served namespaces.
+        shards: The shards, so that only one member of a fleet does it.
+    """
+
+    async def check(namespace: str | None) -> None:
+        await delete_expired(client, kind, namespace, now())
+
+    await check_for_ever(check, served, shards, f"expired-{kind.plural}", seconds=kind.seconds)
+
+
+async def delete_expired(
+    client: kube.Client, kind: ExpiringKind, namespace: str | None, time: datetime, *, limit: int | None = None
+) -> int:
+    """Delete expired objects of a kind, and those beyond its maximum number in a namespace.
+
+    Args:
+        client: The client of the API server.
+        kind: The kind.
+        namespace: The namespace; None for all namespaces.
+        time: The current time.
+        limit: The maximum number of objects to keep in a namespace; None for that of the kind.
+
+    Returns:
+        The number of deleted objects.
+
+    Raises:
+        RequestError: The Kubernetes API request failed. Call again to retry.
+    """
+    kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
+    async for each in client.lists.each_metadata(kube.path(kind.group, namespace, kind.plural), **kind.query):
+        meta = each["metadata"]
+        text = (meta.get("labels") or {}).get(labels.EXPIRES_LABEL, "")
+        if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():
+            continue
+        kept[meta["namespace"]].append((int(text), meta["name"], meta["uid"], meta["resourceVersion"]))
+    limit = kind.limit if limit is None else limit
+    deleted = 0
+    for where, objects in kept.items():
+        objects.sort(reverse=True)
+        over = [each for number, each in enumerate(objects) if number >= limit or each[0] <= time.timestamp()]
+        for _, name, uid, version in over:  # by version, so that a pod whose time was just extended stays
+            url = kube.path(kind.group, where, kind.plural, name)
+            deleted += await client.delete(url, uid=uid, version=version)
+    return deleted

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Directory
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Directory, Entry
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube

@@ -37,7 +37,7 @@ Name = tuple[str, str]
 ASK_AGAIN = timedelta(seconds=10)
 """Delay before the run of an attempt that a half-open breaker has admitted is checked."""
 
-_TOLD = {
+_EVENTS = {
     CircuitState.OPEN: ("Warning", EventReason.CIRCUIT_OPENED, "Open"),
     CircuitState.HALF_OPEN: ("Normal", EventReason.CIRCUIT_HALF_OPENED, "Try"),
     CircuitState.CLOSED: ("Normal", EventReason.CIRCUIT_CLOSED, "Close"),
@@ -107,19 +107,21 @@ class Policies:
         """The valid policies of a namespace, by name."""
         return self._policies[namespace]
 
-    def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Take a RetryPolicy from a watch, or from a response of the API server."""
+    def update(self, obj: kube.Object) -> None:
+        """Process a RetryPolicy of a watch, or of a response of the API server."""
         meta = obj["metadata"]
-        namespace, name = meta["namespace"], meta["name"]
-        known = self._known[namespace].get(name)
-        if deleted:
-            if known is None or known.object["metadata"]["uid"] == meta["uid"]:
-                self._forget(namespace, name)
-            return
+        known = self._known[meta["namespace"]].get(meta["name"])
         same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
         if known is not None and same and not kube.older(known.version, meta["resourceVersion"]):
             return
         self._keep(_KnownPolicy.read(obj))
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a RetryPolicy."""
+        meta = obj["metadata"]
+        known = self._known[meta["namespace"]].get(meta["name"])
+        if known is None or known.object["metadata"]["uid"] == meta["uid"]:
+            self._forget(meta["namespace"], meta["name"])
 
     def _forget(self, namespace: str, name: str) -> None:
         self._known[namespace].pop(name, None)
@@ -161,7 +163,7 @@ class Policies:
             if name in self._known[namespace]:
                 self._forget(namespace, name)
             return None
-        self.observe(obj)
+        self.update(obj)
         return self._known[namespace].get(name)
 
     # Status
@@ -188,7 +190,7 @@ class Policies:
                 nonlocal seen, circuit
                 if seen is None or seen.object is not obj:  # another client has written
                     metrics.CIRCUIT_CONFLICTS.inc()
-                    self.observe(obj)
+                    self.update(obj)
                     seen = _KnownPolicy.read(obj)
                 if seen.newer:
                     reports = self._newer.setdefault((namespace, name), NewerStateReports("RetryPolicy", namespace))
@@ -220,13 +222,13 @@ class Policies:
                         about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read"
                     )
                 if circuit is not None:
-                    self._tell(obj, before, circuit)
+                    self._report_change(obj, before, circuit)
             return circuit
 
-    def _tell(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
+    def _report_change(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
         if before is None or before.state is circuit.state:
             return
-        kind, reason, action = _TOLD[circuit.state]
+        kind, reason, action = _EVENTS[circuit.state]
         metrics.CIRCUIT_CHANGES.labels(state=circuit.state.value).inc()
         message = next(c["message"] for c in obj["status"]["conditions"] if c["type"] == "CircuitClosed")
         about = {"apiVersion": API_VERSION, "kind": "RetryPolicy", "metadata": obj["metadata"]}

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from perdure.api import labels
 from perdure.api.phases import RunKind
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from perdure import __version__
 from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.fleet.member_lease import MemberSettings
+from perdure.controller.fleet.lease import MemberSettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.informers.undecoded import Undecoded

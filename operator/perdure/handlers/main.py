@@ -11,14 +11,13 @@ import structlog
 import uvloop
 
 from perdure import __version__
-from perdure.handlers import login, watch
+from perdure.handlers import watch
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.feed import Feed
-from perdure.handlers.settings import ForeignTasks, NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
-from perdure.observe import api_requests, health, json_logs, python_gc
+from perdure.observe import health, json_logs, metrics, python_gc
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
@@ -38,7 +37,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
     log = structlog.get_logger("perdure")
     agent = f"perdure-operator/{__version__}"
     async with (
-        Client.open(access, user_agent=agent, traces=[api_requests.measuring()]) as client,
+        Client.open(access, user_agent=agent, traces=[metrics.measuring()]) as client,
         # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
         Client.open(access, user_agent=agent, connections=0) as watching,
     ):
@@ -47,8 +46,8 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         watching.lists.skipped, watching.lists.serves = client.lists.skipped, client.lists.serves
         feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
-        login.register(registry, access.server, feed)
-        watch.register(registry, manager, operations)
+        watch.register_login(registry, access.server, feed)
+        watch.register(registry, (*manager.informers.values(), operations.informer))
         ready = asyncio.Event()
 
         @kopf.on.cleanup(registry=registry)
@@ -60,7 +59,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             await manager.shards.leave(manager.drain, operations.drain)
 
         def trouble() -> str | None:
-            return manager.trouble() or operations.trouble()
+            return manager.trouble() or operations.informer.trouble()
 
         def not_ready() -> str | None:
             if stop.is_set():
@@ -96,15 +95,15 @@ async def _watch(
     """Have kopf watch, until `stop` is set. At its end, kopf ends its own tasks only."""
     tasks = await kopf.spawn_tasks(
         registry=registry,
-        settings=settings(),
-        memories=NoMemories(),
+        settings=watch.settings(),
+        memories=watch.NoMemories(),
         clusterwide=not options.namespaces,
         namespaces=options.namespaces,
         standalone=True,
         ready_flag=ready,
         stop_flag=stop,
     )
-    await kopf.run_tasks(tasks, ignored=ForeignTasks())
+    await kopf.run_tasks(tasks, ignored=watch.ForeignTasks())
 
 
 async def _main(options: OperatorOptions, access: Access) -> None:

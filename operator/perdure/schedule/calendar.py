@@ -35,7 +35,7 @@ DAY = 86_400
 WEEK = 7
 SHORTEST = 28
 """Days of the shortest month."""
-MOST_WORK = 50_000
+MAX_WORK = 50_000
 """The budget of a search for one time, in the unit of `Work`: about a tenth of a second."""
 FIRST_YEAR = 2000
 LAST_YEAR = 2100
@@ -358,15 +358,15 @@ class Matcher:
 class Work:
     """The budget of a search: the number of months that it examines, times the exclusions compared with each of them."""
 
-    def __init__(self, most: int | None = None) -> None:
-        """`most`: the budget of all searches together, such as those for one request; None: none."""
-        self.left = MOST_WORK
+    def __init__(self, limit: int | None = None) -> None:
+        """`limit`: the budget of all searches together, such as those for one request; None: none."""
+        self.left = MAX_WORK
         self.total = 0
-        self._most = most
+        self._limit = limit
 
     def renew(self) -> None:
         """Reset the budget, since a time was found and the next search begins."""
-        self.left = MOST_WORK
+        self.left = MAX_WORK
 
     def spend(self, amount: int) -> None:
         """Spend an amount of the budget.
@@ -389,9 +389,9 @@ class Work:
             InvalidTimesError: It is used up.
         """
         self.total += amount
-        if self._most is not None and self.total > self._most:
+        if self._limit is not None and self.total > self._limit:
             raise InvalidTimesError(
-                f"the search for these times takes more than {self._most:,} steps; ask for a shorter period, "
+                f"the search for these times takes more than {self._limit:,} steps; ask for a shorter period, "
                 "or exclude fewer times"
             )
 

@@ -20,7 +20,7 @@ from perdure.schedule.state import Handled, Start
 
 MAX_TIMES_PER_STEP = 1_000
 """Times that one step processes; the next step continues with the rest."""
-MOST_STRETCHES = 10
+MAX_STRETCHES = 10
 """How many stretches are kept. Beyond that, the oldest two are merged, and the times between them count as handled."""
 
 
@@ -116,7 +116,7 @@ def _started_times(draft: ScheduleDraft) -> set[datetime]:
 
 
 def joined(stretches: Iterable[Handled]) -> tuple[Handled, ...]:
-    """Sort stretches, merge those that touch, drop empty ones, and keep at most `MOST_STRETCHES`."""
+    """Sort stretches, merge those that touch, drop empty ones, and keep at most `MAX_STRETCHES`."""
     found: list[Handled] = []
     for each in sorted(stretches, key=lambda stretch: stretch.after):
         if each.after >= each.until:
@@ -125,7 +125,7 @@ def joined(stretches: Iterable[Handled]) -> tuple[Handled, ...]:
             found[-1] = Handled(after=found[-1].after, until=max(found[-1].until, each.until))
         else:
             found.append(each)
-    while len(found) > MOST_STRETCHES:
+    while len(found) > MAX_STRETCHES:
         found[:2] = [Handled(after=found[0].after, until=found[1].until)]
     return tuple(found)
 

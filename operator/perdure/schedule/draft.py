@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.api.reasons import EventReason
 from perdure.engine.inputs import Answer
-from perdure.schedule.rules import Rules
+from perdure.schedule.inputs import Rules
 from perdure.schedule.state import AnsweredRequest, Recent, Running, ScheduleState
 
 MAX_ANSWERS = 100

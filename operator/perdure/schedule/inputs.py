@@ -1,4 +1,4 @@
-"""The inputs of a schedule: changes of its runs, and requests of clients, such as Operations."""
+"""What a step of a schedule reads: its rules, changes of its runs, and requests of clients, such as Operations."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,8 +6,37 @@ from enum import StrEnum
 from typing import Any
 
 from perdure.api.kinds.operation import OperationSpec
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.policies import OverlapPolicy
 from perdure.engine.failures import Failure
+from perdure.engine.retry import RetryPolicy
+from perdure.schedule.state import Start
+from perdure.schedule.times import Times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A Schedule's spec, with the objects that it refers to."""
+
+    name: str
+    seed: str
+    """The seed of jitter: jitter is a function of the seed and the time."""
+    spec: ScheduleSpec
+    times_hash: str
+    """Hash of the fields of the spec that determine the times (see the function `times_hash`)."""
+    times: Times | None
+    """None if the times in the spec are invalid."""
+    retry_policy: RetryPolicy | None = None
+    """The policy that `spec.retryPolicy` names or contains."""
+    created: datetime
+
+    def overlap_policy(self, start: Start) -> OverlapPolicy:
+        """The overlap policy of a start: its own, or the schedule's."""
+        return start.policy or self.spec.overlap_policy
+
+    def overlaps(self, start: Start) -> bool:
+        """Whether a start ignores open runs, and later starts ignore its run (AllowAll)."""
+        return self.overlap_policy(start) is OverlapPolicy.ALLOW_ALL
 
 
 class RunOutcome(StrEnum):

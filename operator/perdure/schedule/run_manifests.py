@@ -16,7 +16,7 @@ from perdure.schedule.state import NAME_FORM, Running, ScheduleState
 
 KubeObject = dict[str, Any]
 
-MOST_ANNOTATIONS = 240 * 1024
+MAX_ANNOTATIONS = 240 * 1024
 """Size limit of all annotations of a run together, in bytes. The API server accepts 256 KiB (apimachinery:
 TotalAnnotationSizeLimitB); the rest is left for search attributes."""
 
@@ -206,7 +206,7 @@ def owner_of(run: KubeObject) -> str:
 
 def _fitting(tie: ScheduledBy, others: dict[str, str]) -> str:
     """Encode the annotation. Leave out the result, the failure, or both if it does not fit next to the other annotations."""
-    free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in others.items())
+    free = MAX_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in others.items())
     for smaller in (
         tie,
         msgspec.structs.replace(tie, last_completion_result=None),

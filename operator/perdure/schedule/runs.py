@@ -16,9 +16,8 @@ from perdure.engine.opaque import size_of
 from perdure.engine.retry import decide_run_retry
 from perdure.schedule import inputs as inp
 from perdure.schedule.draft import ScheduleDraft, time_text
-from perdure.schedule.inputs import RunOutcome
+from perdure.schedule.inputs import Rules, RunOutcome
 from perdure.schedule.requests import pause_on_failure
-from perdure.schedule.rules import Rules
 from perdure.schedule.state import PendingRetry, Running, ScheduleState
 
 MAX_RENAMES = 5

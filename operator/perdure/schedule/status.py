@@ -10,7 +10,7 @@ from perdure.api.kinds.schedule import PausedBy, ScheduleSpec
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.rules import Rules
+from perdure.schedule.inputs import Rules
 from perdure.schedule.state import ScheduleState
 from perdure.schedule.times import Times, summary_of
 

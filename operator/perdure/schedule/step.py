@@ -23,6 +23,7 @@ from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
 from perdure.schedule.cursor import apply_changes, buffer_due
 from perdure.schedule.draft import Note, ScheduleDraft
+from perdure.schedule.inputs import Rules
 from perdure.schedule.overlap import start_buffered
 from perdure.schedule.requests import (
     answer_triggers,
@@ -30,7 +31,6 @@ from perdure.schedule.requests import (
     buffer_backfills,
     update_blocked,
 )
-from perdure.schedule.rules import Rules
 from perdure.schedule.runs import has_room_for_retry, record_closed, record_created, record_refused, rename, start_retry
 from perdure.schedule.state import Running, ScheduleState
 

@@ -10,10 +10,11 @@ A calendar whose hour is `*` or has a step means an interval of hours, not an ho
 times never move, and both occurrences of a repeated time count.
 
 Bounds. A search looks 40 years ahead, because 29 February on a given weekday may be that far away. Calendars and intervals
-skip excluded times by day. A search skips up to `MOST_EXCLUDED` days of intervals, or moved times, in a row.
+skip excluded times by day. A search skips up to `MAX_EXCLUDED` days of intervals, or moved times, in a row.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from perdure.schedule.zones import NEAR, OffsetSpan, Zone, embedded_zone, named_
 FURTHEST = timedelta(days=40 * 366)
 """How far a search looks ahead."""
 
-MOST_EXCLUDED = 10_000
+MAX_EXCLUDED = 10_000
 """How many consecutive excluded times, or blocks of them, a search skips."""
 
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -319,7 +320,7 @@ class Times:
                 at, passed_over = found + 1, 0
                 continue
             passed_over += 1
-            if passed_over > MOST_EXCLUDED:
+            if passed_over > MAX_EXCLUDED:
                 raise _too_much_excluded()
 
     def _after_exclusion(self, at: int) -> int:
@@ -438,7 +439,7 @@ def _jitter(seed: str, nominal: datetime, most: timedelta) -> timedelta:
 
 def _too_much_excluded() -> InvalidTimesError:
     return InvalidTimesError(
-        f"more than {MOST_EXCLUDED} times in a row are excluded; exclude whole hours or days", path="spec.exclude"
+        f"more than {MAX_EXCLUDED} times in a row are excluded; exclude whole hours or days", path="spec.exclude"
     )
 
 
@@ -455,3 +456,23 @@ def _calendar_in_words(calendar: Calendar) -> str:
     elif calendar.year != "*":
         words.append(calendar.year)
     return " ".join(word.replace(" ", "") for word in words)
+
+
+_TIMES_FIELDS = {
+    "cron",
+    "intervals",
+    "calendars",
+    "exclude",
+    "start_time",
+    "end_time",
+    "jitter",
+    "time_zone",
+    "time_zone_data",
+    "daylight_saving",
+}
+
+
+def times_hash(spec: ScheduleSpec) -> str:
+    """A hash of the fields of a spec that determine the times: if it changes, the schedule starts over from now."""
+    when = spec.model_dump(mode="json", include=_TIMES_FIELDS)
+    return hashlib.sha256(json.dumps(when, sort_keys=True).encode()).hexdigest()[:16]

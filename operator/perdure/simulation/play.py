@@ -94,8 +94,6 @@ class Play:
             copy_context().run(self._play)
         for run in self.transcript.runs:
             history.retrace(run.events, run.decider)
-            if run.state is not None and run.state.closed and run.state.close_time is not None:
-                run.tree.close(run.state.close_time)
         for error in self._trouble:
             if self._lead.open or not isinstance(error, EndlessError):
                 raise error  # a child that continues after the run has closed, such as an abandoned one, has no limit

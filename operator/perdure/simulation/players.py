@@ -1,5 +1,6 @@
 """The participants of a simulation: chains of runs, their attempts, and scripted children."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -10,9 +11,9 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity, RunState, RunStatus
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.step_trace import Tracer
+from perdure.language.step_trace import Traced, Tracer
+from perdure.language.step_tree import StepNode, step_tree
 from perdure.schedule.run_manifests import schedule_scope
-from perdure.simulation.tree import Tree
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +62,8 @@ class SimulatedRun:
     given: Any
     """The requested input. If it is rejected, the first event does not contain it."""
     decider: Decider
-    tree: Tree
+    trace: Mapping[str, Traced]
+    """The steps that have started, by path; complete once the history was replayed."""
     state: RunState | None = None
     """None until it begins."""
     events: list[ev.AnyEvent] = field(default_factory=list)
@@ -72,6 +74,12 @@ class SimulatedRun:
     def open(self) -> bool:
         """Whether it has not closed."""
         return self.state is None or not self.state.closed
+
+    @property
+    def steps(self) -> tuple[StepNode, ...]:
+        """The steps, with those of ended blocks."""
+        end = self.state.close_time if self.state else None
+        return step_tree(self.chain.role.program.spec.dump(), {}, self.trace, closed=not self.open, end=end)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,9 +144,14 @@ def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dic
     wrong = role.program.check_input(with_defaults(role.program, given))
     tracer = Tracer(role.program, scope, input=first.input, start_time=first.event_time)
     decider: Decider = Refuser("; ".join(map(str, wrong)), "InvalidInput") if wrong else tracer
-    tree = Tree(role.program, tracer.trace)
     return SimulatedRun(
-        chain=chain, first=first, name=meta["name"], run_id=meta["uid"], given=given, decider=decider, tree=tree
+        chain=chain,
+        first=first,
+        name=meta["name"],
+        run_id=meta["uid"],
+        given=given,
+        decider=decider,
+        trace=tracer.trace,
     )
 
 

@@ -13,11 +13,11 @@ from perdure.language.coercion import shown
 from perdure.language.interpreter import load_memory
 from perdure.language.step_failures import as_json, matches
 from perdure.language.step_paths import Path
+from perdure.language.step_tree import NOT_REACHED, PENDING, StepNode
 from perdure.simulation.play import Play
 from perdure.simulation.players import ChildPlayer, SimulatedChain, SimulatedRun, Try
 from perdure.simulation.scenario import Between, Expect
 from perdure.simulation.transcript import length
-from perdure.simulation.tree import Node
 
 Json = dict[str, Any]
 
@@ -86,7 +86,7 @@ class Report:
         report["attempts"] = {
             activity: [self._attempt(tried) for tried in tries] for activity, tries in self.attempts.items()
         }
-        report["steps"] = self._nodes(self.last.tree.nodes)
+        report["steps"] = self._steps(self.last.steps)
         report["events"] = [event for run in self.lead.runs for event in self._events(run)]
         report["children"] = [self._child(p) for p in self.transcript.players if p is not self.lead]
         if self.transcript.dead_letters:
@@ -104,19 +104,19 @@ class Report:
         }
         return attempt | ({"failure": as_json(tried.failure)} if tried.failure else {})
 
-    def _nodes(self, nodes: Iterable[Node]) -> list[Json]:
+    def _steps(self, steps: Iterable[StepNode]) -> list[Json]:
         return [
             {
-                "name": node.name,
-                "path": node.path,
-                "kind": node.kind,
-                **({"target": node.target} if node.target else {}),
-                "status": node.status or "NotReached",
-                "start": self._since(node.start),
-                "end": self._since(node.end),
-                **({"steps": self._nodes(node.nodes)} if node.nodes else {}),
+                "name": step.name,
+                "path": step.path,
+                "kind": step.part or step.kind,
+                **({"target": target} if (target := target_of(step)) else {}),
+                "status": status_of(step),
+                "start": self._since(step.start),
+                "end": self._since(step.end),
+                **({"steps": self._steps(step.steps)} if step.steps else {}),
             }
-            for node in nodes
+            for step in steps
         ]
 
     def _events(self, run: SimulatedRun) -> Iterator[Json]:
@@ -148,7 +148,7 @@ class Report:
             "runs": len(child.runs),
             "start": self._since(child.runs[0].first.event_time),
             "end": self._since(state.close_time if state else None),
-            "steps": self._nodes(child.current.tree.nodes),
+            "steps": self._steps(child.current.steps),
             "events": [event for run in child.runs for event in self._events(run)],
         }
 
@@ -185,6 +185,18 @@ class Report:
                 yield f"attempts.{activity}: expected {expected}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
 
 
+def status_of(step: StepNode) -> str:
+    """Return the status of a step: whatever has not begun when a simulation ends was not reached."""
+    return NOT_REACHED if step.state == PENDING else step.state
+
+
+def target_of(step: StepNode) -> str:
+    """Return the target of a step. That of a part is what its step or block says, except for a compensation."""
+    if step.part:
+        return step.target if step.name == "compensate" and step.kind == "activity" else ""
+    return "" if step.kind == "parallel" else step.target
+
+
 def _phase(chain: SimulatedChain) -> str:
     state = chain.current.state
     return "Paused" if state and state.paused else chain.status.value
@@ -198,10 +210,9 @@ def _waits_for(run: SimulatedRun) -> Iterator[str]:
     if state.task:
         yield f"cannot be decided: {state.task.message}"
     memory = load_memory(state.memory)
-    nodes = {node.path: node for node in _all(run.tree.nodes)}
+    targets = {step.path: target_of(step) for top in run.steps for step in top.walk()}
     for path in memory.signal_waiters:
-        node = nodes.get(path)
-        yield f"step `{path}`: signal `{node.target}`" if node and node.target else f"step `{path}`: a signal"
+        yield f"step `{path}`: signal `{targets[path]}`" if targets.get(path) else f"step `{path}`: a signal"
     for path in memory.condition_waiters:
         yield f"step `{path}`: its condition"
     for activity in state.activities.values():
@@ -211,12 +222,6 @@ def _waits_for(run: SimulatedRun) -> Iterator[str]:
         yield f"step `{activity.activity_id}`: activity `{activity.activity_type}`, attempt {activity.attempt}"
     for child in state.children.values():
         yield f"step `{child.child_id}`: child `{child.workflow_id}`"
-
-
-def _all(nodes: Iterable[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        yield from _all(node.nodes)
 
 
 def _number(time: timedelta) -> float:

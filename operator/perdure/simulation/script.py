@@ -148,7 +148,7 @@ class ScriptedKubelet(Kubelet):
         super().__init__(loop, server, self._ending)
         self._activities = script
         self._on_start = on_start
-        self._playing: dict[str, _ScriptedPod] = {}
+        self._pods: dict[str, _ScriptedPod] = {}
         server.observers.append(self._leases)
 
     def stamp(self) -> str:
@@ -160,7 +160,7 @@ class ScriptedKubelet(Kubelet):
         meta = pod["metadata"]
         given = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
         entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
-        self._playing[meta["uid"]] = _ScriptedPod(entry)
+        self._pods[meta["uid"]] = _ScriptedPod(entry)
         self._on_start(
             Started(
                 run_id=meta["labels"][labels.RUN_ID_LABEL],
@@ -173,15 +173,15 @@ class ScriptedKubelet(Kubelet):
 
     def stop_seconds(self, pod: Object) -> float:
         """Return the grace period if the entry ignores cancellation, otherwise 0."""
-        playing = self._playing[pod["metadata"]["uid"]]
-        return float(pod["metadata"]["deletionGracePeriodSeconds"]) if playing.entry.ignores_cancel else 0.0
+        pod_script = self._pods[pod["metadata"]["uid"]]
+        return float(pod["metadata"]["deletionGracePeriodSeconds"]) if pod_script.entry.ignores_cancel else 0.0
 
     def artifacts(self, pod: Object) -> Mapping[str, int] | None:
         """As the entry says."""
-        return self._playing[pod["metadata"]["uid"]].entry.artifacts
+        return self._pods[pod["metadata"]["uid"]].entry.artifacts
 
     def _ending(self, pod: Object) -> ContainerExit:
-        entry = self._playing[pod["metadata"]["uid"]].entry
+        entry = self._pods[pod["metadata"]["uid"]].entry
         after = None if entry.hang else entry.after.total_seconds()
         code = exit_code(entry)
         if entry.fail:
@@ -190,7 +190,7 @@ class ScriptedKubelet(Kubelet):
 
     def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
         """End the pod, because its container ended by itself or its node is lost."""
-        if self._playing[uid].entry.lost:
+        if self._pods[uid].entry.lost:
             self._stopped.add(uid)
             self._server.remove(key, actor="garbage collector of pods")
             return
@@ -211,26 +211,26 @@ class ScriptedKubelet(Kubelet):
         if write.key.plural != "leases" or write.type == "DELETED":
             return
         pod = self._server.objects.get(ObjectKey("pods", write.key.namespace, write.key.name))
-        playing = self._playing.get(pod["metadata"]["uid"]) if pod else None
-        if pod is None or playing is None:
+        pod_script = self._pods.get(pod["metadata"]["uid"]) if pod else None
+        if pod is None or pod_script is None:
             return
         if (
             labels.CANCEL_REQUESTED_ANNOTATION in (write.after["metadata"].get("annotations") or {})
-            and not playing.cancelled
+            and not pod_script.cancelled
         ):
-            playing.cancelled = True
-            if not playing.entry.ignores_cancel:
-                scripted = playing.beats if playing.entry.heartbeats else None
+            pod_script.cancelled = True
+            if not pod_script.entry.ignores_cancel:
+                scripted = pod_script.beats if pod_script.entry.heartbeats else None
                 when = (scripted.next(self._loop.now()) if scripted else None) or self._loop.now()
                 after = (when - self._loop.now()).total_seconds()
                 self._loop.call_later(after, self._cancel, ObjectKey("pods", *write.key[1:]), pod["metadata"]["uid"])
         if write.type == "ADDED" and (seconds := write.after["spec"].get("leaseDurationSeconds")):
-            self._begin_to_beat(write.key, timedelta(seconds=seconds), playing)
+            self._begin_to_beat(write.key, timedelta(seconds=seconds), pod_script)
 
-    def _begin_to_beat(self, key: ObjectKey, timeout: timedelta, playing: _ScriptedPod) -> None:
+    def _begin_to_beat(self, key: ObjectKey, timeout: timedelta, pod_script: _ScriptedPod) -> None:
         """Set the last timely renewal of the Lease now, and its details at the first heartbeat."""
-        start = self._loop.now() + playing.entry.starts_after
-        beating = playing.beats = beats(playing.entry, start, timeout)
+        start = self._loop.now() + pod_script.entry.starts_after
+        beating = pod_script.beats = beats(pod_script.entry, start, timeout)
         silent = beating.silence(timeout)
         last = silent - timeout if silent is not None else start + _FOR_EVER
         if last > start:

@@ -1,1 +1,1 @@
-"""The output of the command: turns objects of the API server into lines of text. Pure: no I/O, and `now` is an argument."""
+"""What users see of runs and other objects, which another version may have written: read leniently, and shown as lines. Pure."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.view import columns, failure, text
+from perdure.view import failure, tables, text
 from perdure.view.page import Page
 
 _WORDS = {"True": "Succeeded", "False": "Failed", "Unknown": "Running", "": "No"}
@@ -47,7 +47,7 @@ def table(letters: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool 
         rows.append([letter["metadata"]["namespace"], *row] if namespaces else row)
     if namespaces:
         heading.insert(0, "NAMESPACE")
-    return columns.table(heading, rows, page)
+    return tables.table(heading, rows, page)
 
 
 def _type(node: Mapping[str, Any]) -> str:

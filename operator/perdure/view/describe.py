@@ -1,15 +1,20 @@
-"""Formats a whole run: header, steps, open work, failure, and next commands."""
+"""A whole run: header, steps, open work, failure, next commands, and the newest Events, as lines or as data for programs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 from rich.text import Text
 
-from perdure.view import failure, hints, stored_artifacts, text
-from perdure.view.facts import OpenRequest, ShownRun
-from perdure.view.page import Page
-from perdure.view.pending import activity_card, child_lines, operation_cards, signal_lines, timer_lines
-from perdure.view.tree import tree
-from perdure.view.workflow_task import ShownCode, standing
+from perdure.api import lenient
+from perdure.api.lenient import integer, mapping
+from perdure.engine.state import TAKE_LIMITS
+from perdure.view import failure, hints, tables, text
+from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
+from perdure.view.page import Page, style_of
+from perdure.view.run import OpenRequest, ShownCode, ShownRun, task_state
+from perdure.view.tree import heartbeat, tree, tries
 
 _LABEL = 14
 
@@ -44,7 +49,7 @@ def sections(run: ShownRun, page: Page) -> Iterator[Text]:
         ("Pending children", list(child_lines(run, page))),
         ("Pending Nexus operations", list(operation_cards(run, page))),
         ("Pending signals", list(signal_lines(run, page))),
-        ("Artifacts", list(stored_artifacts.section(run.artifacts or {}, page))),
+        ("Artifacts", list(tables.artifact_lines(run.artifacts or {}, page))),
         ("Failure", list(failure.chain(run.failure, page)) if run.failure else []),
         ("What next", list(hints.show(hints.hints(run, page)))),
     ):
@@ -160,7 +165,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
 def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
     """The signals that the run waits for."""
     if code.task is not None:
-        yield from _wrapped("Task", standing(code.task, page), page)
+        yield from _wrapped("Task", task_state(code.task, page), page)
     elif run.phase == "Running":
         waits = any(step.end is None for step in run.steps)
         yield _field("Task", f"none; the run waits for {'its pending work' if waits else 'a signal or an update'}")
@@ -184,3 +189,334 @@ def _wrapped(name: str, shown: str, page: Page) -> Iterator[Text]:
     first, *rest = text.wrap(text.one_line(shown), page.width - _LABEL)
     yield _field(name, first)
     yield from (Text(" " * _LABEL + line) for line in rest)
+
+
+# Open work: a card for each activity and Nexus operation, a line for each timer, child, and signal
+
+_MAX_SHOWN = 20
+"""Maximum number of timers, children, Nexus operations, and signals to show, each."""
+
+
+_Entry = TypeVar("_Entry")
+
+
+def activity_card(activity: OpenActivity, page: Page) -> Iterator[Text]:
+    """Show an open activity.
+
+    Args:
+        activity: The activity.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    head = Text(f"  {text.one_line(activity.step)} ({text.one_line(activity.activity)})  ")
+    yield head.append_text(page.status(activity.state))
+    yield from _fields(_rows(activity, page), page)
+
+
+def _fields(rows: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
+    for name, shown in rows:
+        first, *rest = text.wrap(text.one_line(shown), max(page.width - _LABEL - 4, 20))
+        yield Text(f"    {text.pad(f'{name}:', _LABEL)}{first}")
+        yield from (Text(" " * (_LABEL + 4) + line) for line in rest)
+
+
+def _attempt(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
+    if activity.activity == TAKE_LIMITS:
+        return  # it has none
+    due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
+    shown = tries(activity.attempt, activity.maximum_attempts, activity.losses)
+    yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", plus ") + due
+
+
+def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
+    yield from _attempt(activity, page)
+    if activity.pod and not activity.next_attempt:
+        yield "Pod", text.join((activity.pod, activity.waits_for), ": ")
+    elif activity.waits_for:
+        yield "Waits", activity.waits_for
+    if activity.task_queue:
+        yield "Task queue", activity.task_queue
+    if activity.worker:
+        yield "Worker", activity.worker
+    if activity.scheduled:
+        yield "Scheduled", page.moment(activity.scheduled)
+    if activity.started:
+        yield "Started", page.moment(activity.started)
+    beat = heartbeat(activity, page).removeprefix("heartbeat ")
+    if beat:
+        yield "Heartbeat", page.shorten(beat, page.width - _LABEL - 4)
+    if activity.deadline:
+        yield "Times out", _timeout(activity.deadline, page)
+    if activity.last_failure:
+        yield "Last failure", failure.summary(activity.last_failure)
+
+
+def operation_cards(run: ShownRun, page: Page) -> Iterator[Text]:
+    """Show the Nexus operations of a run.
+
+    Args:
+        run: The run.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    for operation in _first(run.operations):
+        yield Text(f"  {text.one_line(operation.name)}  ").append_text(page.status(operation.state))
+        yield from _fields(_of_operation(operation, page), page)
+    yield from _rest(run.operations, page)
+
+
+def _of_operation(operation: OpenOperation, page: Page) -> Iterator[tuple[str, str]]:
+    yield "Endpoint", f"{operation.endpoint}, handled in namespace {operation.handler_namespace}"
+    due = page.near(operation.next_attempt) if operation.next_attempt else None
+    yield "Attempt", text.join((str(operation.attempt), due))
+    if operation.operation_token:
+        yield "Token", operation.operation_token
+    if operation.scheduled:
+        yield "Scheduled", page.moment(operation.scheduled)
+    if operation.started:
+        yield "Started", page.moment(operation.started)
+    if operation.deadline:
+        yield "Times out", _timeout(operation.deadline, page)
+    if operation.last_failure:
+        yield "Last failure", failure.summary(operation.last_failure)
+    if operation.cancellation:
+        yield "Cancellation", _cancellation(operation.cancellation, page)
+
+
+def _cancellation(cancellation: OpenCancellation, page: Page) -> str:
+    if not cancellation.state:
+        return "yes; sent to the handler once the operation has started"
+    return text.join(
+        (
+            page.moment(cancellation.requested) if cancellation.requested else "yes",
+            f"{cancellation.state}, attempt {cancellation.attempt}",
+            page.near(cancellation.next_attempt) if cancellation.next_attempt else None,
+            failure.summary(cancellation.last_failure) if cancellation.last_failure else None,
+        )
+    )
+
+
+def _timeout(deadline: tuple[datetime, str], page: Page) -> str:
+    time, timeout = deadline
+    return f"{'is due' if time <= page.now else page.near(time)} ({timeout})"
+
+
+def timer_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+    """Show the timers of a run.
+
+    Args:
+        run: The run.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    kinds = {step.path: step.kind for step in run.every_step()}
+    for timer in _first(run.timers):
+        waits = kinds.get(timer.path) in {"waitForSignal", "waitUntil"}
+        verb = "times out" if timer.limits or waits else "fires"
+        due = "is due" if timer.fires <= page.now else f"{verb} {page.moment(timer.fires)}"
+        yield Text(f"  {text.one_line(timer.path)}  {due}")
+    yield from _rest(run.timers, page)
+
+
+def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+    """Show the children of a run.
+
+    Args:
+        run: The run.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    for child in _first(run.children):
+        line = Text(f"  {text.one_line(child.step)}  {text.one_line(child.workflow_run)}  ")
+        if child.phase:
+            line.append_text(page.status(child.phase)).append(f" {child.progress}".rstrip())
+        else:
+            line.append("has started" if child.child_run_id else "is being started")
+        details = text.join(
+            (
+                child.waits_for,
+                f"workflow ID {child.workflow_id}" if child.workflow_id != child.step else None,
+                f"if this run closes first: {child.parent_close_policy}" if child.parent_close_policy else None,
+            )
+        )
+        yield line
+        if details:
+            yield Text(f"    {page.shorten(text.one_line(details), page.width - 4)}", style="dim")
+    yield from _rest(run.children, page)
+
+
+def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+    """Show the received signals that were not consumed yet.
+
+    Args:
+        run: The run.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    for signal in _first(run.signals):
+        when = page.moment(signal.received) if signal.received else None
+        details = text.join(
+            (
+                text.join(("received", when, f"from {signal.identity}" if signal.identity else None), " "),
+                None if signal.input is None else f"input {text.value(signal.input)}",
+            )
+        )
+        line = f"  {text.one_line(signal.name)}  {text.one_line(details)}"
+        yield Text(page.shorten(line, page.width))
+    yield from _rest(run.signals, page)
+
+
+def _first(entries: Sequence[_Entry]) -> Sequence[_Entry]:
+    return entries[:_MAX_SHOWN]
+
+
+def _rest(entries: Sequence[object], page: Page) -> Iterator[Text]:
+    if len(entries) > _MAX_SHOWN:
+        rest = f"  {page.glyphs.ellipsis} {len(entries) - _MAX_SHOWN} more, see --output json"
+        yield Text(rest, style="dim")
+
+
+# Events
+
+_MAX_EVENTS = 5
+
+
+def event_lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Text]:
+    """Show Events below a title; nothing if there are none.
+
+    Args:
+        events: The Events.
+        page: The page for the output.
+
+    Yields:
+        Lines, oldest first. Messages are truncated to the width of the page.
+    """
+    newest = sorted(events, key=lambda event: str(_time(event) or ""))[-_MAX_EVENTS:]
+    if not newest:
+        return
+    yield Text()
+    left_out = len(events) - len(newest)
+    yield Text(f"Events{f' (the last {len(newest)} of {len(events)})' if left_out else ''}", style="bold")
+    cells = [(tables.ago(_time(event), page), str(event.get("type")), str(event.get("reason"))) for event in newest]
+    widths = tables.widths_of(cells)
+    for event, row in zip(newest, cells, strict=True):
+        line = Text("  ").append("  ".join(text.pad(cell, width) for cell, width in zip(row, widths, strict=True)))
+        if row[1] == "Warning":
+            line.stylize(style_of("Warning"))
+        count = integer(mapping(event.get("series")).get("count")) or integer(event.get("count")) or 1
+        message = text.one_line(str(event.get("message") or "")) + (f" (x{count})" if count > 1 else "")
+        yield line.append(f"  {page.shorten(message, max(page.width - sum(widths) - 8, 20))}")
+
+
+def _time(event: Mapping[str, Any]) -> datetime | None:
+    """Return the time of the last occurrence of an Event."""
+    last = mapping(event.get("series")).get("lastObservedTime") or event.get("lastTimestamp")
+    return lenient.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))
+
+
+# Data
+
+_NAMES = {
+    "activities": "pendingActivities",
+    "cancel": "cancelRequested",
+    "children": "pendingChildren",
+    "created": "creationTime",
+    "details": "heartbeatDetails",
+    "end": "completionTime",
+    "fires": "fireTime",
+    "continued_as": "newWorkflowRun",
+    "continues": "continuedWorkflowRun",
+    "heartbeat": "lastHeartbeatTime",
+    "last_start": "lastAttemptStartTime",
+    "losses": "lostAttempts",
+    "next_attempt": "nextAttemptTime",
+    "operations": "pendingNexusOperations",
+    "received": "receivedTime",
+    "removed_at": "removalTime",
+    "requested": "requestedTime",
+    "scheduled": "scheduledTime",
+    "signals": "pendingSignals",
+    "start": "startTime",
+    "started": "startedTime",
+    "timers": "pendingTimers",
+    "uid": "runId",
+    "waits_for": "waitingReason",
+}
+
+
+_THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
+"""Fields with values of users and their programs, which are not converted."""
+
+
+_OF_STEPS = ("open", "timer", "limit", "child", "operation")
+"""Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
+
+
+def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
+    """Return the output of `describe` as data.
+
+    Args:
+        run: The run.
+        page: The settings of the output.
+
+    Returns:
+        JSON with the names of a run's status; unknown values are omitted.
+    """
+    data = asdict(run)
+    for name in ("seen", "observed"):
+        del data[name]
+    for step in data["steps"]:
+        _prune(step)
+    for called in (*data["activities"], *data["operations"]):
+        time, kind = called["deadline"] or (None, None)
+        called["deadline"] = time and {"time": time, "timeout": kind}
+    for activity in data["activities"]:
+        activity["losses"] = activity["losses"] or None
+    data["duration_seconds"] = run.duration(page.now)
+    data["pods"] = sorted(run.seen.pods) if run.seen else None
+    data["next"] = [{"purpose": purpose, "command": command} for purpose, command in hints.hints(run, page)]
+    cleaned: dict[str, Any] = _clean(data)
+    return cleaned
+
+
+def _prune(step: dict[str, Any]) -> None:
+    for name in _OF_STEPS:
+        del step[name]
+    for name in ("steps", "losses", "pods"):
+        step[name] = step[name] or None
+    for inner in step["steps"] or ():
+        _prune(inner)
+
+
+def _clean(data: Any) -> Any:
+    """Convert to JSON in the form of Kubernetes: camelCase, times as text, durations in seconds, and no empty values."""
+    match data:
+        case datetime():
+            return text.iso(data)
+        case timedelta():
+            return data.total_seconds()
+        case list() | tuple():
+            return [_clean(item) for item in data]
+        case dict():
+            return {
+                _NAMES.get(key) or _camel(key): item if key in _THEIRS else _clean(item)
+                for key, item in data.items()
+                if item is not None and (key in _THEIRS or item != "")
+            }
+        case _:
+            return data
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(map(str.capitalize, rest))

@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from perdure.view import text
-from perdure.view.attributes import readable
+from perdure.view.events import readable
 from perdure.view.page import Page
 
 _NAMES = ("activity_id", "activity_type", "timer_id", "child_id", "signal_id", "workflow_id", "signal_name")

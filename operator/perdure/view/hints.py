@@ -8,11 +8,10 @@ from rich.text import Text
 
 from perdure.api.lenient import Json, mapping
 from perdure.api.reserved import DEFAULT_CONTAINER
-from perdure.view.facts import ShownRun
-from perdure.view.openings import OpenActivity
+from perdure.view.open_work import OpenActivity
 from perdure.view.page import Page
-from perdure.view.shown_step import ShownStep
-from perdure.view.workflow_task import ShownTask
+from perdure.view.run import ShownRun, WorkflowTask
+from perdure.view.steps import ShownStep
 
 Hint: TypeAlias = tuple[str, str]
 """The purpose, and the command."""
@@ -121,7 +120,7 @@ def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
 
-def _of_task(task: ShownTask, queue: str, run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_task(task: WorkflowTask, queue: str, run: ShownRun, page: Page) -> Iterator[Hint]:
     if task.failed or task.attempt > 1:
         yield (
             f"the workflow task fails: fix the code and deploy the worker of `{queue}`; the run then continues. Details",
@@ -159,11 +158,11 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
 
 
 def _of_running(activity: OpenActivity, pod: str, run: ShownRun, page: Page) -> Iterator[Hint]:
-    sight = run.seen.sights.get(pod) if run.seen is not None else None
-    if sight is None or not sight.containers:
+    live = run.seen.attempts.get(pod) if run.seen is not None else None
+    if live is None or not live.containers:
         yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
         return
-    for container in sight.containers[:_MAX_CONTAINERS]:
+    for container in live.containers[:_MAX_CONTAINERS]:
         purpose = f"what container `{container}` of `{activity.step}` is doing"
         yield purpose, page.kubectl(run.namespace, "logs", "-f", pod, "-c", container)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
 from perdure.api.lenient import Json, mapping, mappings
-from perdure.view.facts import ShownRun
+from perdure.view.run import ShownRun
 
 _STEP = "PERDURE_ACTIVITY_ID"
 """The variable with the path of the step, which only the containers of the activity have."""

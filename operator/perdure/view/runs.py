@@ -1,12 +1,76 @@
-"""Formats many runs, one line each."""
+"""Many runs, one line each.
 
-from collections.abc import Sequence
+They are read without their steps, which lists of many runs have no time for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from rich.text import Text
 
-from perdure.view import columns, text
-from perdure.view.listed_run import ListedRun
-from perdure.view.page import Page
+from perdure.api.lenient import mapping, mappings, read_time
+from perdure.api.phases import CLOSED
+from perdure.view import tables, text
+from perdure.view.failure import with_cause
+from perdure.view.page import Page, elapsed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    """A run as lists show it."""
+
+    name: str
+    namespace: str
+    workflow: str | None
+    """Name of the Workflow, or type; None if the run contains the definition."""
+    activity: str | None
+    """Type of a standalone activity; None for any other run."""
+    operation: str | None
+    """Service and name of a standalone Nexus operation; None for any other run."""
+    workflow_id: str
+    """The workflow ID; for a standalone activity or Nexus operation, its ID."""
+    phase: str
+    reason: str
+    message: str
+    created: datetime | None
+    start: datetime | None
+    end: datetime | None
+    progress: str
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run has ended permanently."""
+        return self.phase in CLOSED
+
+    def duration(self, now: datetime) -> timedelta | None:
+        """Return the total duration, or the duration so far."""
+        return elapsed(self.start, self.end, now)
+
+
+def read_listed(obj: Mapping[str, Any]) -> ListedRun:
+    """Read a WorkflowRun."""
+    metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
+    name = str(metadata.get("name") or "")
+    reference, operation = mapping(spec.get("workflow")), mapping(spec.get("nexusOperation"))
+    conditions = mappings(status.get("conditions"))
+    succeeded = next((each for each in conditions if each.get("type") == "Succeeded"), None)
+    return ListedRun(
+        name=name,
+        namespace=str(metadata.get("namespace") or "default"),
+        workflow=reference.get("name") or reference.get("type"),
+        activity=mapping(spec.get("activity")).get("type"),
+        operation=f"{operation.get('service')}.{operation.get('operation')}" if operation else None,
+        workflow_id=str(spec.get("workflowId") or name),
+        phase=str(status.get("phase") or "Pending"),
+        reason=str(succeeded.get("reason") or "") if succeeded else "",
+        message=with_cause(str(succeeded.get("message") or ""), mapping(status.get("failure"))) if succeeded else "",
+        created=read_time(metadata.get("creationTimestamp")),
+        start=read_time(status.get("startTime")),
+        end=read_time(status.get("completionTime")),
+        progress=str(status.get("progress") or ""),
+    )
 
 
 def table(runs: Sequence[ListedRun], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
@@ -41,8 +105,8 @@ class GrowingTable:
             heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
         rows = [_cells(run, page, namespaces=self._namespaces, wide=self._wide) for run in runs]
         begun = bool(self._widths)
-        lines = columns.table(heading, rows, page, least=self._widths)
-        self._widths = columns.widths_of((heading, *rows), self._widths)
+        lines = tables.table(heading, rows, page, least=self._widths)
+        self._widths = tables.widths_of((heading, *rows), self._widths)
         return lines[1:] if begun else lines
 
 
@@ -53,9 +117,9 @@ def _cells(run: ListedRun, page: Page, *, namespaces: bool, wide: bool) -> list[
         run.phase,
         run.progress,
         run.reason,
-        columns.ago(run.start, page),
+        tables.ago(run.start, page),
         "" if length is None else text.duration(length),
-        columns.ago(run.created, page),
+        tables.ago(run.created, page),
     ]
     if namespaces:
         cells.insert(0, run.namespace)

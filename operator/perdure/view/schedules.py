@@ -15,7 +15,7 @@ from perdure.api.times import format_time
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import Due, Times
-from perdure.view import columns, text
+from perdure.view import tables, text
 from perdure.view.page import Page
 
 Object = dict[str, Any]
@@ -109,7 +109,7 @@ def table(
     if wide:
         heading.append("ID")
         rows = [[*row, id_of(s)] for s, row in zip(schedules, rows, strict=True)]
-    return columns.table(heading, rows, page)
+    return tables.table(heading, rows, page)
 
 
 def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:

@@ -8,17 +8,17 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.language.step_failures import as_json
-from perdure.simulation.report import Report
+from perdure.language.step_tree import StepNode
+from perdure.simulation.report import Report, status_of, target_of
 from perdure.simulation.transcript import Moment, length
-from perdure.simulation.tree import Node
 from perdure.view import failure, text
 from perdure.view.page import Page, style_of
 
 _GAP = "  "
 _LABEL = 14
-_MOST_MOMENTS = 500
+_MAX_MOMENTS = 500
 """Maximum lines of the timeline; of a longer one, only the beginning and the end are shown."""
-_LONGEST_DETAIL = 200
+_MAX_DETAIL = 200
 """Maximum length of the text for one point in time."""
 
 
@@ -55,19 +55,17 @@ def _timeline(report: Report, page: Page) -> Iterator[Text]:
     moments = report.transcript.timeline
     runs = len({moment.run for moment in moments}) > 1
     head = ("TIME", *(("RUN",) if runs else ()), "STEP", "WHAT HAPPENED")
-    shown = (
-        moments if len(moments) <= _MOST_MOMENTS else [*moments[: _MOST_MOMENTS // 2], *moments[-_MOST_MOMENTS // 2 :]]
-    )
+    shown = moments if len(moments) <= _MAX_MOMENTS else [*moments[: _MAX_MOMENTS // 2], *moments[-_MAX_MOMENTS // 2 :]]
     rows = [_cells(moment, report, page, runs=runs) for moment in shown]
     widths = [max(cell_len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
     words = max(len(moment.word) for moment in shown)
     yield Text(_GAP.join([*map(text.pad, head, widths), head[-1]]), style="dim")
     for number, (moment, row) in enumerate(zip(shown, rows, strict=True)):
-        if len(shown) < len(moments) and number == _MOST_MOMENTS // 2:
+        if len(shown) < len(moments) and number == _MAX_MOMENTS // 2:
             yield Text(f"{page.glyphs.ellipsis} {len(moments) - len(shown)} more, see --output json", style="dim")
         line = Text(_GAP.join(map(text.pad, row, widths)) + _GAP)
         line.append_text(page.status(moment.word))
-        detail = page.shorten(text.one_line(moment.detail), _LONGEST_DETAIL)
+        detail = page.shorten(text.one_line(moment.detail), _MAX_DETAIL)
         line.append(" " * (words - len(moment.word)) + _GAP + detail if detail else "")
         yield line
 
@@ -91,14 +89,14 @@ def _steps(report: Report, page: Page) -> Iterator[Text]:
             tries[tried.path] = max(tries.get(tried.path, 0), tried.number)
     rows = [
         (
-            stem + text.one_line(node.name),
-            f"{page.glyphs.icons.get(node.status or 'NotReached', '?')} {node.status or 'NotReached'}",
-            text.one_line(f"{node.kind} {node.target}".strip()),
-            str(tries.get(node.path, "")),
-            _when(node.start, report, page),
-            length(node.end - node.start) if node.start and node.end else "",
+            stem + text.one_line(step.name),
+            f"{page.glyphs.icons.get(status_of(step), '?')} {status_of(step)}",
+            text.one_line(f"{step.part or step.kind} {target_of(step)}".strip()),
+            str(tries.get(step.path, "")),
+            _when(step.start, report, page),
+            length(step.end - step.start) if step.start and step.end else "",
         )
-        for stem, node in _stems(report.last.tree.nodes, "", page)
+        for stem, step in _stems(report.last.steps, "", page)
     ]
     head = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
     widths = [max(cell_len(row[i]) for row in (head, *rows)) for i in range(len(head))]
@@ -113,11 +111,11 @@ def _steps(report: Report, page: Page) -> Iterator[Text]:
         yield line
 
 
-def _stems(nodes: Sequence[Node], before: str, page: Page) -> Iterator[tuple[str, Node]]:
-    for node in nodes:
-        last = node is nodes[-1]
-        yield before + (page.glyphs.last if last else page.glyphs.branch), node
-        yield from _stems(node.nodes, before + (" " * cell_len(page.glyphs.pipe) if last else page.glyphs.pipe), page)
+def _stems(steps: Sequence[StepNode], before: str, page: Page) -> Iterator[tuple[str, StepNode]]:
+    for step in steps:
+        last = step is steps[-1]
+        yield before + (page.glyphs.last if last else page.glyphs.branch), step
+        yield from _stems(step.steps, before + (" " * cell_len(page.glyphs.pipe) if last else page.glyphs.pipe), page)
 
 
 def _outcome(report: Report, page: Page) -> Iterator[Text]:

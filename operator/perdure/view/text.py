@@ -78,22 +78,6 @@ def iso(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z").replace(".000Z", "Z")
 
 
-def read_time(value: Any) -> datetime | None:
-    """Read a time of an object.
-
-    Args:
-        value: RFC 3339 text; anything else is not a time.
-
-    Returns:
-        The time; None if the value is not a time.
-    """
-    try:
-        time = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
-
-
 def one_line(text: str) -> str:
     """Make text safe to print on one line.
 

@@ -1,15 +1,32 @@
-"""Reads the times at which each step of a run waited, started its pod, and ran, from its history and its pods. Pure."""
+"""The timeline of a run: when each step waited, started its pod, and ran, from its history and its pods.
+
+It is shown as text with a bar for each attempt, in the trace event format of Chrome, or, for a closed run, as a trace of
+OpenTelemetry in the JSON format of its protocol (OTLP). All IDs of such a trace follow from the run, so a second export repeats
+the same spans, and other spans can refer to them: the ID of the trace is that of the run, and the ID of the span of the whole
+run is its first half.
+
+The times are those of events and pods, not of the tree of steps: a trace of decisions does not know attempts.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
+from rich.cells import cell_len
+from rich.text import Text
+
+from perdure import __version__
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings
+from perdure.api.lenient import Json, integer, mapping, mappings, read_time
+from perdure.api.phases import Phase
+from perdure.view import tables, text
+from perdure.view.history import HistoryEntry, read_history
 from perdure.view.logs import activity_container, activity_state
-from perdure.view.recorded_steps import HistoryEntry, read_history
-from perdure.view.text import read_time
+from perdure.view.page import Page
+from perdure.view.run import ShownRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,3 +211,186 @@ def _slice(name: str, kind: str, track: int, times: tuple[datetime, datetime], a
         "dur": until - begin,
         "args": args,
     }
+
+
+# As text
+
+_HEADINGS = ("STEP", "ATTEMPT", "PHASE", "START", "WAIT", "POD", "RUN")
+_PHASES = ("wait", "pod start", "run")
+_NARROWEST, _WIDEST = 20, 60
+
+
+def timeline_lines(spans: Sequence[StepSpan], start: datetime, end: datetime, page: Page) -> Iterator[Text]:
+    """Show the timeline of a run.
+
+    Args:
+        spans: The steps of the run.
+        start: When the run started.
+        end: When the run ended, or the current time.
+        page: The page for the output.
+
+    Yields:
+        Lines; the first one is the heading.
+    """
+    rows = [row for span in spans for row in _rows(span, start, page)]
+    taken = sum(max(cell_len(cells[i]) for cells in (_HEADINGS, *(cells for cells, _ in rows))) for i in range(7))
+    width = min(max(page.width - taken - 2 * len(_HEADINGS), _NARROWEST), _WIDEST)
+    marks = page.glyphs.bars
+    cells = [[*row, _bar(times, (start, end), width, marks)] for row, times in rows]
+    yield from tables.table((*_HEADINGS, "TIMELINE"), cells, page)
+    yield Text(f"{marks[0]} wait  {marks[1]} pod start  {marks[2]} run", style="dim")
+
+
+_Times = dict[str, tuple[datetime, datetime]]
+
+
+def _rows(span: StepSpan, start: datetime, page: Page) -> Iterator[tuple[list[str], _Times]]:
+    """Yield the cells of each attempt, and its phases."""
+    by_attempt: dict[int, _Times] = {}
+    for attempt, phase, begin, until in span.phases(page.now):
+        by_attempt.setdefault(span.attempts.index(attempt), {})[phase] = begin, until
+    for index, times in by_attempt.items():
+        attempt = span.attempts[index]
+        name = span.path if not index else ""
+        first = min(begin for begin, _ in times.values())
+        lengths = [_length(times[phase]) if phase in times else "" for phase in _PHASES]
+        number = "" if attempt.number is None else f"#{attempt.number}"
+        yield [name, number, attempt.result, page.since(first, start), *lengths], times
+
+
+def _length(times: tuple[datetime, datetime]) -> str:
+    return text.duration(times[1] - times[0])
+
+
+def _bar(times: _Times, whole: tuple[datetime, datetime], width: int, marks: str) -> str:
+    """Draw phases to scale, with at least one character for each."""
+    start, total = whole[0], max(whole[1] - whole[0], timedelta(milliseconds=1))
+    bar = [marks[3]] * width
+    for phase, mark in zip(_PHASES, marks, strict=False):
+        if phase not in times:
+            continue
+        first, last = ((time - start) / total * width for time in times[phase])
+        left = min(max(int(first), 0), width - 1)
+        if times[phase][1] > times[phase][0]:
+            bar[left : max(round(last), left + 1)] = mark * (min(max(round(last), left + 1), width) - left)
+    return "".join(bar)
+
+
+# As a trace of OpenTelemetry
+
+_INTERNAL = 1
+_OK, _ERROR = 1, 2
+_WELL = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
+_STOPPED = "Stopped"
+"""The result of a step that was open when its run ended."""
+
+
+def as_otlp(run: ShownRun, steps: Sequence[StepSpan], parent_run_id: str | None = None) -> dict[str, Any]:
+    """Write the trace of a closed run.
+
+    Args:
+        run: The run, which has started and ended.
+        steps: Its steps.
+        parent_run_id: ID of the parent of the run; None if it has none.
+    """
+    resource = {"service.name": "perdure", "k8s.namespace.name": run.namespace}
+    scope = {"name": "perdure", "version": __version__}
+    spans = list(_Spans(run).all(steps, parent_run_id))
+    return {
+        "resourceSpans": [
+            {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [{"scope": scope, "spans": spans}]}
+        ]
+    }
+
+
+class _Spans:
+    """The spans of one run."""
+
+    def __init__(self, run: ShownRun) -> None:
+        assert run.start is not None, "the run has started"
+        assert run.end is not None, "the run has ended"
+        self._run, self._start, self._end = run, run.start, run.end
+        self._trace = UUID(run.uid).hex
+        self._root = _root_of(self._trace)
+
+    def all(self, steps: Sequence[StepSpan], parent_run_id: str | None) -> Iterator[dict[str, Any]]:
+        """Yield the span of the run, and those of its steps and their attempts."""
+        run = self._run
+        about = {"run": run.name, "workflow": run.workflow, "workflow_id": run.workflow_id, "phase": run.phase}
+        name = run.activity or run.operation or f"RunWorkflow:{run.workflow or run.name}"
+        whole = self._span(self._root, name, (self._start, self._end), about)
+        whole["status"] = {"code": _OK} if run.phase in _WELL else {"code": _ERROR, "message": run.phase}
+        if parent_run_id:
+            trace = UUID(parent_run_id).hex
+            whole["links"] = [{"traceId": trace, "spanId": _root_of(trace)}]
+        yield whole
+        for number, step in enumerate(steps):
+            yield from self._of_step(step, str(number))
+
+    def _of_step(self, step: StepSpan, key: str) -> Iterator[dict[str, Any]]:
+        about = {"step": step.path, "kind": step.kind, "target": step.target}
+        last = _STOPPED if step.end is None else step.attempts[-1].result
+        times = (step.start, step.end or self._end)
+        yield self._span(self._id(key), step.path, times, about, parent=self._root, result=last)
+        if step.kind != "activity":
+            return
+        marks: dict[int, list[tuple[str, datetime, datetime]]] = {}
+        for attempt, name, begin, until in step.phases(self._end):
+            marks.setdefault(step.attempts.index(attempt), []).append((name, begin, until))
+        for index, phases in marks.items():
+            attempt = step.attempts[index]
+            yield self._of_attempt(step, attempt, f"{key}/{attempt.number}", self._id(key), phases)
+
+    def _of_attempt(
+        self, step: StepSpan, attempt: AttemptSpan, key: str, parent: str, phases: list[tuple[str, datetime, datetime]]
+    ) -> dict[str, Any]:
+        about = {"step": step.path, "attempt": attempt.number, "pod": attempt.pod}
+        result = _STOPPED if attempt.end is None and step.end is None else attempt.result
+        times = (phases[0][1], phases[-1][2])
+        span = self._span(self._id(key), f"RunActivity:{step.target}", times, about, parent=parent, result=result)
+        span["events"] = [{"name": name, "timeUnixNano": _nanoseconds(begin)} for name, begin, _ in phases]
+        return span
+
+    def _span(
+        self,
+        span_id: str,
+        name: str,
+        times: tuple[datetime, datetime],
+        about: dict[str, Any],
+        *,
+        parent: str = "",
+        result: str = "",
+    ) -> dict[str, Any]:
+        begin, end = times
+        attributes = {f"perdure.{key}": value for key, value in {**about, "result": result}.items()}
+        return {
+            "traceId": self._trace,
+            "spanId": span_id,
+            **({"parentSpanId": parent} if parent else {}),
+            "name": name,
+            "kind": _INTERNAL,
+            "startTimeUnixNano": _nanoseconds(begin),
+            "endTimeUnixNano": _nanoseconds(max(begin, end)),
+            "attributes": _attributes(attributes),
+            **({"status": {"code": _ERROR}} if result == "Failed" else {}),
+        }
+
+    def _id(self, key: str) -> str:
+        return sha256(f"{self._trace}/{key}".encode()).hexdigest()[:16]
+
+
+def _root_of(trace: str) -> str:
+    """Return the ID of the span of a whole run, from the ID of its trace."""
+    return trace[:16]
+
+
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+        for key, value in values.items()
+        if value not in {None, ""}
+    ]
+
+
+def _nanoseconds(time: datetime) -> str:
+    return str(round(time.timestamp() * 1_000_000) * 1_000)

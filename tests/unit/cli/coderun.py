@@ -4,8 +4,8 @@ from typing import Any
 
 from engine.coded import Coded
 from perdure.controller.runs import status
-from perdure.view.facts import ShownRun, read_run
 from perdure.view.page import Page
+from perdure.view.run import ShownRun, read_run
 from unit.cli.flow import UID
 
 

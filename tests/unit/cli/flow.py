@@ -18,10 +18,10 @@ from perdure.engine.step import RunTransition, start, step
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
 from perdure.language.signals import awaited
-from perdure.view.facts import ShownRun, read_run
-from perdure.view.openings import Seen
+from perdure.view.open_work import LiveState
 from perdure.view.page import Page
-from perdure.view.tracing import trace
+from perdure.view.replay import trace
+from perdure.view.run import ShownRun, read_run
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"
@@ -141,7 +141,7 @@ class Flow:
             "status": self.status,
         }
 
-    def run(self, offset: float | None = None, seen: Seen | None = None) -> ShownRun:
+    def run(self, offset: float | None = None, seen: LiveState | None = None) -> ShownRun:
         now = self.now if offset is None else at(offset)
         return read_run(self.object, now=now, seen=seen, trace=trace(self.object))
 

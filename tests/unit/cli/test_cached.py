@@ -3,8 +3,8 @@
 import json
 
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.attributes import short
-from perdure.view.data import as_data
+from perdure.view.describe import as_data
+from perdure.view.events import short
 from perdure.view.tree import tree
 from unit.cli.flow import Flow, plain
 

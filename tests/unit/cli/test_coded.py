@@ -13,11 +13,10 @@ from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
-from perdure.view.changes import changes
-from perdure.view.data import as_data
-from perdure.view.describe import describe
+from perdure.view.describe import as_data, describe
 from perdure.view.events import table
-from perdure.view.facts import read_run
+from perdure.view.follow import changes
+from perdure.view.run import read_run
 from perdure.view.runs import table as listed
 from perdure.view.tree import tree
 from unit.cli.coderun import object_of, page, seen

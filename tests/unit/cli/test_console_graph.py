@@ -6,9 +6,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.console.graph import MOST, Box, needs_of, place, ranks
+from perdure.console.graph import MAX_BOXES, Box, needs_of, place, ranks
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.shown_step import ShownStep
+from perdure.view.steps import ShownStep
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.flow import Flow
@@ -96,7 +96,7 @@ def test_a_large_fan_out_is_drawn_partially_with_a_count_of_the_rest() -> None:
     flow = consoled.fanned_out(200)
     steps = flow.run().steps
     graph = place(steps, yaml.safe_load(consoled.FAN_OUT))
-    assert len(graph.boxes) <= MOST
+    assert len(graph.boxes) <= MAX_BOXES
     assert graph.hidden + len(graph.boxes) == sum(1 for one in steps for _ in one.walk())
 
 

@@ -17,12 +17,11 @@ from perdure.engine.inputs import (
     SignalRequested,
     TerminateRequested,
 )
-from perdure.view.data import as_data
-from perdure.view.describe import describe
-from perdure.view.facts import read_run
+from perdure.view.describe import as_data, describe
 from perdure.view.glyphs import ASCII
 from perdure.view.hints import hints
-from perdure.view.openings import Seen, Sight
+from perdure.view.open_work import LiveAttempt, LiveState
+from perdure.view.run import read_run
 from perdure.view.tree import tree
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
@@ -107,7 +106,7 @@ def test_the_claims_of_workspaces_are_shown() -> None:
 def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
     flow = Flow().started(1).completed(10, "R-1")
     flow.failed(12, declined(details={"code": 51}, non_retryable=True, stack_trace="Traceback\n  line 1\nno funds"))
-    seen = Seen(pods=frozenset({"order-42-5-1"}))
+    seen = LiveState(pods=frozenset({"order-42-5-1"}))
     shown = plain(describe(flow.run(seen=seen), flow.page(20)))
     assert shown[shown.index("Steps") :] == golden("""
         Steps 1/4
@@ -149,7 +148,7 @@ def test_log_commands_are_suggested_only_for_existing_pods() -> None:
         ((1,), "logs order-42-5-1", "the log of an earlier attempt, whose pod exists, of `charge`"),
         ((), None, None),
     ):
-        run = flow.run(seen=Seen(pods=frozenset(f"order-42-5-{n}" for n in left)))
+        run = flow.run(seen=LiveState(pods=frozenset(f"order-42-5-{n}" for n in left)))
         commands = {command: purpose for purpose, command in hints(run, flow.page())}
         assert commands.get(f"kubectl -n shop {command}") == purpose
         assert any(" logs " in command for command in commands) == bool(left)
@@ -177,7 +176,7 @@ def test_the_log_command_names_the_container_that_failed(kind: str, details: Jso
 
 def test_an_attempt_in_backoff_shows_when_the_next_one_starts() -> None:
     flow = Flow().started(1).completed(10).failed(12)
-    seen = Seen(pods=frozenset({"order-42-5-1"}))
+    seen = LiveState(pods=frozenset({"order-42-5-1"}))
     shown = plain(describe(flow.run(13, seen), flow.page(13)))
     assert "├─ charge          ↻ BackingOff  activity charge-card    2/3    +10s   3s\n" in shown
     assert "│    attempt 2 in 3s; attempt 1 failed: CardDeclined: no funds\n│    pod order-42-5-1\n" in shown
@@ -220,16 +219,16 @@ def test_a_running_attempt_shows_its_heartbeat_and_timeouts() -> None:
 
 def test_pod_and_lease_override_the_status() -> None:
     flow = Flow()
-    sight = Sight(started=at(1), heartbeat=at(5), details={"picked": 3})
-    run = flow.run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": sight}))
+    live = LiveAttempt(started=at(1), heartbeat=at(5), details={"picked": 3})
+    run = flow.run(6, LiveState(pods=frozenset({"order-42-2-1"}), attempts={"order-42-2-1": live}))
     assert run.steps[0].state == "Running"
     assert '    heartbeat 1s ago: {"picked":3}' in plain(tree(run, flow.page(6)))
 
 
 @pytest.mark.parametrize("containers", [(), ("fetch", "convert")])
 def test_the_log_command_of_a_running_attempt_names_the_containers_at_work(containers: tuple[str, ...]) -> None:
-    sight = Sight(started=at(1), containers=containers)
-    run = Flow().run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": sight}))
+    live = LiveAttempt(started=at(1), containers=containers)
+    run = Flow().run(6, LiveState(pods=frozenset({"order-42-2-1"}), attempts={"order-42-2-1": live}))
     assert [hint for hint in hints(run, Flow().page(6)) if " logs " in hint[1]] == [
         (f"what container `{name}` of `reserve` is doing", f"kubectl -n shop logs -f order-42-2-1 -c {name}")
         for name in containers
@@ -260,7 +259,9 @@ def test_a_retry_is_offered_if_a_step_failed(asked: RunInput | None, *, failed: 
 def test_a_pod_that_does_not_start_shows_the_reason() -> None:
     flow = Flow()
     waits_for = "container activity: ImagePullBackOff: Back-off pulling image"
-    run = flow.run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": Sight(waits_for=waits_for)}))
+    run = flow.run(
+        6, LiveState(pods=frozenset({"order-42-2-1"}), attempts={"order-42-2-1": LiveAttempt(waits_for=waits_for)})
+    )
     shown = plain(describe(run, flow.page(6)))
     assert f"◔ Scheduled  activity reserve-stock  1      +0s    6s\n│    attempt 1: {waits_for}\n" in shown
     assert "kubectl -n shop describe pod order-42-2-1" in shown
@@ -310,7 +311,7 @@ def test_an_expired_backoff_in_the_status_is_not_shown() -> None:
 
 def test_steps_open_when_the_run_times_out_are_stopped() -> None:
     flow = Flow(timeout=timedelta(seconds=20)).started(1).at(20)
-    seen = Seen(pods=frozenset({"order-42-2-1", "order-42-2-3"}))
+    seen = LiveState(pods=frozenset({"order-42-2-1", "order-42-2-3"}))
     shown = plain(describe(flow.run(seen=seen), flow.page(30)))
     assert "Status:       ✗ TimedOut" in shown
     assert "├─ reserve         ⊘ Stopped     activity reserve-stock         +0s    20s" in shown

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from perdure import __version__
 from perdure.cli.app import build
-from perdure.controller.fleet.member_lease import MemberSettings, lease, renewal
+from perdure.controller.fleet.lease import MemberSettings, lease, renewal
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
 from unit.cli.apiserver import ApiServer, items

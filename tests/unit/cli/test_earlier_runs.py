@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from perdure.cli.app import build
 from perdure.engine import events as ev
 from perdure.engine import history, resets
-from perdure.view.data import as_data
-from perdure.view.facts import read_run
-from perdure.view.tracing import trace
+from perdure.view.describe import as_data
+from perdure.view.replay import trace
+from perdure.view.run import read_run
 from perdure.view.tree import tree
 from unit.cli.apiserver import ApiServer, Log, items
 from unit.cli.flow import UID, Flow, at, declined, golden, plain

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.engine import events as ev
 from perdure.view import events as view
-from perdure.view.attributes import TOLD, readable, short
+from perdure.view.events import DESCRIBED, readable, short
 from unit.cli.flow import Flow, charged_after_two_refusals, golden, plain
 
 
@@ -59,7 +59,7 @@ def test_a_history_with_a_gap_is_an_error(ids: list[int]) -> None:
 
 
 def test_every_event_type_has_its_own_format() -> None:
-    assert {kind.__name__ for kind in get_args(ev.AnyEvent)} == TOLD
+    assert {kind.__name__ for kind in get_args(ev.AnyEvent)} == DESCRIBED
 
 
 @pytest.mark.parametrize(

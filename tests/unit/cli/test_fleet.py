@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.app import build
-from perdure.controller.fleet.member_lease import MemberSettings, lease, renewal
-from perdure.controller.fleet.rendezvous import shard_of, shards_of
+from perdure.controller.fleet.lease import MemberSettings, lease, renewal
+from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer
 

@@ -1,7 +1,6 @@
 """The output of `wait` and `list`."""
 
-from perdure.view.changes import changes
-from perdure.view.follow import window
+from perdure.view.follow import changes, window
 from perdure.view.runs import table
 from unit.cli.flow import Flow, charged_after_two_refusals, declined, golden, plain
 

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from perdure.view.live import see, selector
-from perdure.view.openings import ChildSight, Sight
+from perdure.view.open_work import LiveAttempt, LiveChild, see, selector
 from unit.cli.flow import UID, Flow, at
 
 NAME = "order-42-2-1"
@@ -22,7 +21,7 @@ def test_start_and_heartbeat_are_read_from_pod_and_lease() -> None:
     }
     seen = see(Flow().object, [pod({"phase": "Running", "containerStatuses": [running]})], [lease])
     assert seen.pods == {NAME}
-    assert seen.sights == {NAME: Sight(started=at(2), heartbeat=at(5), details={"picked": 3})}
+    assert seen.attempts == {NAME: LiveAttempt(started=at(2), heartbeat=at(5), details={"picked": 3})}
 
 
 def test_the_containers_at_work_are_named_if_the_pod_has_several() -> None:
@@ -32,27 +31,27 @@ def test_the_containers_at_work_are_named_if_the_pod_has_several() -> None:
             **pod({"phase": "Running", "containerStatuses": [running]}),
             "spec": {"containers": [{"name": "activity"}, *others]},
         }
-        assert see(Flow().object, [found], []).sights[NAME].containers == at_work
+        assert see(Flow().object, [found], []).attempts[NAME].containers == at_work
 
 
 def test_a_waiting_pod_has_the_reason() -> None:
     waiting = {"name": "activity", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     seen = see(Flow().object, [pod({"phase": "Pending", "containerStatuses": [waiting]})], [])
-    assert seen.sights[NAME].waits_for == "container activity: ImagePullBackOff: no such image"
+    assert seen.attempts[NAME].waits_for == "container activity: ImagePullBackOff: no such image"
 
 
 def test_the_reason_for_a_missing_pod_is_shown_until_it_exists() -> None:
     note = "Step charge: no pod for attempt 1 yet: exceeded quota"
     events = [{"related": {"kind": "Pod", "name": NAME}, "message": note}, {"message": "of an older operator"}]
-    assert see(Flow().object, [], [], events).sights == {NAME: Sight(waits_for=note)}
-    assert see(Flow().object, [pod({"phase": "Pending"})], [], events).sights[NAME].waits_for == "ContainerCreating"
+    assert see(Flow().object, [], [], events).attempts == {NAME: LiveAttempt(waits_for=note)}
+    assert see(Flow().object, [pod({"phase": "Pending"})], [], events).attempts[NAME].waits_for == "ContainerCreating"
 
 
 def test_only_the_existence_of_pods_of_other_attempts_is_recorded() -> None:
     other = {**pod({}), "metadata": {"name": "order-42-2-9", "uid": "p"}}
     seen = see(Flow().object, [other], [])
     assert seen.pods == {"order-42-2-9"}
-    assert seen.sights == {}
+    assert seen.attempts == {}
 
 
 def test_a_terminating_pod_does_not_count_as_existing() -> None:
@@ -83,6 +82,6 @@ def test_the_newest_run_of_the_chain_of_a_child_is_shown() -> None:
     }
     other["status"] = {"conditions": [{**waiting, "lastTransitionTime": "2026-01-01T12:00:03Z"}]}
     assert see(Flow().object, [], [], [], [second, first, other]).children == {
-        7: ChildSight(name="order-42-7-2", phase="Running", progress="1/3"),
-        8: ChildSight(name="order-42-8", phase="Pending", waits_for="there is no Workflow `w`"),
+        7: LiveChild(name="order-42-7-2", phase="Running", progress="1/3"),
+        8: LiveChild(name="order-42-8", phase="Pending", waits_for="there is no Workflow `w`"),
     }

@@ -10,9 +10,8 @@ from engine.test_nexus import BOOM, BUSY, answer, schedule, scheduled, started
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
-from perdure.view.data import as_data
-from perdure.view.describe import describe
-from perdure.view.facts import read_run
+from perdure.view.describe import as_data, describe
+from perdure.view.run import read_run
 from perdure.view.tree import tree
 from unit.cli.coderun import object_of, page, seen
 from unit.cli.flow import golden, plain

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from perdure.view.data import as_data
-from perdure.view.describe import describe
+from perdure.api.lenient import read_time
+from perdure.view.describe import as_data, describe
 from perdure.view.events import check, table
-from perdure.view.facts import read_run
 from perdure.view.page import Page
-from perdure.view.text import read_time
+from perdure.view.run import read_run
 from unit.cli.flow import golden, plain
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -5,8 +5,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from perdure.cli.app import build
+from perdure.view.describe import event_lines
 from perdure.view.glyphs import ASCII
-from perdure.view.reported import lines
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.flow import UID, at, charged_after_two_refusals, plain
 
@@ -19,7 +19,7 @@ def event(second: float, reason: str, message: str, kind: str = "Normal", **fiel
 
 
 def shown(*events: dict[str, Any]) -> list[str]:
-    return plain(list(lines(events, charged_after_two_refusals().page(60, glyphs=ASCII)))).splitlines()
+    return plain(list(event_lines(events, charged_after_two_refusals().page(60, glyphs=ASCII)))).splitlines()
 
 
 def test_events_are_shown_oldest_first_with_messages_on_one_line() -> None:

@@ -13,8 +13,8 @@ from perdure.cli.operations import TargetOptions, request_of
 from perdure.client.errors import CliError
 from perdure.kube import clock
 from perdure.view.glyphs import ASCII
-from perdure.view.operations import table
 from perdure.view.page import Page
+from perdure.view.tables import operations
 from unit.cli.apiserver import ApiServer
 
 
@@ -105,7 +105,7 @@ def test_operations_are_shown_on_one_line_each() -> None:
     page = Page(
         now=clock.now(), width=80, glyphs=ASCII, iso=True, program="perdure", context=None
     )  # fmt: skip
-    lines = table(
+    lines = operations(
         [
             {"metadata": made, "spec": {"target": {"kind": "WorkflowRun", "name": "order"}, "signal": {"name": "a"}}},
             {

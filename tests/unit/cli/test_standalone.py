@@ -9,8 +9,8 @@ from perdure.controller.runs import status
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from perdure.view.describe import describe
-from perdure.view.facts import ShownRun, read_run
 from perdure.view.page import Page
+from perdure.view.run import ShownRun, read_run
 from perdure.view.runs import table as listed
 from unit.cli.flow import UID, plain
 

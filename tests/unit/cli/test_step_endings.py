@@ -8,7 +8,7 @@ import pytest
 
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
-from perdure.view.data import as_data
+from perdure.view.describe import as_data
 from perdure.view.tree import tree
 from unit.cli.flow import Flow, declined, plain
 

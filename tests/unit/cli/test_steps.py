@@ -5,7 +5,7 @@ import pytest
 from perdure.engine import inputs as inp
 from perdure.view.describe import describe
 from perdure.view.follow import window
-from perdure.view.openings import ChildSight, Seen
+from perdure.view.open_work import LiveChild, LiveState
 from perdure.view.tree import tree, tries
 from unit.cli.flow import Flow, at, declined, golden, plain
 
@@ -55,7 +55,7 @@ def trip() -> Flow:
     return flow.started(5).failed(6, declined("all cars are taken", non_retryable=True))
 
 
-def steps(flow: Flow, seen: Seen | None = None) -> str:
+def steps(flow: Flow, seen: LiveState | None = None) -> str:
     return plain(tree(flow.run(seen=seen), flow.page(width=90)))
 
 
@@ -103,8 +103,8 @@ def test_every_open_step_shows_what_it_waits_for() -> None:
     flow.at(3, inp.SignalRequested(request_id="1", signal_name="other", input={"a": 1}, identity="ada"))
     child = next(c for c in flow.state.children.values())
     flow.at(4, inp.ChildStarted(initiated_event_id=child.initiated_event_id, run_id="c-1"))
-    sight = ChildSight(name="order-42-9-2-habcde", phase="Running", progress="1/3")
-    seen = Seen(children={child.initiated_event_id: sight})
+    sight = LiveChild(name="order-42-9-2-habcde", phase="Running", progress="1/3")
+    seen = LiveState(children={child.initiated_event_id: sight})
     assert steps(flow, seen) == golden("""
         STEP          STATUS       KIND                    TRIES  START  TIME
         ├─ rooms      ● Running    call room                      +0s    4s

@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 from perdure.cli.app import build
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.glyphs import ASCII
-from perdure.view.timeline import spans
-from perdure.view.trace import lines
+from perdure.view.timeline import spans, timeline_lines
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
 
@@ -42,7 +41,7 @@ def pod(
 
 def shown(flow: Flow, *pods: dict[str, Any], offset: float, width: int = 89) -> str:
     page = flow.page(offset, width=width, glyphs=ASCII)
-    return plain(list(lines(spans(flow.object, pods), T0, at(offset), page)))
+    return plain(list(timeline_lines(spans(flow.object, pods), T0, at(offset), page)))
 
 
 def trace(*options: str) -> Result:

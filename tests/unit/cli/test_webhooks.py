@@ -9,7 +9,7 @@ from perdure.cli.lint import lint
 from perdure.kube import clock
 from perdure.view.glyphs import ASCII
 from perdure.view.page import Page
-from perdure.view.webhooks import table
+from perdure.view.tables import webhooks as table
 from unit.cli.apiserver import ApiServer, items
 
 MADE = {"name": "push", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}

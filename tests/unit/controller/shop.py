@@ -152,15 +152,10 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             blobs=Blobs(client),
         )
         manager = Manager(tools, ServedNamespaces(("shop",)))
-        takers = {
-            "workflowruns": manager.on_run,
-            "pods": manager.on_pod,
-            "schedules": manager.on_schedule,
-        }
 
         def watch(plural: str, obj: Json, deleted: bool) -> None:
-            if plural in takers:
-                takers[plural](obj, deleted=deleted)
+            if plural in {"workflowruns", "pods", "schedules"}:
+                manager.informers[plural].on_event(obj, deleted=deleted)
 
         work = asyncio.create_task(manager.run())
         await manager.first_lists.wait()

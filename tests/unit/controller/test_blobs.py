@@ -4,7 +4,7 @@ from perdure.controller.payloads.store import Cache
 
 
 def test_the_cache_keeps_the_most_recently_used_entries() -> None:
-    cache = Cache(most=30)
+    cache = Cache(max_bytes=30)
     for name in ("a", "b", "c"):
         cache.put("shop", name, b"x" * 10)
     assert cache.get("shop", "a") is not None
@@ -13,7 +13,7 @@ def test_the_cache_keeps_the_most_recently_used_entries() -> None:
 
 
 def test_the_namespace_with_the_most_bytes_is_evicted_first() -> None:
-    cache = Cache(most=100)
+    cache = Cache(max_bytes=100)
     cache.put("quiet", "a", b"x" * 20)
     for number in range(50):
         cache.put("busy", str(number), b"x" * 20)
@@ -23,7 +23,7 @@ def test_the_namespace_with_the_most_bytes_is_evicted_first() -> None:
 
 
 def test_a_repeated_entry_counts_once_and_a_too_large_one_is_not_cached() -> None:
-    cache = Cache(most=30)
+    cache = Cache(max_bytes=30)
     for _ in range(5):
         cache.put("shop", "a", b"x" * 20)
     assert cache.get("shop", "a") == b"x" * 20

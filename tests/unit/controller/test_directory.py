@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from perdure.api import labels
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.controller.directory import Directory
-from perdure.controller.run_entries import Standing
-from perdure.controller.workflow_id_claims import Go, Wait
+from perdure.controller.directory import Directory, Go, Standing, Wait
 from perdure.kube import client as kube
 
 
@@ -167,17 +165,17 @@ def run(uid: str, version: int, status: Any = None) -> kube.Object:
 def test_a_run_and_its_successor_have_a_gap_between_them() -> None:
     directory, going_on = Directory(), {"status": "Failed", "successor": "run-b", "startSuccessor": True}
     directory.put(run("a", 1, {"state": {"successor": "run-b"}}))
-    assert directory.current.gap("default", "same") is None
+    assert directory.gap("default", "same") is None
     directory.put(run("a", 2, {"state": going_on, "completionTime": "2026-01-01T00:01:00Z"}))
     directory.put(run("new", 3))
-    gap = directory.current.gap("default", "same")
+    gap = directory.gap("default", "same")
     assert gap is not None
     assert gap.uid == "a"
     directory.put(run("b", 4))
-    assert directory.current.gap("default", "same") is None
+    assert directory.gap("default", "same") is None
     directory.drop("b")
     directory.put(run("a", 5, {"state": {"successorRefused": "no"}, "completionTime": "2026-01-01T00:01:00Z"}))
-    assert directory.current.gap("default", "same") is None
+    assert directory.gap("default", "same") is None
 
 
 def test_owner_references_to_another_namespace_are_ignored() -> None:
@@ -215,7 +213,7 @@ def test_a_completion_time_alone_does_not_close_a_run() -> None:
     directory = Directory()
     _, entry = directory.put(run("a", 1, {"state": {"nextEventId": 3}, "completionTime": "2020-01-01T00:00:00Z"}))
     assert (entry.standing, entry.closed) == (Standing.OPEN, "")
-    assert directory.current.open_run("default", "same") == entry
+    assert directory.open_run("default", "same") == entry
 
 
 def test_a_run_waits_until_the_run_that_it_continues_is_seen_to_be_closed() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from perdure.controller.informers.index import Index
+from perdure.controller.dispatch.index import Index
 from perdure.controller.manager import Manager
 from perdure.kube.clock import now
 from unit.controller.managers import client_without_server, manager_over
@@ -57,10 +57,10 @@ def traced() -> int:
 @pytest.mark.parametrize("size", [0, 20_000], ids=["tiny", "large"])
 def test_a_finished_run_takes_less_than_a_kibibyte(manager: Manager, size: int) -> None:
     count = 1_000
-    manager.on_run(finished(0, size), deleted=False)  # what is made once
+    manager.informers["workflowruns"].on_event(finished(0, size), deleted=False)  # what is made once
     before = traced()
     for number in range(1, count + 1):
-        manager.on_run(finished(number, size), deleted=False)
+        manager.informers["workflowruns"].on_event(finished(number, size), deleted=False)
     after = traced()
     assert (after - before) / count <= 1_024
 
@@ -70,11 +70,11 @@ def test_a_deleted_finished_run_leaves_no_memory(manager: Manager) -> None:
     runs = [finished(number, 0) for number in range(300)]
     first = finished(300, 0)
     for deleted in (False, True):
-        manager.on_run(first, deleted=deleted)  # what is made once
+        manager.informers["workflowruns"].on_event(first, deleted=deleted)  # what is made once
     before = traced()
     for run in runs:
-        manager.on_run(run, deleted=False)
-        manager.on_run(run, deleted=True)
+        manager.informers["workflowruns"].on_event(run, deleted=False)
+        manager.informers["workflowruns"].on_event(run, deleted=True)
     after = traced()
     assert manager.directory.get(runs[0]["metadata"]["uid"]) is None
     # When it would have been removed is forgotten only then: a text and 16 bytes.
@@ -98,7 +98,7 @@ async def test_changes_of_runs_of_other_members_skip_the_handlers() -> None:
     async with client_without_server() as client:
         manager = manager_over(client, fleet="perdure")
         assert not manager.knows("workflowruns", run)  # this member may own it
-        manager.on_run(run, deleted=False)
+        manager.informers["workflowruns"].on_event(run, deleted=False)
         assert manager.knows("workflowruns", later)
         known = manager.directory.get(run["metadata"]["uid"])
         assert known is not None
@@ -111,5 +111,5 @@ def test_an_outdated_event_does_not_replace_the_last_seen_version() -> None:
     late["metadata"]["uid"] = early["metadata"]["uid"]
     index = Index()
     for seen in (late, early):
-        index.see(seen, deleted=False)
+        index.see(seen)
     assert index.version(early["metadata"]["uid"]) == late["metadata"]["resourceVersion"]

@@ -5,8 +5,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.namespace_checks import CHECK_SECONDS, check_for_ever
-from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.namespaces import CHECK_SECONDS, ServedNamespaces, check_for_ever
 from perdure.kube import client as kube
 from unit.controller.queue_bench import elapsed, in_virtual_time
 

@@ -202,7 +202,7 @@ async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
         entry = manager.directory.get(good["metadata"]["uid"])
         assert entry is not None
         cancel = inputs.CancelRequested(request_id="later", reason="", identity="test")
-        await manager.runs.requests.deliver(entry, cancel, answers.append)
+        await manager.runs.deliver(entry, cancel, answers.append)
         succeed(store, pods(store)[1])
         await settled(store)
         assert others(store.status()) == others(newer)
@@ -212,7 +212,7 @@ async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
         await until(lambda: counted("WorkflowRun") == found + 2)
         assert others(store.status()) == others(newer)
         entry = await until(lambda: manager.directory.get(good["metadata"]["uid"]))
-        await manager.runs.requests.deliver(entry, cancel, answers.append)
+        await manager.runs.deliver(entry, cancel, answers.append)
         # The newer operator is done with it, in the form that both know.
         status = status_texts.decode(good)["status"]
         del status["commit"]

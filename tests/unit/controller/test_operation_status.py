@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
+from perdure.controller.directory import entry_of
 from perdure.controller.errors import RefusedError
-from perdure.controller.operations.operation_actions import (
+from perdure.controller.operations.operation import (
     DeliverToRun,
     DeliverToSchedule,
     RedriveDeadLetter,
     ResetRun,
     action_of,
 )
-from perdure.controller.operations.operation_status import OperationAnswer, finished, running
-from perdure.controller.run_entries import entry_of
+from perdure.controller.operations.status import OperationAnswer, finished, running
 from perdure.engine.inputs import Answer, SignalRequested
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
-from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
+from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
 from perdure.controller.pods.attempt_pods import (
     AttemptBlockedError,
     AttemptImpossibleError,
@@ -342,7 +342,7 @@ async def test_kept_objects_of_a_namespace_are_limited(kind: ExpiringKind) -> No
         *(expiring(f"b-{n}", str(later), "other") for n in range(2)),
     )
     async with api_server(cluster.answer) as client:
-        assert await delete_expired(client, kind, None, time, most=2) == 3
+        assert await delete_expired(client, kind, None, time, limit=2) == 3
     assert cluster.names == ["a-3", "a-4", "b-0", "b-1"]
 
 

@@ -33,7 +33,7 @@ async def operator(store: Store) -> AsyncIterator[Policies]:
         policies = Policies(client, Recorder(client, instance="test"))
         for key, obj in store.objects.items():
             if key.startswith("retrypolicies/"):
-                policies.observe(copy.deepcopy(obj))
+                policies.update(copy.deepcopy(obj))
         yield policies
 
 
@@ -87,7 +87,7 @@ async def test_a_circuit_breaker_of_a_newer_version_admits_nothing_and_keeps_its
         await policies.reconcile("shop", "shared")
         assert store.circuit == newer["circuit"]
         assert store.conditions()["Ready"] == ("False", "NewerState")
-        policies.observe(store.put("retrypolicies", "shared", spec=breaker(), status=status))
+        policies.update(store.put("retrypolicies", "shared", spec=breaker(), status=status))
         assert await policies.admit("shop", "shared", "run/3/1") is None
         assert await policies.report("shop", "run/2/2", report_of(FAILED))
     assert store.circuit["consecutiveFailures"] == 2
@@ -105,9 +105,9 @@ async def test_an_outdated_observation_of_a_policy_is_ignored(store: Store) -> N
     old = store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 4}})
     store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 9}})
     async with operator(store) as policies:
-        policies.observe(old)
+        policies.update(old)
         assert policies.of("shop")["shared"].maximum_attempts == 9
-        policies.observe(old, deleted=True)
+        policies.delete(old)
         assert "shared" not in policies.of("shop")
 
 
@@ -198,7 +198,7 @@ async def test_waiting_runs_are_woken_when_a_circuit_admits_more_attempts(store:
         assert await policies.admit("shop", "shared", "run-b/2/1") is None  # open for 60 s, 100 s ago: it is tried
         await policies.report("shop", "run-b/2/1", report_of(SUCCEEDED))
         assert woken["shop"] > before
-        policies.observe(obj, deleted=True)
+        policies.delete(obj)
         assert await policies.admit("shop", "shared", "run-c/2/1") is None
 
 
@@ -209,7 +209,7 @@ async def test_removing_a_circuit_breaker_releases_waiting_attempts(store: Store
         changed = store.put(
             "retrypolicies", "shared", spec={"exponential": {}}, status=store.objects["retrypolicies/shared"]["status"]
         )
-        policies.observe(changed)
+        policies.update(changed)
         assert await policies.admit("shop", "shared", "run-b/2/1") is None
         await policies.reconcile("shop", "shared")
         assert "circuit" not in store.objects["retrypolicies/shared"]["status"]

@@ -132,12 +132,12 @@ async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted
             assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in reported
             assert readiness.stale("shop") == []
             known.append(policy)
-            policies.observe(policy)
+            policies.update(policy)
             assert readiness.stale("shop") == ["order"]
             await readiness.reconcile("shop", "order", T0)
             assert "Accepted" in str(written[-1])
             assert readiness.stale("shop") == []
-            policies.observe(policy, deleted=True)
+            policies.delete(policy)
             assert readiness.stale("shop") == ["order"]
             readiness.forget("shop", "order")
             assert readiness.stale("shop") == []

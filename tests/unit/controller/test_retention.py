@@ -10,9 +10,9 @@ from aiohttp import web
 
 from perdure.api.labels import PARENT_ANNOTATION
 from perdure.api.times import format_time
+from perdure.controller.dispatch.index import Index
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.informers.index import Index
-from perdure.controller.retention.namespace_retention import NamespaceRetention
+from perdure.controller.retention import NamespaceRetention
 from perdure.controller.runs.run import Run
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client

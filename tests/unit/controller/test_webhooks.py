@@ -10,7 +10,9 @@ import pytest
 from aiohttp import web
 
 from perdure.api.kinds.webhook import RequestSignature
-from perdure.controller.webhooks import webhook_secrets
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key
+from perdure.controller.webhooks import secrets
 from perdure.controller.webhooks.signatures import Delivery, request_id
 from perdure.controller.webhooks.webhooks import KnownWebhook, Webhooks
 from perdure.kube.access import Access
@@ -47,10 +49,19 @@ class GuardedStore(Store):
         return condition["status"], condition["reason"], condition.get("message", "")
 
 
+def unserved_queue() -> KeyedQueue[Key]:
+    """A queue that processes nothing."""
+
+    async def work(_key: Key) -> None:
+        raise AssertionError
+
+    return KeyedQueue(work, clock=now)
+
+
 @asynccontextmanager
 async def operator(store: Store, made: Callable[[Any], None] = lambda _run: None) -> AsyncIterator[Webhooks]:
     async with Client.open(Access(server=store.address), user_agent="test") as client:
-        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None, made)
+        webhooks = Webhooks(client, Recorder(client, instance="test"), unserved_queue(), made)
         webhooks.serve()
         yield webhooks
 
@@ -66,12 +77,12 @@ async def reconcile(
     store: GuardedStore, spec: dict[str, Any] | None = None, *, served: bool = True
 ) -> tuple[str, str, str]:
     async with Client.open(Access(server=store.address), user_agent="test") as client:
-        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None, lambda _run: None)
+        webhooks = Webhooks(client, Recorder(client, instance="test"), unserved_queue(), lambda _run: None)
         if served:
             webhooks.serve()
-        webhooks.observe(store.put("webhooks", "push", spec=spec or SPEC))
+        webhooks.update(store.put("webhooks", "push", spec=spec or SPEC))
         time = now()
-        assert await webhooks.reconcile("shop", "push", time) == time + webhook_secrets.READ_AGAIN
+        assert await webhooks.reconcile("shop", "push", time) == time + secrets.READ_AGAIN
     return store.ready
 
 
@@ -114,14 +125,14 @@ async def test_a_webhook_that_is_not_served_is_reported(store: GuardedStore) -> 
 
 async def test_a_secret_is_cached_for_a_while(store: GuardedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     time = now()
-    monkeypatch.setattr(webhook_secrets, "now", lambda: time)
+    monkeypatch.setattr(secrets, "now", lambda: time)
     delivery = Delivery({"x-hub-signature-256": "0"}, b"{}")
     async with operator(store) as webhooks:
-        webhooks.observe(store.put("webhooks", "push", spec=SPEC))
+        webhooks.update(store.put("webhooks", "push", spec=SPEC))
         for _ in range(5):  # a flood of bad requests costs one read
             assert await webhooks.authenticate("shop", "push", delivery) is None
         assert store.reads == 1
-        time += webhook_secrets.READ_AGAIN + timedelta(seconds=1)
+        time += secrets.READ_AGAIN + timedelta(seconds=1)
         assert await webhooks.authenticate("shop", "push", delivery) is None
         assert store.reads == 2
 
@@ -137,8 +148,8 @@ async def test_a_run_is_registered_before_the_response_is_sent(store: GuardedSto
 async def test_a_deleted_webhook_is_forgotten(store: GuardedStore) -> None:
     async with operator(store) as webhooks:
         obj = store.put("webhooks", "push", spec=SPEC)
-        webhooks.observe(obj)
-        webhooks.observe(obj, deleted=True)
+        webhooks.update(obj)
+        webhooks.delete(obj)
         assert await webhooks.reconcile("shop", "push", now()) is None
         assert store.writes == 0
 

@@ -52,7 +52,7 @@ class Stage:
 
     def add(self, run: Json) -> None:
         self.runs[run["metadata"]["name"]] = run
-        self.manager.on_run(run, deleted=False)
+        self.manager.informers["workflowruns"].on_event(run, deleted=False)
 
     async def list(self, query: str, **page: Any) -> ListWorkflowExecutionsResponse:
         request = ListWorkflowExecutionsRequest(namespace=NAMESPACE, query=query, **page)

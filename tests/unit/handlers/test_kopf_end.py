@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import kopf
 
-from perdure.handlers.settings import ForeignTasks
+from perdure.handlers.watch import ForeignTasks
 
 _PATH = "/perdure.test/Greet"
 

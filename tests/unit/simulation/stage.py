@@ -11,8 +11,7 @@ from perdure.engine.fold import as_recorded
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.play import Play
 from perdure.simulation.players import SimulatedChain, SimulatedRun, make_run
-from perdure.simulation.report import Report
-from perdure.simulation.tree import Node
+from perdure.simulation.report import Report, status_of
 
 Json = dict[str, Any]
 
@@ -62,15 +61,7 @@ class Played:
 
     def steps(self) -> dict[str, str]:
         """The status of every node of the tree, by path."""
-        found: dict[str, str] = {}
-
-        def visit(nodes: list[Node]) -> None:
-            for node in nodes:
-                found[node.path] = node.status
-                visit(node.nodes)
-
-        visit(self.report.last.tree.nodes)
-        return found
+        return {step.path: status_of(step) for top in self.report.last.steps for step in top.walk()}
 
     def child(self, workflow_name: str) -> Json:
         (only,) = [child for child in self.json["children"] if child["workflow"] == workflow_name]

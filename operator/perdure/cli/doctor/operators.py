@@ -102,6 +102,7 @@ async def served(deployment: OperatorDeployment, namespace: str | None) -> Check
 
 async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     """Compare the clocks of this machine and of the operators with the clock of the API server."""
+    from perdure.api.lenient import read_time
     from perdure.view import text
 
     skew = await api.skew()
@@ -109,7 +110,7 @@ async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     if skew is None or server is None:
         return warning("Clocks", "The API server does not send its time", "compare the clocks of the nodes with `date`")
     for lease in leases:
-        renewed = text.read_time((lease.get("spec") or {}).get("renewTime"))
+        renewed = read_time((lease.get("spec") or {}).get("renewTime"))
         if renewed is not None and renewed - server > _TOLERATED:
             name, ahead = lease["metadata"]["name"], text.duration(renewed - server)
             fix = "synchronize the clocks of the nodes, such as with chrony: timers and schedules depend on them"

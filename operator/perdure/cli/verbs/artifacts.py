@@ -90,7 +90,7 @@ def list_(
     elif not artifacts:
         click.echo(f"The steps of `{run}` have left no artifacts.", err=True)
     else:
-        from perdure.view.stored_artifacts import table
+        from perdure.view.tables import artifacts as table
 
         screen.show(table(artifacts, page_of(context, screen)))
 
@@ -151,7 +151,7 @@ def get(
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.past(run)
-    from perdure.view.stored_artifacts import artifacts_of
+    from perdure.view.run import artifacts_of
 
     return artifacts_of(past.events)
 

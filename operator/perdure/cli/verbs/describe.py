@@ -18,14 +18,14 @@ from perdure.cli.options import (
     workflow_id_option,
 )
 from perdure.cli.progress import Waiter
-from perdure.cli.selection import Chosen, newest
+from perdure.cli.selection import Selection, newest
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, page_of, program_of, reference
 from perdure.client.errors import CliError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
     from perdure.client.requests import Object
-    from perdure.view.facts import ShownRun
+    from perdure.view.run import ShownRun
 
 
 @verb()
@@ -79,14 +79,13 @@ def describe(
         asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
     run, events = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
-    from perdure.view.data import as_data
-    from perdure.view.describe import describe
+    from perdure.view.describe import as_data, describe
 
     if for_people(output):
-        from perdure.view.reported import lines
+        from perdure.view.describe import event_lines
 
         screen.show(describe(run, page))
-        screen.show(lines(events, page))
+        screen.show(event_lines(events, page))
     else:
         screen.write_data(output, as_data(run, page), [reference("WorkflowRun", run.name)])
 
@@ -98,7 +97,7 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
         CliError: There are no runs, or they cannot be read.
     """
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = newest(await Chosen().read_briefly(cluster, clock.now()), 1)
+        found = newest(await Selection().read_briefly(cluster, clock.now()), 1)
         if not found:
             raise CliError(f"there are no runs in namespace `{cluster.namespace}`; choose the namespace with -n")
         return str(found[0]["metadata"]["name"])
@@ -112,7 +111,7 @@ async def _read(
         found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
         seen = await cluster.runs.seen(found)
         events = await cluster.runs.events(found)
-    from perdure.view.facts import read_run
-    from perdure.view.tracing import trace
+    from perdure.view.replay import trace
+    from perdure.view.run import read_run
 
     return read_run(found, now=clock.now(), seen=seen, trace=trace(found)), events

@@ -25,7 +25,7 @@ from perdure.client.errors import CliError, UnreachableError
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.attributes import Event
+    from perdure.view.events import Event
 
 
 _PAUSE = 0.5

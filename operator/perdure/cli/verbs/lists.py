@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perdure.api.phases import Phase
 from perdure.cli.command import Whole, option, verb
 from perdure.cli.connection import connect, list_kind
 from perdure.cli.options import (
@@ -20,13 +21,13 @@ from perdure.cli.options import (
 )
 from perdure.cli.selection import (
     attribute_option,
-    chosen,
     completed_option,
     newest,
     older_option,
     phase_option,
     prefix_option,
     running_option,
+    selection_of,
     selector_option,
     since_option,
 )
@@ -34,17 +35,15 @@ from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, 
 from perdure.client.errors import UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
-from perdure.view.phases import RunPhase
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from perdure.cli.selection import Chosen
+    from perdure.cli.selection import Selection
     from perdure.cli.terminal import TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.listed_run import ListedRun
-    from perdure.view.runs import GrowingTable
+    from perdure.view.runs import GrowingTable, ListedRun
 
 
 @verb("list")
@@ -71,7 +70,7 @@ def list_(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     running: bool,
     completed: bool,
     selector: str | None,
@@ -104,7 +103,9 @@ def list_(
       {program} list --output custom-columns=RUN:.metadata.name
     """
     screen = Screen(color)
-    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+    choice = selection_of(
+        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
+    )
     if watch:
         if not for_people(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
@@ -138,8 +139,7 @@ def list_(
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         click.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.view.listed_run import read_listed
-    from perdure.view.runs import table
+    from perdure.view.runs import read_listed, table
 
     page = page_of(context, screen, times=times)
     screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
@@ -164,7 +164,7 @@ def count(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     running: bool,
     completed: bool,
     selector: str | None,
@@ -183,14 +183,16 @@ def count(
       {program} count --all-namespaces --since 24h
       {program} count --phase Failed --output json
     """
-    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+    choice = selection_of(
+        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
+    )
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             return await choice.count(found, clock.now(), everywhere=everywhere)
 
     counts = asyncio.run(read())
-    ordered = {phase: counts[phase] for phase in (*RunPhase, *sorted(counts.keys() - set(RunPhase))) if counts[phase]}
+    ordered = {phase: counts[phase] for phase in (*Phase, *sorted(counts.keys() - set(Phase))) if counts[phase]}
     screen = Screen()
     if output != "text":
         screen.write_data(output, {"total": counts.total(), "phases": ordered})
@@ -232,7 +234,7 @@ def operations(
         )
     )
     from perdure.runtime.operation_requests import arrival
-    from perdure.view.operations import table
+    from perdure.view.tables import operations as table
 
     items.sort(key=arrival, reverse=True)
     if not for_people(output):
@@ -280,7 +282,7 @@ def webhooks(
         where = "any namespace" if everywhere else f"namespace {searched}"
         click.echo(f"There are no Webhooks in {where}.", err=True)
     else:
-        from perdure.view.webhooks import table
+        from perdure.view.tables import webhooks as table
 
         screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
 
@@ -293,7 +295,7 @@ class RunWatcher:
     """Prints the selected runs, and then each change of a run."""
 
     def __init__(
-        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Chosen, *, wide: bool
+        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Selection, *, wide: bool
     ) -> None:
         self._context = context
         self._screen = screen
@@ -352,7 +354,7 @@ class RunWatcher:
 
     def _note(self, run: Object) -> ListedRun | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.view.listed_run import read_listed
+        from perdure.view.runs import read_listed
 
         shown = read_listed(run)
         contents = (shown.phase, shown.progress, shown.reason, shown.start)

@@ -58,9 +58,9 @@ def list_(context: click.Context, *, namespace: str | None, output: Output, colo
     elif not types:
         click.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
     else:
-        from perdure.view.search_attributes import table
+        from perdure.view.tables import search_attributes
 
-        screen.show(table(types, page_of(context, screen)))
+        screen.show(search_attributes(types, page_of(context, screen)))
 
 
 @search_attributes.command("create")

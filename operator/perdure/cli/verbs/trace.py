@@ -69,7 +69,7 @@ def trace(
         raise click.BadParameter("has a format of its own; leave out --output", param_hint="--otlp")
     screen = Screen(color)
     found, pods = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
-    from perdure.view.facts import read_run
+    from perdure.view.run import read_run
     from perdure.view.timeline import as_chrome_trace, spans
 
     now = clock.now()
@@ -81,7 +81,7 @@ def trace(
                 f"the run `{run.name}` has not ended, and exported spans cannot change; wait for it with "
                 f"`{program_of(context)} wait {run.name}`"
             )
-        from perdure.view.otlp import as_otlp
+        from perdure.view.timeline import as_otlp
 
         screen.write_data("json", as_otlp(run, steps, (found["metadata"].get("labels") or {}).get(PARENT_RUN_ID_LABEL)))
     elif output != "text":
@@ -89,9 +89,9 @@ def trace(
     elif not steps or run.start is None:
         click.echo(f"No step of the run `{run.name}` has started.", err=True)
     else:
-        from perdure.view.trace import lines
+        from perdure.view.timeline import timeline_lines
 
-        screen.show(lines(steps, run.start, run.end or now, page_of(context, screen, times=times)))
+        screen.show(timeline_lines(steps, run.start, run.end or now, page_of(context, screen, times=times)))
 
 
 async def _read(

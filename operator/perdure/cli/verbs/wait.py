@@ -26,7 +26,7 @@ from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableErro
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.view.facts import ShownRun
+    from perdure.view.run import ShownRun
 
 
 @verb()
@@ -166,7 +166,7 @@ async def _ended(cluster: Cluster, name: str) -> "ShownRun":
             raise CliError(f"the run `{name}` was deleted, and another one of that name was created")
         uid = found["metadata"]["uid"]
         if (found.get("status") or {}).get("completionTime"):
-            from perdure.view.facts import read_run
+            from perdure.view.run import read_run
 
             return read_run(found, now=clock.now())
         await asyncio.sleep(_PAUSE)

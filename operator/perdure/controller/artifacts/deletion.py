@@ -42,7 +42,7 @@ _PLURALS: Final[Mapping[str, str]] = {
 }
 GIVE_UP_AFTER: Final = timedelta(days=1)
 """How long the operator tries to delete the artifacts of a run."""
-_MOST: Final = 100
+_MAX_SETS: Final = 100
 """Maximum number of ArtifactSets for one pod."""
 _FIRST_PAUSE: Final = timedelta(minutes=1)
 _LONGEST_PAUSE: Final = timedelta(hours=1)
@@ -109,8 +109,8 @@ class DeletionPods:
         if not sets:
             return
         # After a failure, others come first: one that always fails does not block them.
-        first = self._failures.get((namespace, store), 0) * _MOST % len(sets)
-        some = [*sets[first:], *sets[:first]][:_MOST]
+        first = self._failures.get((namespace, store), 0) * _MAX_SETS % len(sets)
+        some = [*sets[first:], *sets[:first]][:_MAX_SETS]
         with suppress(kube.AlreadyExistsError):
             pod = build_deletion_pod(namespace, store, some, self._settings)
             await self._client.create(kube.path(kube.CORE, namespace, "pods"), pod)

@@ -14,10 +14,10 @@ from typing import Final
 import structlog
 
 from perdure.api.labels import FLEET_LABEL
+from perdure.api.reasons import EventReason
 from perdure.api.times import write_micro_time
-from perdure.controller.fleet.fleet_events import FleetEvents
-from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
-from perdure.controller.fleet.rendezvous import owners, shard_of, shards_of
+from perdure.controller.fleet.lease import MemberLease, MemberSettings, lease, read, renewal
+from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
 from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -287,6 +287,38 @@ class Membership:
                 if self._uid:
                     await self._client.delete(f"{self._url}/{self._settings.name}", uid=self._uid)
         self._hold(frozenset())  # what waits here, such as polls, is for the new owners now
+
+
+class FleetEvents:
+    """The Events that report who joins a fleet, and who is lost. They are about the Lease of the member."""
+
+    def __init__(self, recorder: Recorder, namespace: str) -> None:
+        """`namespace` has the Leases."""
+        self._recorder = recorder
+        self._namespace = namespace
+
+    def joined(self, member: str, uid: str, shards: int, members: int) -> None:
+        """Record that a member owns shards now.
+
+        Args:
+            member: Its name.
+            uid: The UID of its Lease.
+            shards: How many shards it owns.
+            members: How many members there are.
+        """
+        note = f"{member} owns {shards} of {SHARDS} shards; the fleet has {members} operators"
+        about, reason = self._about(member, uid), EventReason.OPERATOR_JOINED
+        self._recorder.record(about, kind="Normal", reason=reason, note=note, action="Join")
+
+    def lost(self, lost: MemberLease) -> None:
+        """Record that the Lease of a member has expired."""
+        note = f"{lost.member} has not renewed its Lease for {lost.seconds:.0f} s: other operators own its shards"
+        about, reason = self._about(lost.member, lost.uid), EventReason.OPERATOR_LOST
+        self._recorder.record(about, kind="Warning", reason=reason, note=note, action="TakeOver")
+
+    def _about(self, member: str, uid: str) -> kube.Object:
+        meta = {"name": member, "namespace": self._namespace, "uid": uid}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
 
 
 def _time() -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from perdure.controller.fleet.member_lease import MemberLease
+from perdure.controller.fleet.lease import MemberLease
 
 _DECIDES_FOR: Final = 5 / 6
 """How long a member may decide after it has sent a renewal or a list request, as a fraction of the duration of a Lease."""

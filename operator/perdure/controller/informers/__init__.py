@@ -1,1 +1,1 @@
-"""Informers: process watch events and lists, update the index of the cluster, and enqueue keys."""
+"""What tells this process which objects exist: watches, the first lists, and the resync."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from perdure.controller.informers.isolation import take_in
+from perdure.controller.errors import isolate
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
 
@@ -17,18 +17,18 @@ class FirstLists:
     """Lists each kind once, page by page; watches continue where the lists end."""
 
     def __init__(
-        self, client: kube.Client, served: ServedNamespaces, takers: Mapping[str, Callable[[kube.Object], None]]
+        self, client: kube.Client, served: ServedNamespaces, updates: Mapping[str, Callable[[kube.Object], None]]
     ) -> None:
         """Create the lists without reading them.
 
         Args:
             client: Lists the objects.
             served: The served namespaces.
-            takers: The function that takes the objects of each kind, by plural, in the order of reading.
+            updates: The function that processes the objects of each kind, by plural, in the order of reading.
         """
         self._client = client
         self._served = served
-        self._takers = takers
+        self._updates = updates
         self._learned = asyncio.Event()
         self._versions: dict[tuple[str, str | None], str] = {}
         """The version of the list, by kind and namespace."""
@@ -45,7 +45,7 @@ class FirstLists:
 
     async def version(self, plural: str, namespace: str | None) -> str:
         """Return the version of the list of a kind once; afterwards, and for other kinds, return an empty string."""
-        if plural in self._takers:
+        if plural in self._updates:
             await self.wait()
         return self._versions.pop((plural, namespace), "")
 
@@ -62,9 +62,9 @@ class FirstLists:
 
     async def _read(self) -> None:
         for namespace in self._served:
-            for plural, take in self._takers.items():
+            for plural, update in self._updates.items():
                 async for page in self._client.lists.pages(kube.path(kube.PERDURE, namespace, plural)):
                     self._versions[plural, namespace] = page.version
                     for _, obj in self._client.lists.objects(page):
-                        take_in(obj, take)
+                        isolate(obj, update)
                     await asyncio.sleep(0)

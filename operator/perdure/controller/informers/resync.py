@@ -1,30 +1,39 @@
 """The resync: compare lists from the API server with the objects from the watches.
 
-A watch may miss changes: kopf does not report deletions during a gap, and a connection can hang. So once a minute, all objects
-are listed by name and version, and missed changes are processed. The liveness probe also depends on this.
+A watch may miss changes: kopf does not report deletions during a gap, and a connection can hang. So once a minute, and sooner
+after a failure, all objects are listed by name and version, and missed changes are processed. The liveness probe also depends on
+this. At the same time, jumps of the wall clock are detected: someone has set it, or the machine was suspended.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
 
 from perdure.api import labels
-from perdure.controller.informers.index import Index
-from perdure.controller.informers.isolation import take_in
-from perdure.controller.informers.run_pods import RunPods
-from perdure.controller.informers.schedules import Schedules
-from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.dispatch.index import Index
+from perdure.controller.dispatch.pods import RunPods
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.dispatch.schedules import Schedules
+from perdure.controller.errors import isolate
+from perdure.controller.informers.informer import Informer
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LetterKey
 from perdure.kube import client as kube
+from perdure.kube.clock import now, until_next_poll
 from perdure.kube.decoding import Stored
 from perdure.observe import metrics
 from perdure.runtime.deadletters import runs_again
 
-_STALE_AFTER: Final = 3
-"""The number of consecutive resyncs with missed changes after which a watch counts as stale."""
+RESYNC_SECONDS: Final = 60.0
+_KINDS: Final = ("workflowruns", "pods", "retrypolicies", "workflowlimits", "webhooks", "schedules")
+"""The plurals of the kinds, in order."""
+_ALWAYS_READ: Final = frozenset({"retrypolicies", "workflowlimits", "webhooks"})
+"""The kinds with few objects: each resync processes all of them. The objects of the other kinds are compared by version."""
+_FIRST_RETRY_SECONDS: Final = 5.0
+_JUMP_SECONDS: Final = 1.0
 
 
 class Resync:
@@ -36,11 +45,11 @@ class Resync:
         served: ServedNamespaces,
         index: Index,
         queue: KeyedQueue[Key],
+        informers: Mapping[str, Informer],
         *,
         runs: WorkflowRuns,
         schedules: Schedules,
         pods: RunPods,
-        few: Mapping[str, Callable[[kube.Object], None]],
     ) -> None:
         """Create a resync.
 
@@ -49,36 +58,24 @@ class Resync:
             served: The served namespaces.
             index: The known objects.
             queue: Gets the keys of DeadLetters that wait for a run that may be deleted.
-            runs: Takes runs.
-            schedules: Takes Schedules.
-            pods: Takes pods.
-            few: The functions that take the objects of kinds with few objects, by plural. Each resync processes all of them.
+            informers: The informers by plural.
+            runs: The runs, whose deletion may have been missed.
+            schedules: The Schedules, whose deletion may have been missed.
+            pods: The pods that must be released although no run knows them.
         """
         self._client = client
         self._served = served
         self._index = index
         self._queue = queue
+        self._informers = informers
         self._runs = runs
         self._schedules = schedules
         self._pods = pods
-        self._few = few
         self._unseen: set[tuple[str, str]] = set()
         """UIDs and versions of objects that no watch had shown at the last resync."""
-        self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
         self._dead_letters_due = True
         self._complete = True
         self._log = structlog.get_logger("perdure.resync")
-
-    def observe_event(self, kind: str) -> None:
-        """Record that the watch on a kind (its plural) has shown an object."""
-        self._missed[kind] = 0
-
-    def trouble(self) -> str | None:
-        """Why a watch counts as stale; None if all of them work."""
-        for kind, resyncs in self._missed.items():
-            if resyncs >= _STALE_AFTER:
-                return f"the watch on {kind} is stale: {resyncs} resyncs found changes but no events arrived"
-        return None
 
     async def resync(self) -> bool:
         """Compare existing objects with the objects from the watches, and process changes that were missed in two resyncs.
@@ -92,18 +89,13 @@ class Resync:
         absent = self._index.uids()
         complete = True
         for namespace in self._served:
-            runs, pods = kube.path(kube.PERDURE, namespace, "workflowruns"), kube.path(kube.CORE, namespace, "pods")
-            schedules = kube.path(kube.PERDURE, namespace, "schedules")
-            of_runs = self._client.lists.versions(pods, labelSelector=labels.RUN_ID_LABEL)
-            complete &= await self._attempt(
-                self._compare("workflowruns", self._client.lists.versions(runs), before, absent, self._runs.take)
-            )
-            complete &= await self._attempt(self._compare("pods", of_runs, before, absent, self._pods.take))
-            for plural, take in self._few.items():
-                complete &= await self._attempt(self._read(namespace, plural, take))
-            complete &= await self._attempt(
-                self._compare("schedules", self._client.lists.versions(schedules), before, absent, self._schedules.take)
-            )
+            for plural in _KINDS:
+                part = (
+                    self._read(namespace, plural)
+                    if plural in _ALWAYS_READ
+                    else self._compare(plural, namespace, before, absent)
+                )
+                complete &= await self._attempt(part)
         if complete:
             complete = await self._drop_deleted(absent)
         else:
@@ -123,29 +115,23 @@ class Resync:
             self._log.exception("Could not resync")
         return False
 
-    async def _compare(
-        self,
-        kind: str,
-        pages: AsyncIterator[list[Stored]],
-        before: set[tuple[str, str]],
-        absent: set[str],
-        take: Callable[[kube.Object], None],
-    ) -> bool:
+    async def _compare(self, kind: str, namespace: str | None, before: set[tuple[str, str]], absent: set[str]) -> bool:
         """Read and process objects that no watch has shown for two resyncs.
 
         Args:
             kind: Plural of the kind.
-            pages: The existing objects.
+            namespace: The namespace; None for all of them.
             before: The findings of the previous resync.
             absent: UIDs that have not been found yet. The UIDs of existing objects are removed from it.
-            take: Processes an object.
 
         Returns:
             Whether all objects could be read.
         """
+        url = kube.path(_group(kind), namespace, kind)
+        selectors = {"labelSelector": labels.RUN_ID_LABEL} if kind == "pods" else {}
         missed, complete = 0, True
         try:
-            async for page in pages:
+            async for page in self._client.lists.versions(url, **selectors):
                 absent.difference_update(stored.uid for stored in page)
                 for each in page:
                     late = self._index.version(each.uid) != each.version
@@ -153,28 +139,28 @@ class Resync:
                         self._unseen.add((each.uid, each.version))
                     late = late and (each.uid, each.version) in before
                     if late or (kind == "pods" and self._pods.is_orphan(each)):
-                        complete &= await self._attempt(self._take(kind, each, take))
+                        complete &= await self._attempt(self._update(kind, each))
                         missed += late
         finally:
             if missed:
-                self._missed[kind] += self._complete  # a repeated resync is too early to judge the watch
+                if self._complete:  # a repeated resync is too early to judge the watch
+                    self._informers[kind].note_missed()
                 metrics.WATCH_LAG.inc(missed)
                 self._log.warning("The watch missed changes", kind=kind, objects=missed)
         return complete
 
-    async def _take(self, kind: str, stored: Stored, take: Callable[[kube.Object], None]) -> bool:
-        group = kube.CORE if kind == "pods" else kube.PERDURE
+    async def _update(self, kind: str, stored: Stored) -> bool:
         try:
-            obj = await self._client.get(kube.path(group, stored.namespace, kind, stored.name))
+            obj = await self._client.get(kube.path(_group(kind), stored.namespace, kind, stored.name))
         except (kube.NotFoundError, kube.UnreadableError):
             return True
         if obj["metadata"]["uid"] == stored.uid:
-            take_in(obj, take)
+            isolate(obj, self._informers[kind].update)
         return True
 
-    async def _read(self, namespace: str | None, plural: str, take: Callable[[kube.Object], None]) -> bool:
+    async def _read(self, namespace: str | None, plural: str) -> bool:
         async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, plural)):
-            take_in(obj, take)
+            isolate(obj, self._informers[plural].update)
         return True
 
     async def _drop_deleted(self, absent: set[str]) -> bool:
@@ -210,3 +196,51 @@ class Resync:
                 if runs_again(obj):
                     self._queue.wake(LetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
         return True
+
+
+def _group(plural: str) -> str:
+    return kube.CORE if plural == "pods" else kube.PERDURE
+
+
+async def repeat(resync: Callable[[], Awaitable[bool]]) -> None:
+    """Resync until cancelled.
+
+    Args:
+        resync: The resync, which returns whether it is complete. If not, it is repeated after 5 seconds, with a delay that
+            doubles each time up to a minute.
+    """
+    retry = _FIRST_RETRY_SECONDS
+    pause = RESYNC_SECONDS
+    while True:
+        await until_next_poll(pause)
+        if await resync():
+            pause, retry = RESYNC_SECONDS, _FIRST_RETRY_SECONDS
+        else:
+            pause, retry = retry, min(2 * retry, RESYNC_SECONDS)
+
+
+class ClockJumps:
+    """Compares the wall clock with the clock of the event loop, which is never set."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        """How far the wall clock was ahead at the last comparison, in seconds."""
+        self._log = structlog.get_logger("perdure.manager")
+
+    def begin(self) -> None:
+        """Compare the clocks for the first time."""
+        self._ahead = _ahead()
+
+    def jumped(self) -> bool:
+        """Whether the wall clock has jumped since the clocks were last compared."""
+        ahead, before = _ahead(), self._ahead
+        self._ahead = ahead
+        jumped = abs(ahead - before) > _JUMP_SECONDS
+        if jumped:
+            self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
+        return jumped
+
+
+def _ahead() -> float:
+    """How far the wall clock is ahead of the clock of the event loop, in seconds."""
+    return now().timestamp() - asyncio.get_running_loop().time()

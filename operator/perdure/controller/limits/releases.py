@@ -17,12 +17,11 @@ from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.kinds.workflowlimit import LimitEntry, WorkflowLimitSpec
-from perdure.controller.directory import Directory
+from perdure.controller.directory import Directory, Standing
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.pods.attempt_pods import has_ended, key_of
 from perdure.controller.queue.keys import LimitKey
-from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import is_open

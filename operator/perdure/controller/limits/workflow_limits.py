@@ -69,14 +69,14 @@ def limit_entry(  # noqa: PLR0917 (the fields of the entry)
         created: When it asked for the limit, for the order.
         now: The time.
     """
-    whole = isinstance(taker, HeldLimits) or taker.takes_limits
-    step = Path.parse(taker.activity_id).owner.text if whole else taker.activity_id
+    is_step = isinstance(taker, HeldLimits) or taker.takes_limits
+    step = Path.parse(taker.activity_id).owner.text if is_step else taker.activity_id
     return LimitEntry(
         run=run.name,
         run_id=run.uid,
         event_id=taker.scheduled_event_id,
         step=step[:MAX_STEP],
-        whole_step=whole,
+        whole_step=is_step,
         key=key,
         priority=priority,
         created=created,

@@ -7,30 +7,41 @@ later run of the workflow ID gets them.
 
 A run that has just closed does not process a request. If the target is a workflow ID whose chain continues, the next run gets the
 request, and later requests wait, so that no request overtakes another.
+
+The resync lists the pending Operations every minute, and compares them with the watch.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final, assert_never
 
+import structlog
+
+from perdure.api.phases import OperationPhase
 from perdure.api.times import read_time
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.dispatch.schedules import Schedules
+from perdure.controller.errors import isolate
 from perdure.controller.expiry import expiry, remove_expired
 from perdure.controller.informers.first_lists import FirstLists
-from perdure.controller.informers.schedules import Schedules
-from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.informers.informer import Informer
+from perdure.controller.informers.resync import RESYNC_SECONDS, repeat
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.operations.operation_keys import ForgetKey, Key, OperationKey, TargetKey
-from perdure.controller.operations.operation_resync import OperationResync
-from perdure.controller.operations.pending_operations import pending
-from perdure.controller.operations.reconciled_operation import (
+from perdure.controller.operations.operation import (
     Answered,
     Beginning,
     Delivered,
+    ForgetKey,
+    Key,
     NoRoom,
     OperationContext,
+    OperationKey,
     Pending,
     ReconciledOperation,
     Recorded,
+    TargetKey,
 )
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
@@ -38,12 +49,105 @@ from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.kube.paths import escaped
+from perdure.observe import metrics
+from perdure.runtime.operation_requests import arrival
 
+PENDING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"
+"""Field selector for pending Operations."""
+_HELD_BYTES = 4 * 1024 * 1024
+"""How many bytes of JSON of a target's Operations are kept in memory."""
+_RETRY_SECONDS: Final = 1.0
 _REMEMBERED: Final = timedelta(minutes=1)
 """How long a run remembers an answered Operation. After that time, the Operation cannot be mistaken for a pending one."""
 _FIRST_FORGOTTEN: Final = timedelta(seconds=10)
 """The earliest time after a start at which a run drops an Operation: before, the run may not be known."""
 _DEFAULT_TTL: Final = 3_600
+
+
+async def pending(client: kube.Client, key: TargetKey) -> AsyncIterator[kube.Object]:
+    """List the pending Operations of a target in the order of their creation. The list is consistent: none is missing.
+
+    Operations that exceed the memory limit are read again when their turn comes.
+    """
+    url = kube.path(kube.PERDURE, key.namespace, "operations")
+    chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{PENDING}"
+    held = 0
+    waiting: list[tuple[int, str, str, kube.Object | None]] = []
+    async for page in client.lists.pages(url, fieldSelector=chosen):
+        for raw, obj in client.lists.objects(page):
+            held += len(raw)
+            meta = obj["metadata"]
+            waiting.append((arrival(obj), meta["uid"], meta["name"], obj if held <= _HELD_BYTES else None))
+    for _, uid, name, kept in sorted(waiting, key=itemgetter(0)):
+        try:
+            obj = await client.get(f"{url}/{name}") if kept is None else kept
+        except (kube.NotFoundError, kube.UnreadableError):
+            continue
+        if obj["metadata"]["uid"] == uid and not obj["metadata"].get("deletionTimestamp"):
+            yield obj
+
+
+class OperationResync:
+    """Finds pending Operations that the watch has missed because of gaps or a hanging connection."""
+
+    def __init__(
+        self, client: kube.Client, served: ServedNamespaces, informer: Informer, enqueue: Callable[[kube.Object], None]
+    ) -> None:
+        """Create a resync.
+
+        Args:
+            client: Lists the pending Operations.
+            served: The served namespaces.
+            informer: The watch on Operations.
+            enqueue: Processes each pending Operation.
+        """
+        self._client = client
+        self._served = served
+        self._informer = informer
+        self._enqueue = enqueue
+        self._seen: set[str] = set()
+        self._log = structlog.get_logger("perdure.operations")
+
+    def observe(self, uid: str) -> None:
+        """Record that the watch has shown an Operation."""
+        self._seen.add(uid)
+
+    def forget(self, uid: str) -> None:
+        """Record that an Operation was deleted."""
+        self._seen.discard(uid)
+
+    async def run(self) -> None:
+        """Resync until cancelled."""
+        await repeat(self.resync)
+
+    async def retry(self) -> None:
+        """Resync once, as soon as the Kubernetes API responds."""
+        while not await self.resync():  # noqa: ASYNC110 - the Kubernetes API has no event for this
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def resync(self) -> bool:
+        """List and process all pending Operations, even if the watch has shown them; return whether all were listed."""
+        try:
+            await self._list()
+        except kube.RequestError as error:
+            self._log.warning("Could not resync Operations, retrying", error=repr(error))
+            return False
+        return True
+
+    async def _list(self) -> None:
+        missed = 0
+        for namespace in self._served:
+            url = kube.path(kube.PERDURE, namespace, "operations")
+            async for obj in self._client.lists.each(url, fieldSelector=PENDING):
+                created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
+                unseen = obj["metadata"]["uid"] not in self._seen
+                missed += unseen and created < now() - timedelta(seconds=RESYNC_SECONDS)
+                isolate(obj, self._enqueue)
+        if missed:
+            self._informer.note_missed()
+            metrics.WATCH_LAG.inc(missed)
+            self._log.warning("The watch missed Operations", objects=missed)
 
 
 class Operations:
@@ -74,9 +178,9 @@ class Operations:
         self._shards = tools.shards
         self._first_lists = first_lists
         self._context = OperationContext(tools, runs, schedules)
-        self._resync = OperationResync(tools.client, served, self._take)
-        self.trouble = self._resync.trouble
-        """Why the watch counts as stale; None while it works."""
+        self.informer = Informer("operations", self._update, self._delete)
+        """The watch on Operations."""
+        self._resync = OperationResync(tools.client, served, self.informer, self._enqueue)
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,
@@ -98,36 +202,41 @@ class Operations:
 
     # Watch events
 
-    def on_operation(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Take a watch event of an Operation."""
-        self._resync.observe(obj, deleted=deleted)
-        self._take(obj, deleted=deleted)
+    def _update(self, obj: kube.Object) -> None:
+        """Process the creation or change of an Operation."""
+        self._resync.observe(obj["metadata"]["uid"])
+        self._enqueue(obj)
 
-    def _take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        uid, status = obj["metadata"]["uid"], obj.get("status") or {}
-        done = read_time(status.get("completionTime"))
-        if deleted or obj["metadata"].get("deletionTimestamp"):
-            self._lose(uid)
-        if deleted:
-            self._queue.forget(ExpiryKey.of(obj))
-            self._full.discard(uid)
-            self._have_forgotten(obj, now())
-            self._forgotten.discard(uid)
-            self._leave_to_owner(obj)
-        elif done:
+    def _delete(self, obj: kube.Object) -> None:
+        """Process the deletion of an Operation."""
+        uid = obj["metadata"]["uid"]
+        self._resync.forget(uid)
+        self._withdraw(uid)
+        self._queue.forget(ExpiryKey.of(obj))
+        self._full.discard(uid)
+        self._forget_later(obj, now())
+        self._forgotten.discard(uid)
+        self._leave_to_owner(obj)
+
+    def _enqueue(self, obj: kube.Object) -> None:
+        """Wake what an Operation needs: its target while it is pending, its removal once it was answered."""
+        uid, done = obj["metadata"]["uid"], read_time((obj.get("status") or {}).get("completionTime"))
+        if obj["metadata"].get("deletionTimestamp"):
+            self._withdraw(uid)
+        if done:
             self._queue.wake_at(ExpiryKey.of(obj), _expiry(obj))
-            self._have_forgotten(obj, done)
+            self._forget_later(obj, done)
         elif uid not in self._taken_up:
             self._queue.wake(TargetKey.of(obj))
 
-    def _lose(self, uid: str) -> None:
+    def _withdraw(self, uid: str) -> None:
         """Process the deletion of an Operation: withdraw its request if the run has not recorded it."""
         operation = self._taken_up.pop(uid, None)
         if operation is not None:
             operation.observe_deletion()
             self._continue_target(operation.target)
 
-    def _have_forgotten(self, obj: kube.Object, since: datetime) -> None:
+    def _forget_later(self, obj: kube.Object, since: datetime) -> None:
         """Let the run drop an answered or deleted Operation after a while."""
         uid, run_id = obj["metadata"]["uid"], (obj.get("status") or {}).get("runId")
         if run_id and uid not in self._forgotten:
@@ -194,7 +303,7 @@ class Operations:
             case ForgetKey():
                 entry = self._runs.directory.get(key.run_id)
                 if entry is not None:
-                    self._runs.requests.acknowledge(entry, key.uid)
+                    self._runs.answered(entry, key.uid)
             case _:
                 assert_never(key)
 
@@ -268,7 +377,7 @@ class Operations:
                 self._queue.wake_at(OperationKey(target.namespace, operation.uid, target.sharded_by), wake)
             case Recorded():
                 self._close(operation)
-                self._take(operation.object)
+                self._enqueue(operation.object)
             case NoRoom():
                 self._close(operation)
                 self._full.add(operation.uid)

@@ -1,9 +1,9 @@
 """Find the run that an Operation targets by name or workflow ID, or start it."""
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, entry_of
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.errors import RefusedError
-from perdure.controller.informers.workflowruns import WorkflowRuns
-from perdure.controller.run_entries import Entry, entry_of
 from perdure.engine import inputs
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
@@ -54,9 +54,9 @@ class Targets:
     ) -> Entry:
         """The open run of a workflow ID; otherwise the newest closed run, which answers that it is closed."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
-        if directory.current.open_run(namespace, workflow_id) is None:
+        if directory.open_run(namespace, workflow_id) is None:
             await self.look(namespace, workflow_id)
-        entry = directory.current.open_run(namespace, workflow_id)
+        entry = directory.open_run(namespace, workflow_id)
         if entry is not None:
             return entry
         known = directory.runs_of(namespace, workflow_id)
@@ -81,7 +81,7 @@ class Targets:
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise RefusedError(ConditionReason.INVALID_SPEC, f"the run cannot be started: {error.message}") from error
         if made is not None:
-            self._runs.take(made)
+            self._runs.update(made)
             return entry_of(made)
         try:
             made = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
@@ -108,13 +108,13 @@ class Targets:
         """Read the runs of a workflow ID, because watches may lag. A run without a workflow ID has its name as the ID."""
         url = kube.path(kube.PERDURE, namespace, "workflowruns")
         async for found in self._client.lists.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
-            self._runs.take(found)
+            self._runs.update(found)
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", workflow_id))
         except (kube.NotFoundError, ValueError):
             return
-        self._runs.take(found)
+        self._runs.update(found)
 
     def continues(self, obj: kube.Object, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""
-        return "signalWithStart" in obj["spec"] or self._runs.directory.current.continues(entry)
+        return "signalWithStart" in obj["spec"] or self._runs.directory.continues(entry)

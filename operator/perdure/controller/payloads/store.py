@@ -58,9 +58,9 @@ class Saved:
 class Cache:
     """A cache of recently written or read blobs. Evicts the oldest of the namespace with the most."""
 
-    def __init__(self, most: int = _CACHED) -> None:
-        """Create a cache of at most `most` bytes."""
-        self._most = most
+    def __init__(self, max_bytes: int = _CACHED) -> None:
+        """Create a cache of at most `max_bytes`."""
+        self._max_bytes = max_bytes
         self._kept: dict[str, OrderedDict[str, bytes]] = {}
         self._bytes: dict[str, int] = {}
 
@@ -78,7 +78,7 @@ class Cache:
         before = kept.pop(name, b"")
         kept[name] = content
         self._bytes[namespace] = self._bytes.get(namespace, 0) + len(content) - len(before)
-        while sum(self._bytes.values()) > self._most:
+        while sum(self._bytes.values()) > self._max_bytes:
             fullest = max(self._bytes, key=lambda each: self._bytes[each])
             _, dropped = self._kept[fullest].popitem(last=False)
             self._bytes[fullest] -= len(dropped)

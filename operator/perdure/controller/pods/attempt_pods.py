@@ -14,7 +14,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
-from perdure.controller.expired_objects import KEPT_PODS, delete_expired
+from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.pods.logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.refusals import is_for_now
@@ -50,7 +50,7 @@ _COUNTED = "count/pods="
 """Part of the API server's message about a quota that also counts ended pods, including kept ones."""
 _LOOKS = 3
 """How often a pod is read when its finalizers keep changing."""
-_MOST_NODES: Final = 5
+_MAX_NODES: Final = 5
 """The most earlier attempts to check, because each needs a request."""
 
 
@@ -120,16 +120,16 @@ def has_ended(pod: kube.Object) -> bool:
 
 def activity_has_ended(pod: kube.Object) -> bool:
     """Whether the activity has ended, regardless of other containers in its pod."""
-    return _own_end(pod) is not None
+    return _activity_end(pod) is not None
 
 
 def has_succeeded(pod: kube.Object) -> bool:
     """Whether the pod, or at least the activity in it, has succeeded. Other containers may have been stopped."""
-    end = _own_end(pod)
+    end = _activity_end(pod)
     return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
 
 
-def _own_end(pod: kube.Object) -> EndedContainer | None:
+def _activity_end(pod: kube.Object) -> EndedContainer | None:
     main = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
     return None if main is None else ContainerGroup.of(pod, main).ended(PodStatus.of(pod))
 
@@ -270,7 +270,7 @@ class Pods:
             if is_for_now(error):  # also a service account that does not exist yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
-                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), most=0)
+                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), limit=0)
                 raise AttemptBlockedError(error.message) from error
             raise
 
@@ -286,8 +286,8 @@ class Pods:
             return None
         try:
             volumes = {name: trial_volume(workspace) for name, workspace in workspaces.items()}
-            whole = self._with_files(containers.with_placeholders(definition), volumes)
-            body = build_trial(namespace, whole, self.settings)
+            complete = self._with_files(containers.with_placeholders(definition), volumes)
+            body = build_trial(namespace, complete, self.settings)
         except AttemptRefusedError as error:
             return error.failure.message
         url = kube.path(kube.CORE, namespace, "pods")
@@ -444,7 +444,7 @@ async def earlier_nodes(client: kube.Client, run: RunRef, attempt: Attempt) -> l
         RequestError: The Kubernetes API request failed.
     """
     nodes: dict[str, None] = {}
-    for number in range(attempt.attempt - 1, max(attempt.attempt - 1 - _MOST_NODES, 0), -1):
+    for number in range(attempt.attempt - 1, max(attempt.attempt - 1 - _MAX_NODES, 0), -1):
         name = pod_name(run.name, attempt.scheduled_event_id, number)
         try:
             pod = await client.get(kube.path(kube.CORE, run.namespace, "pods", name))

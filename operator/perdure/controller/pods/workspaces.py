@@ -16,11 +16,10 @@ import structlog
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.api.kinds.workspace import Workspace
-from perdure.controller.directory import Directory
+from perdure.controller.directory import Directory, Standing
 from perdure.controller.pods.attempt_pods import DENIED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.controller.recorded_state import distrust
-from perdure.controller.run_entries import Standing
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
 from perdure.kube.clock import now

@@ -24,8 +24,6 @@ _LONGEST_PAUSE: Final = timedelta(hours=1)
 ADVICE: Final = (
     "this operator leaves the object as it is. Upgrade the operator, or wait until the upgrade has replaced this one"
 )
-
-
 _REPORTING: Final = (ConditionType.NEWER_STATE, ConditionType.READY)
 _LONGEST: Final = 500
 """Length to which what this version cannot read is shortened, in characters."""

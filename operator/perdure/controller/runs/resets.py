@@ -48,7 +48,7 @@ _NOTHING_DECIDED = "the run has not started, so there is nothing to reset or ret
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NewRun:
     """The result of a reset: the new run."""
 
     name: str
@@ -73,7 +73,7 @@ async def reset(
     overrides: tuple[VersioningOverride | None, ...] = (),
     identity: str = "",
     principal: str = "",
-) -> Made:
+) -> NewRun:
     """Create the run of a reset or a retry, unless it exists. The run that is reset closes when the new one starts.
 
     Args:
@@ -99,9 +99,9 @@ async def reset(
     name = name_of(meta["name"], wanted, request_id)
     url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)
     with suppress(kube.NotFoundError):
-        return _made(await client.get(url), request_id)
+        return _new_run(await client.get(url), request_id)
     try:
-        events = _decoded(await _whole(client, run))
+        events = _decoded(await _all_events(client, run))
         if isinstance(wanted, operation.Retry):
             found = await _redo(definitions, run, events, wanted)
         else:
@@ -131,7 +131,7 @@ async def reset(
         )
     except kube.AlreadyExistsError:
         made = await client.get(url)
-    return replace(_made(made, request_id), left_out=found.left_out)
+    return replace(_new_run(made, request_id), left_out=found.left_out)
 
 
 def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str) -> str:
@@ -145,12 +145,12 @@ def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str
     return reset_name(run, request_id, "retry" if isinstance(wanted, operation.Retry) else "reset")
 
 
-def _made(found: kube.Object, request_id: str) -> Made:
+def _new_run(found: kube.Object, request_id: str) -> NewRun:
     origin, meta = reset_of(found), found["metadata"]
     if origin is None or origin.request_id != request_id:
         message = f"WorkflowRun `{meta['name']}` already exists and was not created by this reset; delete it"
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
-    return Made(meta["name"], meta["uid"], origin.base.event_id, len(origin.kept), object=found)
+    return NewRun(meta["name"], meta["uid"], origin.base.event_id, len(origin.kept), object=found)
 
 
 async def _redo(
@@ -228,7 +228,7 @@ def _is_code(events: Sequence[ev.AnyEvent]) -> bool:
     return isinstance(events[0], ev.WorkflowExecutionStarted) and bool(events[0].task_queue)
 
 
-async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
+async def _all_events(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
     """Read all events of a run.
 
     Raises:
@@ -322,7 +322,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
         base = await client.get(kube.path(kube.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
     if base is None or base["metadata"]["uid"] != wanted.run_id:
         raise _deleted(wanted)
-    raw = await _whole(client, base)
+    raw = await _all_events(client, base)
     events = _decoded(raw)
     state, definition = await _fork(definitions, base, events, wanted.event_id)
     return Fork(base, raw[: wanted.event_id], events[wanted.event_id :], state, definition)

@@ -44,7 +44,7 @@ from perdure.controller.runs.requests import (
     prolongs_task,
     with_warning,
 )
-from perdure.controller.runs.start import LONGEST, RunStarter, UnrecordedStart, decides, may_wait
+from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
 from perdure.controller.runs.status import RunFacts, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.tools import Tools
@@ -322,7 +322,7 @@ class Run:
         self._decide_by(begun)
         transition = begun.transition
         if not (begun.requests or self._commits_everything) and may_wait(begun, self._record, self._tools.workers):
-            self._start = UnrecordedStart(transition, now + LONGEST)
+            self._start = UnrecordedStart(transition, now + MAX_UNRECORDED)
         else:
             transition = await self._commit(None, transition, now, origin=begun.origin)
         self.state = transition.state

@@ -17,6 +17,7 @@ from perdure.api.names import successor_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import search_marks
+from perdure.controller.directory import Entry, Standing, Taken, Wait, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.payloads.store import give
@@ -25,7 +26,6 @@ from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
-from perdure.controller.run_entries import Entry, Standing, entry_of
 from perdure.controller.runs.deciders import Deciding, Idle, Pointer, RunDeciders
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.context import EffectContext
@@ -34,7 +34,6 @@ from perdure.controller.runs.resets import check_exists, fork_of, since_fork, st
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
 from perdure.controller.tools import Tools
 from perdure.controller.workers import Workers
-from perdure.controller.workflow_id_claims import Taken, Wait
 from perdure.controller.workflows.definitions import (
     Definition,
     NotReadyError,
@@ -71,9 +70,9 @@ INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
 """Requests that end a run that cannot start yet."""
 _PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
-_NOTHING_ASKED = WorkflowRunSpec.model_construct()
+_EMPTY_SPEC = WorkflowRunSpec.model_construct()
 """The spec of a run whose own spec is invalid: it starts only to fail."""
-LONGEST: Final = timedelta(seconds=1)
+MAX_UNRECORDED: Final = timedelta(seconds=1)
 """How long the start of a run may stay unrecorded."""
 _SECOND = timedelta(seconds=1)
 
@@ -94,7 +93,7 @@ class _Draft:
     """The start of a run that is being prepared."""
 
     workflow_type: str
-    spec: WorkflowRunSpec = _NOTHING_ASKED
+    spec: WorkflowRunSpec = _EMPTY_SPEC
     decider: Decider | None = None
     definition: Definition | None = None
     given: Any = None
@@ -109,7 +108,7 @@ class RunStarter:
         self,
         tools: Tools,
         context: EffectContext,
-        record: RunStore,
+        store: RunStore,
         inbox: Inbox[inputs.Request],
         deciders: RunDeciders,
     ) -> None:
@@ -118,21 +117,21 @@ class RunStarter:
         Args:
             tools: The shared services.
             context: The run, and the other runs.
-            record: The stored record of the run.
+            store: The stored state of the run.
             inbox: The requests to the run.
             deciders: Finds the decider of the run.
         """
         self._tools = tools
         self._context = context
         self._run = context.run
-        self._stored = record
+        self._store = store
         self._inbox = inbox
         self._deciders = deciders
-        self._limits = RunLimits(tools, context, record.record)
+        self._limits = RunLimits(tools, context, store.record)
 
     @property
     def _record(self) -> Record:
-        return self._stored.record
+        return self._store.record
 
     async def begin(self, now: datetime) -> Begun:
         """Start the run. An invalid run starts and fails.
@@ -148,7 +147,7 @@ class RunStarter:
             draft.spec = read_spec(self._record.object["spec"])
             if self._context.reset is not None:
                 return await self._begin_from(self._context.reset, draft.spec, now)
-            await self._find_out(draft, now)
+            await self._complete(draft, now)
         except NotReadyError:
             if not self._inbox.has(*ENDS):
                 raise
@@ -167,7 +166,7 @@ class RunStarter:
             draft.decider = Refuser(error.message, error.reason.value)
         return await self._first_transition(draft, now)
 
-    async def _find_out(self, draft: _Draft, now: datetime) -> None:
+    async def _complete(self, draft: _Draft, now: datetime) -> None:
         """Complete the draft.
 
         Raises:
@@ -313,13 +312,13 @@ class RunStarter:
             await volumes.take_over()
         sealed, past = segments.chain(self._run, fork.events)
         taken = msgspec.json.encode(fork.events)
-        await self._stored.artifacts.hold(taken)
+        await self._store.artifacts.hold(taken)
         for name in referred_to(taken):
             await give(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
         await children.take_over(self._context, reset.base, still_open(fork.state, reapplied))
         try:
-            await self._stored.segments.put(sealed)
+            await self._store.segments.put(sealed)
         except ForeignSegmentError as error:
             raise RefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
         if spec.search_attributes:
@@ -343,7 +342,7 @@ class RunStarter:
             await self._context.peers.catch_up(self._run.namespace)
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
-        other = directory.current.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
+        other = directory.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)

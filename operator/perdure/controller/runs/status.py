@@ -45,7 +45,7 @@ _SUCCEEDED: Mapping[RunStatus, tuple[bool | None, ConditionReason]] = {
 }
 
 
-_TELLING = {
+_NEVER_STARTED = {
     reason.value: reason
     for reason in (
         ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
@@ -58,7 +58,7 @@ _TELLING = {
 
 _Entry = TypeVar("_Entry")
 
-_SIGNALS_TOLD = 3
+_MAX_SIGNALS_NAMED = 3
 """Maximum number of awaited signals in the message of a condition."""
 MAX_SHOWN = 100
 """Maximum number of open activities, timers, signals, and children to show; `state` has all of them."""
@@ -253,8 +253,8 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
     """The condition for the outcome of a run, or for the reason why it is blocked."""
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
-    if failure and failure.type in _TELLING:
-        reason, message = _TELLING[failure.type], failure.message
+    if failure and failure.type in _NEVER_STARTED:
+        reason, message = _NEVER_STARTED[failure.type], failure.message
     if delayed:
         reason, message = (
             ConditionReason.START_DELAYED,
@@ -338,7 +338,7 @@ def _waits_for(awaited: Sequence[Awaited]) -> str:
     named = [
         f"`{each.signal}` (step `{each.step}`"
         + (f", until {format_time(each.until.replace(microsecond=0))})" if each.until else ")")
-        for each in awaited[:_SIGNALS_TOLD]
+        for each in awaited[:_MAX_SIGNALS_NAMED]
     ]
     if not named:
         return ""

@@ -17,10 +17,11 @@ from perdure.api.kinds.webhook import WebhookSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.controller.queue.keys import WebhookKey
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key, WebhookKey
 from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.webhooks.secrets import READ_AGAIN, WebhookSecrets
 from perdure.controller.webhooks.signatures import Delivery, is_authentic, request_id
-from perdure.controller.webhooks.webhook_secrets import READ_AGAIN, WebhookSecrets
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
@@ -88,21 +89,21 @@ class Webhooks:
         self,
         client: kube.Client,
         recorder: Recorder,
-        wake: Callable[[WebhookKey], None],
+        queue: KeyedQueue[Key],
         made: Callable[[kube.Object], None],
     ) -> None:
-        """Know of no Webhook yet.
+        """Create it without Webhooks.
 
         Args:
             client: For requests to the API server.
             recorder: For Events.
-            wake: Called with each Webhook to reconcile.
+            queue: The queue that calls `reconcile`.
             made: Called with each run that a request has created, before the response is sent: the sender can then find it.
         """
         self._client = client
         self._made = made
         self._recorder = recorder
-        self._wake = wake
+        self._queue = queue
         self._secrets = WebhookSecrets(client)
         self._known: dict[tuple[str, str], KnownWebhook] = {}
         self._served = False
@@ -111,19 +112,28 @@ class Webhooks:
         """Record that the HTTP API of this operator accepts requests."""
         self._served = True
         for namespace, name in self._known:
-            self._wake(WebhookKey(namespace, name))
+            self._queue.wake(WebhookKey(namespace, name))
 
-    def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Process a Webhook from a watch, or from a response of the API server."""
-        meta = obj["metadata"]
-        place = meta["namespace"], meta["name"]
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a Webhook."""
+        self._keep(obj)
+        self._queue.wake(WebhookKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a Webhook."""
+        place = obj["metadata"]["namespace"], obj["metadata"]["name"]
         known = self._known.get(place)
+        if known is not None and known.metadata["uid"] == obj["metadata"]["uid"]:
+            del self._known[place]
+        self._queue.forget(WebhookKey(*place))
+
+    def _keep(self, obj: kube.Object) -> None:
+        """Keep a version of a Webhook, unless a newer one is known."""
+        meta = obj["metadata"]
+        known = self._known.get((meta["namespace"], meta["name"]))
         same = known is not None and known.metadata["uid"] == meta["uid"]
-        if deleted:
-            if same:
-                del self._known[place]
-        elif known is None or not same or kube.older(known.metadata["resourceVersion"], meta["resourceVersion"]):
-            self._known[place] = KnownWebhook.read(obj)
+        if known is None or not same or kube.older(known.metadata["resourceVersion"], meta["resourceVersion"]):
+            self._known[meta["namespace"], meta["name"]] = KnownWebhook.read(obj)
 
     # Requests
 
@@ -203,7 +213,7 @@ class Webhooks:
             return None
         if obj is not seen.object:
             self._report(seen, verdict)
-            self.observe(obj)
+            self._keep(obj)
         return now + READ_AGAIN
 
     async def _verdict(self, known: KnownWebhook) -> tuple[bool, ConditionReason, str]:

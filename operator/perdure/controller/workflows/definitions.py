@@ -43,7 +43,7 @@ _CACHED_BYTES = 8 * 1024 * 1024
 """Maximum size of cached definitions, in bytes of JSON; compiled definitions take a multiple of it."""
 
 
-_READ_ELSEWHERE: dict[str, Any] = {"steps": []}
+_UNPARSED: dict[str, Any] = {"steps": []}
 """Replaces an inline definition that is parsed elsewhere."""
 THREADS = 2
 """Number of threads that compile. With more threads, each of them and the event loop get a smaller share of the interpreter."""
@@ -280,7 +280,7 @@ def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
         InvalidWorkflowError: The spec is not valid. The API server checks less, for example not whether a date exists.
     """
     if given.get("inline") is not None:
-        given = {**given, "inline": _READ_ELSEWHERE}
+        given = {**given, "inline": _UNPARSED}
     try:
         return WorkflowRunSpec.parse(given)
     except pydantic.ValidationError as error:

@@ -30,7 +30,7 @@ from perdure.language.program import Finding, Severity
 
 ASK_AGAIN = timedelta(minutes=1)
 """Delay before a rejected pod is retried."""
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 """Maximum number of findings in the message."""
 _FREE_FORM = frozenset(
     {
@@ -96,16 +96,17 @@ class Readiness:
         self._generations: dict[str, int | None] = {}
         """The last seen generation of each Workflow, by UID."""
 
-    def observe(self, obj: kube.Object, *, deleted: bool) -> bool:
-        """Process a watch event of a Workflow; return whether it is new, and not only a write of the status."""
+    def update(self, obj: kube.Object) -> bool:
+        """Process the creation or change of a Workflow; return whether it is new, and not only a write of the status."""
         meta = obj["metadata"]
-        if deleted:
-            self._generations.pop(meta["uid"], None)
-            self.forget(meta["namespace"], meta["name"])
-            return True
         changed: bool = self._generations.get(meta["uid"]) != meta.get("generation")
         self._generations[meta["uid"]] = meta.get("generation")
         return changed
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a Workflow."""
+        self._generations.pop(obj["metadata"]["uid"], None)
+        self.forget(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
     def stale(self, namespace: str) -> list[str]:
         """The Workflows of a namespace whose condition is outdated after a change of RetryPolicies."""
@@ -159,7 +160,7 @@ class Readiness:
         if workflow is None or checked is None:
             self.forget(namespace, name)
             return None
-        if not checked.ready and _said(checked.workflow.get("status") or {}) != _said(workflow["status"]):
+        if not checked.ready and _reported(checked.workflow.get("status") or {}) != _reported(workflow["status"]):
             self._warn(workflow, checked.reason, checked.message)
         return now + ASK_AGAIN if checked.reason is ConditionReason.POD_REFUSED else None
 
@@ -192,7 +193,7 @@ class Readiness:
         return "; ".join(
             f"{where.get(each, 'spec')}: there is no valid RetryPolicy `{each}` in namespace `{namespace}`; runs start "
             "once there is one"
-            for each in missing[:_MOST_SHOWN]
+            for each in missing[:_MAX_SHOWN]
         )
 
     async def _refusals(self, workflow: kube.Object) -> list[str]:
@@ -244,9 +245,9 @@ def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
     """Whether a definition is valid, the reason, and the message: the errors or, if there are none, the warnings."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     shown = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
-    message = "; ".join(map(str, shown[:_MOST_SHOWN]))
-    if len(shown) > _MOST_SHOWN:
-        message += f"; and {len(shown) - _MOST_SHOWN} more: `perdure lint` shows all"
+    message = "; ".join(map(str, shown[:_MAX_SHOWN]))
+    if len(shown) > _MAX_SHOWN:
+        message += f"; and {len(shown) - _MAX_SHOWN} more: `perdure lint` shows all"
     if errors:
         return False, ConditionReason.INVALID_SPEC, message
     return True, ConditionReason.ACCEPTED, f"valid, with warnings: {message}" if message else ""
@@ -289,6 +290,6 @@ def _condition(status: dict[str, Any]) -> Condition | None:
     return find_condition(conditions, ConditionType.READY)
 
 
-def _said(status: dict[str, Any]) -> tuple[str, str] | None:
+def _reported(status: dict[str, Any]) -> tuple[str, str] | None:
     condition = _condition(status)
     return (condition.reason, condition.message) if condition else None

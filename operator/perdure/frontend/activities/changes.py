@@ -31,7 +31,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateActivityOptionsResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity

@@ -33,7 +33,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api.phases import RunKind
 from perdure.api.times import nearest_duration
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind, TimeoutType

@@ -30,9 +30,9 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskFailedResponse,
 )
 
+from perdure.controller.directory import Entry
 from perdure.controller.payloads.store import Saved
 from perdure.controller.reconcile.record import encoded
-from perdure.controller.run_entries import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.opaque import referred_to

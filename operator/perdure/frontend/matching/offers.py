@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.api.stored import MessageStruct
-from perdure.controller.fleet.rendezvous import shard_of
+from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
 
 

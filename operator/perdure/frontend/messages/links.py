@@ -7,7 +7,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Link
 from temporalio.api.enums.v1 import EventType
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.runtime.attempts import RunRef
 
 

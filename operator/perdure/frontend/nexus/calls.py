@@ -17,7 +17,7 @@ from temporalio.api.nexus.v1 import Link as NexusLink
 from temporalio.api.nexus.v1 import Request
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.controller.workers import Followed
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from temporalio.api.nexus.v1 import Request
 from temporalio.api.workflowservice.v1 import RespondNexusTaskCompletedRequest, RespondNexusTaskFailedRequest
 
-from perdure.controller.fleet.rendezvous import SHARDS
-from perdure.controller.fleet.shards import Shards
+from perdure.controller.fleet.shards import SHARDS, Shards
 from perdure.frontend.errors import invalid, too_late, unavailable
 from perdure.frontend.matching.offers import Destination, Matching, key_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName

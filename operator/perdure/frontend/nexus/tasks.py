@@ -33,8 +33,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondNexusTaskFailedResponse,
 )
 
-from perdure.controller.fleet.rendezvous import SHARDS, shard_of
-from perdure.controller.fleet.shards import Shards
+from perdure.controller.fleet.shards import SHARDS, Shards, shard_of
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind

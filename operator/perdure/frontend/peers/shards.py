@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.taskqueue.v1 import TaskQueue
 
 from perdure.api.names import schedule_name
-from perdure.controller.fleet.rendezvous import shard_of
+from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.messages.task_tokens import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perdure.api.phases import RunKind, kind_of
-from perdure.controller.run_entries import Entry, Standing
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.workers import Followed
 from perdure.frontend.errors import (
     TOO_LARGE,

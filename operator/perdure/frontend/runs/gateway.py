@@ -12,10 +12,10 @@ from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run import Run
 from perdure.controller.runs.status import message_of
 from perdure.controller.runs.store import past_of
@@ -173,11 +173,11 @@ class RunGateway:
 
     def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
         """Return the newest run of an ID."""
-        return self._manager.directory.current.newest(namespace, workflow_id, kind=kind)
+        return self._manager.directory.newest(namespace, workflow_id, kind=kind)
 
     def open_entry(self, namespace: str, workflow_id: str) -> Entry | None:
         """Return the open run of a workflow ID, or the next one to open."""
-        return self._manager.directory.current.open_run(namespace, workflow_id)
+        return self._manager.directory.open_run(namespace, workflow_id)
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """Return the other runs of the same ID."""
@@ -244,7 +244,7 @@ class RunGateway:
     def _known(self, namespace: str, execution: WorkflowExecution) -> Entry | None:
         directory = self._manager.directory
         if not execution.run_id:
-            return directory.current.newest(namespace, execution.workflow_id)
+            return directory.newest(namespace, execution.workflow_id)
         entry = directory.get(execution.run_id)
         if entry is None or entry.namespace != namespace or entry.kind.standalone:
             return None
@@ -280,7 +280,7 @@ class RunGateway:
 
     def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
         directory = self._manager.directory
-        entry = directory.get(run_id) if run_id else directory.current.newest(namespace, named, kind=kind)
+        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
         if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
             raise not_found(_NOT_FOUND[kind].format(named))
         return entry
@@ -293,7 +293,7 @@ class RunGateway:
         Raises:
             RpcError: The run does not exist, or the next run does not start in time.
         """
-        gap = partial(self._manager.directory.current.gap, namespace, execution.workflow_id)
+        gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
 
         def bridged(before: Entry) -> bool:
             return gap() is not before
@@ -448,10 +448,10 @@ class RunGateway:
         with suppress(kube.RequestError):  # the queue then retries
             await self._manager.runs.find(entry)
         if not is_settled():  # otherwise, the request would be processed after a repair
-            self._manager.runs.requests.send(entry, request, answered)
+            self._manager.runs.ask(entry, request, answered)
         await self.changes.wait_until(entry.uid, is_settled, None)
         if not answers and refused is not None:
-            self._manager.runs.requests.withdraw(entry.uid, request.request_id)
+            self._manager.runs.withdraw(entry.uid, request.request_id)
             return refused
         return answers[0]
 
@@ -468,7 +468,7 @@ class RunGateway:
 
     def send(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run without waiting for its answer."""
-        self._manager.runs.requests.send(entry, request, lambda _: None)
+        self._manager.runs.ask(entry, request, lambda _: None)
 
 
 class _RunLookup:

@@ -33,7 +33,7 @@ from perdure.api.models import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason
-from perdure.controller.informers.schedules import Schedules
+from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.reconcile.newer_states import message_for
 from perdure.frontend.errors import (
     TOO_LARGE,
@@ -123,7 +123,7 @@ class Scheduling:
             raise invalid(error.message) from error
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        self._schedules.take(made)
+        self._schedules.update(made)
         await self._ask(made, requests)
         return CreateScheduleResponse(conflict_token=_token(made))
 
@@ -301,7 +301,7 @@ class Scheduling:
                 raise invalid(TOO_LARGE) from error
             except ValueError as error:
                 raise _refused(error) from error
-            self._schedules.take(obj)
+            self._schedules.update(obj)
             return obj
         raise precondition("other clients keep changing the schedule; retry later")
 

@@ -19,7 +19,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from perdure.api.lenient import mapping, moment, text
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
-from perdure.controller.run_entries import entry_of
+from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend.messages import payloads as data

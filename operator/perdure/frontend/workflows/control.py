@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
     UnpauseWorkflowExecutionResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.frontend.errors import (
     CompletedError,

@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryReverseResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.errors import unavailable
 from perdure.frontend.messages.paging import page_size

@@ -8,7 +8,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionOptionsResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.versioning import PINNED, VersioningOverride
 from perdure.frontend.deployments.overrides import changes_override, override_of, override_refused

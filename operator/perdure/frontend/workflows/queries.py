@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
     QueryWorkflowResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.deployments.versions import Versions, queue_of

@@ -8,8 +8,8 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, ResetWorkflowExecutionResponse
 
 from perdure.api.kinds.operation import Reset
+from perdure.controller.directory import Entry
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
-from perdure.controller.run_entries import Entry
 from perdure.controller.runs.resets import reset
 from perdure.engine.versioning import VersioningOverride
 from perdure.frontend.deployments.overrides import changes_override, override_of, override_refused

@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api import labels
 from perdure.api.times import nearest_duration
-from perdure.controller.run_entries import Entry, Standing
+from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.sdk.v1 import WorkflowMetadata
@@ -23,7 +24,7 @@ from perdure.language.interpreter import load_memory, progress
 from perdure.language.memory import Memory
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.signals import awaited, known_signals
-from perdure.language.step_views import StepView, open_steps, step_views
+from perdure.language.step_tree import OpenPaths, StepNode, open_steps, step_tree
 
 _COMPILING_SECONDS = 10.0
 """How long a query waits for the definition to be compiled."""
@@ -44,6 +45,8 @@ _ICONS = {
     "Waiting": "○",
     "Stopped": "■",
 }
+_TARGETED = frozenset({"activity", "call", "childWorkflow", "fail", "waitForSignal"})
+"""Kinds of steps that are shown with their targets."""
 _MAX_PARTS = 20
 """Maximum number of shown open items or branches of a step, and of shown pods."""
 _MAX_TEXT = 300
@@ -66,9 +69,15 @@ class QueriedRun:
         """The memory of the interpreter."""
         return load_memory(self.state.memory)
 
-    def steps(self) -> tuple[StepView, ...]:
-        """The steps of the run."""
-        return step_views(self.program, self.memory, closed=self.state.closed)
+    def steps(self) -> tuple[StepNode, ...]:
+        """The steps of the run, with the open parts of open ones."""
+        memory, closed = msgspec.to_builtins(self.memory), self.state.closed
+        # A step that waits for its limits is shown itself, with this wait.
+        open_ = (
+            set() if closed else {each.activity_id for each in self.state.activities.values() if not each.takes_limits}
+        )
+        work = OpenPaths(activities=dict.fromkeys(open_, "Running"), timers=self.state.timers.keys())
+        return step_tree(self.program.spec.dump(), memory, work=work, closed=closed, only_open=True)
 
     def pods(self, activity: PendingActivity) -> list[str]:
         """The created pods of an activity, the newest last."""
@@ -95,13 +104,18 @@ def answer(run: QueriedRun, query: str, workflow_type: str) -> Payloads | None:
     return Payloads(payloads=[data.one_payload(answers[query]())]) if query in answers else None
 
 
-def _as_json(step: StepView) -> dict[str, Any]:
-    shown: dict[str, Any] = {"path": step.path, "name": step.name, "kind": step.kind, "target": step.target}
-    shown |= {"status": step.status, "startTime": _time(step.start), "endTime": _time(step.end)}
-    if step.items is not None:
-        shown |= {"items": step.items, "closedItems": step.closed_items}
+def _as_json(step: StepNode) -> dict[str, Any]:
+    shown: dict[str, Any] = {"path": step.path, "name": step.name, "kind": step.kind, "target": _target(step)}
+    shown |= {"status": step.state, "startTime": _time(step.start), "endTime": _time(step.end)}
+    if step.closed_items is not None:
+        shown |= {"items": step.count, "closedItems": step.closed_items}
     shown["steps"] = [_as_json(each) for each in step.steps]
     return {name: value for name, value in shown.items() if value not in ("", None, [])}
+
+
+def _target(step: StepNode) -> str:
+    """Return the target of a step whose kind alone does not say what it waits for or runs."""
+    return step.target if step.kind in _TARGETED else ""
 
 
 def _stack(run: QueriedRun) -> Iterator[str]:
@@ -112,7 +126,7 @@ def _stack(run: QueriedRun) -> Iterator[str]:
     waits, activities = _waits(run), {each.activity_id: each for each in run.state.activities.values()}
     shown = list(open_steps(run.steps()))
     for step in shown[: 5 * _MAX_PARTS]:
-        yield f"at {step.path} ({f'{step.kind} {step.target}'.strip()})"
+        yield f"at {step.path} ({f'{step.kind} {_target(step)}'.strip()})"
         yield from (f"    {line}" for line in _now(run, step.path, activities, waits))
     for path in activities.keys() - {step.path for step in shown}:  # compensations, and limits of steps
         yield f"at {path} (activity {activities[path].activity_type})"
@@ -201,17 +215,17 @@ def current_details(run: QueriedRun) -> str:
 
 def _tree(
     run: QueriedRun,
-    steps: Sequence[StepView],
+    steps: Sequence[StepNode],
     activities: dict[str, PendingActivity],
     waits: dict[str, list[str]],
     depth: int,
 ) -> Iterator[str]:
     indent = "    " + "  " * depth  # four spaces make it a code block: nothing in it is Markdown or HTML
     for step in steps[:_MAX_PARTS] if depth else steps:
-        what = f"{step.kind} {step.target}".strip()
-        items = f", {step.closed_items} of {step.items} items done" if step.items is not None else ""
-        yield f"{indent}{_ICONS.get(step.status, '·')} {step.name} ({what}) {step.status}{items}"
-        if step.status in {"Running", "Waiting"}:
+        what = f"{step.kind} {_target(step)}".strip()
+        items = f", {step.closed_items} of {step.count} items done" if step.closed_items is not None else ""
+        yield f"{indent}{_ICONS.get(step.state, '·')} {step.name} ({what}) {step.state}{items}"
+        if step.state in {"Running", "Waiting"}:
             yield from (f"{indent}    {line}" for line in _now(run, step.path, activities, waits))
         yield from _tree(run, step.steps, activities, waits, depth + 1)
     if depth and len(steps) > _MAX_PARTS:

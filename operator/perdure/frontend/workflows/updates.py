@@ -25,7 +25,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.controller.workers import Followed
 from perdure.engine import events as ev
 from perdure.engine import inputs

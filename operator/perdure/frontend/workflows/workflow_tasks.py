@@ -33,7 +33,7 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerResponse,
 )
 
-from perdure.controller.run_entries import Entry
+from perdure.controller.directory import Entry
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs

@@ -10,7 +10,7 @@ from typing import Any
 
 _RESOLUTION = 1e-9
 """Resolution of the clock in seconds, unless floating-point steps are larger."""
-_MOST_TURNS = 200_000
+_MAX_TURNS = 200_000
 """Turns of the loop without any passing of time after which the loop counts as spinning."""
 
 
@@ -50,7 +50,7 @@ class _Selector(selectors.DefaultSelector):
             self.resolution = max(_RESOLUTION, 2 * math.ulp(self.time))
             self._turns = 0
         self._turns += 1
-        if self._turns > _MOST_TURNS:
+        if self._turns > _MAX_TURNS:
             raise SpinningError(f"the loop spins at {self.time:.3f} s")
         return []
 

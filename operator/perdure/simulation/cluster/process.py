@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from perdure.controller.informers.informer import Informer
 from perdure.controller.manager import Manager
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.handlers.assembly import OperatorOptions, assemble
-from perdure.handlers.watch_routes import WatchRoute, routes
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -220,8 +220,8 @@ class Operator:
         self.manager, self.operations = assemble(client, options, frontend)
         for each in (self.manager, self.operations):
             self._loop.create_task(each.run()).add_done_callback(self._ended)
-        for route in routes(self.manager, self.operations):
-            seen = self.watch(route.plural, route.label, self._deliver(route))
+        for informer in (*self.manager.informers.values(), self.operations.informer):
+            seen = self.watch(informer.plural, informer.label, self._deliver(informer))
             self.watches.append(seen)
             seen.start()
 
@@ -229,15 +229,15 @@ class Operator:
         """Create a watch on one kind."""
         return Watch(self._loop, self._server, plural, label=label, deliver=deliver)
 
-    def _deliver(self, route: WatchRoute) -> Deliver:
+    def _deliver(self, informer: Informer) -> Deliver:
         def deliver(type_: str | None, obj: dict[str, Any]) -> None:
             meta = obj["metadata"]
             if self._trace is not None:
                 deleting = "terminating, " if "deletionTimestamp" in meta else ""
                 phase = (obj.get("status") or {}).get("phase", "")
-                line = f"watch {type_ or 'LISTED'} {route.plural} {meta['name']} {deleting}{phase} v{meta['resourceVersion']}"
+                line = f"watch {type_ or 'LISTED'} {informer.plural} {meta['name']} {deleting}{phase} v{meta['resourceVersion']}"
                 self._trace(line, str(meta))
-            self._context.run(route.take, obj, deleted=type_ == "DELETED")
+            self._context.run(informer.on_event, obj, deleted=type_ == "DELETED")
 
         return deliver
 

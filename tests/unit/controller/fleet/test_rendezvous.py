@@ -7,7 +7,7 @@ from statistics import mean
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.controller.fleet.rendezvous import SHARDS, owners, shard_of, shards_of
+from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
 
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=20)
 fleets = st.sets(names, min_size=1, max_size=6)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.controller.fleet.member_lease import LONGEST_SECONDS, MemberLease, read
+from perdure.controller.fleet.lease import LONGEST_SECONDS, MemberLease, read
 from perdure.controller.fleet.view import FleetView
 
 

@@ -23,7 +23,7 @@ from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.cached_results import CacheKey, build_cached_result, is_newer, too_large
 
-_MOST_TRIES: Final = 5
+_MAX_TRIES: Final = 5
 """How often the operator tries to store a result. A result that is not stored costs only time later."""
 _FORBIDDEN: Final = 403
 _TOO_MANY_REQUESTS: Final = 429
@@ -259,7 +259,7 @@ class CachedAttempts:
             except NotStoredError as error:
                 self._give_up(new, str(error))
             except kube.RequestError as error:
-                if new.tries < _MOST_TRIES:
+                if new.tries < _MAX_TRIES:
                     new.due = now + pause(new.tries)
                     continue
                 self._give_up(new, f"the Kubernetes API request failed {new.tries} times: {error}")

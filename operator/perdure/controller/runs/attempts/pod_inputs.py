@@ -164,7 +164,7 @@ class PodInputs:
         A failure is reported with the end of the log, so it waits until the log is read, unless a deadline of the attempt is due.
         """
         attempt, definition = self._definitions.attempt(activity), self._definitions.of(activity)
-        result = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
+        result = _as_cancelled(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
         log = None
         if isinstance(result, inputs.AttemptFailed) and pod is not None:
             container = failed_container(definition, pod)
@@ -176,7 +176,7 @@ class PodInputs:
             return [_with_log(result, log)] if result is not None else []
         # It has ended. The Lease has the details of the last heartbeat for the next attempt, or a large result.
         lease, beat = await self._heartbeats.last(activity, now)
-        result = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now, due=due))
+        result = _as_cancelled(activity, pod, outcome(attempt, definition, pod, lease, now=now, due=due))
         return [beat, *([_with_log(result, log)] if result is not None else [])]
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
@@ -262,7 +262,7 @@ def _as_started(activity: PendingActivity, observed: Sequence[inputs.AttemptInpu
     return activity
 
 
-def _as_asked(
+def _as_cancelled(
     activity: PendingActivity, pod: kube.Object | None, result: inputs.AttemptInput | None
 ) -> inputs.AttemptInput | None:
     """The state of an attempt that was requested to stop. If its pod confirms this or was deleted, it counts as canceled."""

@@ -10,10 +10,10 @@ from perdure.api.lenient import mapping
 from perdure.api.names import child_name
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing, entry_of, is_settled
 from perdure.controller.payloads.store import give_all
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND
 from perdure.controller.recorded_state import distrust
-from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled
 from perdure.controller.runs.effects.context import EffectContext, application_failure
 from perdure.engine import events as ev
 from perdure.engine import history, inputs

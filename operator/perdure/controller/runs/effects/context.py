@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from perdure.controller.directory import Entry
 from perdure.controller.peers import Peers
-from perdure.controller.run_entries import Entry
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import RunInput

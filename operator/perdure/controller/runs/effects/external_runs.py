@@ -1,7 +1,7 @@
 """Deliver signals and cancellation requests of a run to other runs."""
 
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import NOT_FOUND, OVER
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.effects.context import EffectContext, application_failure
 from perdure.engine import inputs
 from perdure.engine.effects import AskExternal
@@ -23,11 +23,11 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
     # The reset run may have sent a request from before the reset, which must have the same ID.
     request_id = f"{(context.reset and context.reset.origin(number)) or context.run.uid}/{number}"
     run = context.run
-    asker = ExternalReference(workflow_id=run.workflow_id, run_id=run.uid, initiated_event_id=number)
+    sender = ExternalReference(workflow_id=run.workflow_id, run_id=run.uid, initiated_event_id=number)
     request: inputs.Request
     if external.signal_id is None:
         request = inputs.CancelRequested(
-            request_id=request_id, reason=external.reason, identity=context.run.name, external=asker
+            request_id=request_id, reason=external.reason, identity=context.run.name, external=sender
         )
     else:
         request = inputs.SignalRequested(
@@ -36,11 +36,11 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
             input=external.input,
             identity=context.run.name,
             header=external.header,
-            external=asker,
+            external=sender,
         )
 
     def answered(answer: Answer) -> None:
-        over = answer.reason in OVER and _targets_chain(external) and context.peers.directory.current.continues(target)
+        over = answer.reason in OVER and _targets_chain(external) and context.peers.directory.continues(target)
         if over or answer.reason == inputs.CLOSING:
             context.retry_soon(effect)
             return
@@ -57,7 +57,7 @@ def _miss(context: EffectContext, external: PendingExternal, state: RunState) ->
     namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
         return False  # a child that is being created gets the request once it exists
-    if _targets_chain(external) and directory.current.gap(namespace, workflow_id):
+    if _targets_chain(external) and directory.gap(namespace, workflow_id):
         context.retry_soon(AskExternal(external.initiated_event_id))
         return True
     message = f"no run with workflow ID `{workflow_id}` is open in namespace `{namespace}`"
@@ -78,7 +78,7 @@ def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
         named, meant = directory.get(external.run_id), (namespace, external.workflow_id)
         matches = named is not None and not named.kind.standalone and (named.namespace, named.workflow_id) == meant
         return named if matches else None
-    return directory.current.open_run(namespace, external.workflow_id)
+    return directory.open_run(namespace, external.workflow_id)
 
 
 def _targets_chain(external: PendingExternal) -> bool:

@@ -6,8 +6,8 @@ This is the only effect that reaches another namespace.
 from collections.abc import Sequence
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import OVER
-from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.store import past_of
 from perdure.engine import events as ev
@@ -105,7 +105,7 @@ def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
     found = context.peers.directory.get(token.run_id)
     if found is not None and found.standing is not Standing.CLOSED:
         return found if found.namespace == token.namespace else None
-    return context.peers.directory.current.open_run(token.namespace, token.workflow_id)
+    return context.peers.directory.open_run(token.namespace, token.workflow_id)
 
 
 async def _miss(context: EffectContext, effect: CompleteOperation, token: CallbackToken) -> None:
@@ -121,7 +121,7 @@ async def _miss(context: EffectContext, effect: CompleteOperation, token: Callba
             context.peers.noted(found)
             context.retry_soon(effect)
             return
-    if directory.current.gap(token.namespace, token.workflow_id) is not None:
+    if directory.gap(token.namespace, token.workflow_id) is not None:
         context.retry_soon(effect)
         return
     message = f"no run of workflow ID `{token.workflow_id}` in namespace `{token.namespace}` waits for the operation"

@@ -1,0 +1,76 @@
+"""The objects that runs and Schedules refer to: Workflows, RetryPolicies, and WorkflowLimits."""
+
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.dispatch.schedules import Schedules
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key, LimitKey, PolicyKey, WorkflowKey
+from perdure.controller.tools import Tools
+from perdure.controller.workflows.readiness import Readiness
+from perdure.kube import client as kube
+
+
+class ReferencedObjects:
+    """Processes these objects, and wakes the runs and Schedules that depend on them."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        queue: KeyedQueue[Key],
+        readiness: Readiness,
+        *,
+        runs: WorkflowRuns,
+        schedules: Schedules,
+    ) -> None:
+        self._tools = tools
+        self._queue = queue
+        self._readiness = readiness
+        self._runs = runs
+        self._schedules = schedules
+        tools.policies.changed = self._policies_changed
+
+    # Workflows: runs may wait for them, and Schedules report their errors
+
+    def update_workflow(self, obj: kube.Object) -> None:
+        """Process the creation or change of a Workflow."""
+        key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        if self._readiness.update(obj):
+            self._schedules.observe_workflow(key.namespace, key.name)
+            self._queue.wake(key)
+        self._runs.observe_workflow(key.namespace, key.name)
+
+    def delete_workflow(self, obj: kube.Object) -> None:
+        """Process the deletion of a Workflow."""
+        key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._readiness.delete(obj)
+        self._schedules.observe_workflow(key.namespace, key.name)
+        self._queue.forget(key)
+
+    # RetryPolicies
+
+    def update_policy(self, obj: kube.Object) -> None:
+        """Process the creation or change of a RetryPolicy."""
+        self._tools.policies.update(obj)
+        self._queue.wake(PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def delete_policy(self, obj: kube.Object) -> None:
+        """Process the deletion of a RetryPolicy."""
+        self._tools.policies.delete(obj)
+        self._queue.forget(PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def _policies_changed(self, namespace: str) -> None:
+        for name in self._readiness.stale(namespace):
+            self._queue.wake(WorkflowKey(namespace, name))
+        self._runs.observe_policies(namespace)
+        self._schedules.observe_policies(namespace)
+
+    # WorkflowLimits
+
+    def update_limit(self, obj: kube.Object) -> None:
+        """Process the creation or change of a WorkflowLimit."""
+        self._tools.limits.observe(obj)
+        self._queue.wake(LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def delete_limit(self, obj: kube.Object) -> None:
+        """Process the deletion of a WorkflowLimit."""
+        self._tools.limits.observe(obj, deleted=True)
+        self._queue.forget(LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))

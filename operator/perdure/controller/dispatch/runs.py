@@ -1,0 +1,338 @@
+"""The runs that this process works on: their watch events, the requests to them, and their reconciliation.
+
+A change of a run wakes the run and the objects that wait for it. Requests of other runs, Schedules, Operations, and clients reach
+a run whether or not this process already works on it. Runs access each other through `Peers`. A closed run without pending work
+is only in the directory. In a fleet, `FleetRuns` determines which runs this process works on.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.fleet import CatchUp, FleetRuns, key_of
+from perdure.controller.dispatch.index import Index
+from perdure.controller.dispatch.neighbors import RunNeighbors
+from perdure.controller.errors import isolate
+from perdure.controller.expiry import RunExpiries, expiry_of, has_chores
+from perdure.controller.limits.releases import LimitReleases
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
+from perdure.controller.reconcile.newer_states import is_reported
+from perdure.controller.runs.run import Run
+from perdure.controller.tools import Tools
+from perdure.engine import inputs
+from perdure.engine.inputs import Answer
+from perdure.kube import client as kube
+from perdure.observe import metrics
+from perdure.runtime.commits import OF_RUNS, edited
+from perdure.runtime.deadletters import dead_letter_of
+
+_RETRY_SECONDS = 1.0
+
+
+class WorkflowRuns:
+    """The runs with pending work."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        index: Index,
+        queue: KeyedQueue[Key],
+        expiries: RunExpiries,
+        *,
+        releases: LimitReleases,
+        changed: Callable[[str], None],
+    ) -> None:
+        """Create it without runs.
+
+        Args:
+            tools: The shared services.
+            index: The index to which runs are added.
+            queue: The queue that calls `advance`.
+            expiries: The expiries of finished runs.
+            releases: Releases the WorkflowLimits of runs and activities that have ended.
+            changed: Called with a namespace when one of its runs has changed.
+        """
+        self._tools = tools
+        self._index = index
+        self._queue = queue
+        self._expiries = expiries
+        self._neighbors = RunNeighbors(index, queue, tools.workers, releases=releases, changed=changed, ask=self.ask)
+        self._suspects: set[str] = set()
+        """UIDs of closed runs whose status was edited."""
+        self._shards = tools.shards
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger("perdure.runs")
+        self.directory = index.directory
+        """The directory of all runs."""
+        self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
+        """The runs of other members of a fleet."""
+        self.catch_up = CatchUp(tools.client, index.directory, tools.shards, self.update).read
+        """Ensure that all runs of a namespace are known that existed when this process last gained shards; see there."""
+
+    def get(self, uid: str) -> Run | None:
+        """The run with a UID, if this process works on it."""
+        return self._index.runs.get(uid)
+
+    def all(self) -> list[Run]:
+        """The runs that this process works on."""
+        return list(self._index.runs.values())
+
+    # Watch events
+
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a run."""
+        uid = obj["metadata"]["uid"]
+        before = self.directory.get(uid)
+        self._index.see(obj)
+        self._neighbors.update(obj)
+        if obj["metadata"].get("deletionTimestamp"):
+            self._end(obj)
+            return
+        over = expiry_of(obj)
+        if over is not None:
+            self._expiries.add(uid, over)
+        run = self.get(uid)
+        if run is None:
+            self._admit(obj, before, closed=over is not None)
+        elif run.observe(obj):
+            self._wake(run)
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a run."""
+        self._index.forget(obj["metadata"]["uid"])
+        self._neighbors.delete(obj)
+        self._end(obj)
+
+    def _end(self, obj: kube.Object) -> None:
+        """Let a run that is deleted, or about to be, release what it holds."""
+        self._queue.forget(ExpiryKey.of(obj))
+        self.fleet.others.discard(obj["metadata"]["uid"])
+        run = self.get(obj["metadata"]["uid"])
+        if run is not None:
+            run.observe_deletion()
+            self._wake(run)
+
+    def _admit(self, obj: kube.Object, before: Entry | None, *, closed: bool) -> None:
+        """Work on a run with pending work, unless another member of the fleet does; `before` is its earlier entry."""
+        uid = obj["metadata"]["uid"]
+        if self.directory.is_newer(obj):
+            return  # the watch lags behind our own writes: the run has closed since then
+        holds = self._shards.holds(obj["metadata"]["namespace"], sharding_name(obj))
+        if closed and not _has_work(obj):
+            self._index.leave_to_directory(uid)
+            self.fleet.others.discard(uid)
+            if before is not None and holds and _was_edited(before, obj):
+                self.suspect(obj)
+            # Otherwise only pods are left to release, and they have their own events.
+        elif holds:
+            self._add(obj)
+        else:
+            self.fleet.others.add(uid)
+
+    def update_finished(self, obj: kube.Object) -> bool:
+        """Process a run of a list if it is finished and has no pending work; return whether it was processed."""
+        if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or _has_work(obj):
+            return False
+        isolate(obj, self.update)
+        return True
+
+    def made(self, obj: kube.Object) -> None:
+        """Process a run that this process has created, to reconcile it before a watch reports it."""
+        if self.get(obj["metadata"]["uid"]) is None:
+            self.update(obj)
+
+    def noted(self, obj: kube.Object) -> None:
+        """Process a run that this process has just written or read."""
+        self._neighbors.update(obj)
+
+    def lost(self, entry: Entry) -> None:
+        """Process a deletion that no watch has reported."""
+        run = self.get(entry.uid)
+        if run is not None:
+            run.observe_deletion()
+            self._wake(run)
+        else:
+            meta = {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
+            self.delete({"metadata": meta, "spec": {}})
+
+    def observe_workflow(self, namespace: str, name: str) -> None:
+        """Wake the runs that wait for a Workflow that was created, changed, or deleted."""
+        for run in self._index.runs.values():
+            if run.ref.namespace == namespace and run.waits_for_workflow == name:
+                self._wake(run)
+
+    def observe_policies(self, namespace: str) -> None:
+        """Wake the runs of a namespace whose RetryPolicies have changed, or whose circuit breaker admits more."""
+        for run in self._index.runs.values():
+            if run.ref.namespace == namespace and run.observe_policies():
+                self._wake(run)
+
+    def suspect(self, obj: kube.Object) -> None:
+        """Report that the status of a closed run was edited. Objects that wait for its result are woken when it is restored."""
+        uid = obj["metadata"]["uid"]
+        self._suspects.add(uid)
+        if self.get(uid) is None:
+            self._add(obj)
+
+    # The runs that this process works on
+
+    async def find(self, entry: Entry) -> Run | None:
+        """Find a run, and read it first if this process does not work on it; None if it was deleted.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        return self.get(entry.uid) or await self._fetch(entry)
+
+    async def _fetch(self, entry: Entry) -> Run | None:
+        """Read a run that this process does not work on because it has closed or no watch has shown it yet."""
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+        try:
+            obj = await self._tools.client.get(url)
+        except kube.NotFoundError:
+            return None
+        if obj["metadata"]["uid"] != entry.uid:
+            return None
+        return self.get(entry.uid) or self._work_on(obj)
+
+    def _work_on(self, obj: kube.Object) -> Run:
+        self._neighbors.update(obj)  # other runs of its workflow ID must know about it before it begins
+        return self._add(obj)
+
+    def _add(self, obj: kube.Object) -> Run:
+        key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], sharding_name(obj))
+        run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
+        self.fleet.add(run)
+        self._queue.wake(key)
+        return run
+
+    def _wake(self, run: Run) -> None:
+        self._queue.wake(key_of(run))
+
+    # Requests
+
+    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Send a request to a run; `then` is called with its answer once the answer is recorded."""
+        self._start(self._deliver_until_done(entry, request, then))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _deliver_until_done(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        try:
+            await self.deliver(entry, request, then)
+        except kube.RequestError as error:
+            self._log.warning("Could not send a request to a run, retrying", run=entry.name, error=repr(error))
+            await asyncio.sleep(_RETRY_SECONDS)
+            self.ask(entry, request, then)
+
+    async def deliver(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Send a request to a run, and return when the run has it. So requests that are delivered in sequence stay in order.
+
+        Raises:
+            RequestError: The API server did not respond.
+        """
+        run = await self.find(entry)
+        if run is None:
+            message = f"WorkflowRun `{entry.name}` was deleted"
+            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
+            return
+        run.ask(request, then)
+        self.fleet.requested(run)
+        self._wake(run)
+
+    def withdraw(self, run_id: str, request_id: str) -> None:
+        """Withdraw a request, unless the run has already recorded it."""
+        run = self.get(run_id)
+        if run is not None:
+            run.withdraw(request_id)
+
+    def answered(self, entry: Entry, request_id: str) -> None:
+        """Report to a run that the sender has recorded its answer to a request, so that the run can drop the request."""
+        run = self.get(entry.uid)
+        if run is not None:
+            run.forget(request_id)
+            self.fleet.requested(run)
+            if self.fleet.is_guest(entry.uid):
+                self._wake(run)
+        elif entry.uid in self.fleet.others:
+            self._start(self._forget_as_guest(entry, request_id))
+
+    async def _forget_as_guest(self, entry: Entry, request_id: str) -> None:
+        try:
+            run = await self.find(entry)
+        except kube.RequestError:
+            await asyncio.sleep(_RETRY_SECONDS)
+            self.answered(entry, request_id)
+            return
+        if run is not None:
+            run.forget(request_id)
+            self._wake(run)
+
+    def record_start(self, entry: Entry) -> bool:
+        """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
+        run = self.get(entry.uid)
+        if run is None or run.gone or not run.record_start():
+            return False
+        self._wake(run)
+        return True
+
+    # Work
+
+    async def advance(self, key: RunKey) -> None:
+        """Reconcile a run, and drop it when it has no pending work.
+
+        Raises:
+            NotYetError: The definition of the run is being compiled.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        run = self.get(key.uid) or await self.fleet.gained(key)
+        if run is None:
+            return
+        with metrics.PASSES.time():
+            wake = await run.advance()
+        if self.get(key.uid) is not run:
+            return  # another member owns it now
+        if run.done:
+            if not run.gone and self.directory.closed_version(key.uid) is None:
+                self.noted(run.object)  # another client has recorded its end, and the watch may lag
+            self._index.runs.pop(key.uid, None)
+            self.fleet.remove(key.uid)
+            self._queue.forget(key)
+            self._restore(run)
+        elif self.fleet.is_guest(key.uid):
+            self.fleet.host(run, wake, keep=key.uid in self._suspects)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.TIMERS.set(self._queue.armed)
+        metrics.RUNS_KNOWN.set(len(self._index.runs))
+
+    def _restore(self, run: Run) -> None:
+        """Wake the objects that wait for the result of a run whose edited status was restored."""
+        uid = run.ref.uid
+        entry = self.directory.get(uid)
+        if uid not in self._suspects or entry is None:
+            return
+        self._suspects.discard(uid)
+        letter = dead_letter_of(run.object)
+        if letter is not None:
+            self._queue.wake(LetterKey(run.ref.namespace, letter))
+        self._neighbors.wake(entry)
+
+
+def _has_work(run: kube.Object) -> bool:
+    """Whether a closed run has pending work, or an older operator has reported that it cannot read it."""
+    return has_chores(run) or is_reported(run.get("status") or {})
+
+
+def _was_edited(before: Entry, run: kube.Object) -> bool:
+    """Whether someone edited the status of a run that is known as closed. Checked only if the run was written since."""
+    written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
+    return written and bool(edited(run.get("status") or {}, OF_RUNS))

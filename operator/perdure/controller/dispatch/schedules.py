@@ -1,0 +1,183 @@
+"""The Schedules that this process works on: their watch events, the requests to them, and their reconciliation."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.dispatch.index import Index
+from perdure.controller.payloads.inlining import output_of
+from perdure.controller.peers import Peers
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key, ScheduleKey
+from perdure.controller.schedules.schedule import ReconciledSchedule
+from perdure.controller.tools import Tools
+from perdure.engine.inputs import Answer
+from perdure.kube import client as kube
+from perdure.observe import metrics
+from perdure.schedule.inputs import ScheduleRequest
+
+
+class Schedules:
+    """The Schedules of this process."""
+
+    def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], peers: Peers) -> None:
+        """Create it without Schedules.
+
+        Args:
+            tools: The shared services.
+            index: The known objects, to which Schedules are added.
+            queue: The queue that calls `advance`.
+            peers: The runs.
+        """
+        self._tools = tools
+        self._index = index
+        self._queue = queue
+        self._peers = peers
+
+    # Watch events
+
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a Schedule."""
+        key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], obj["metadata"]["name"])
+        self._index.see(obj)
+        schedule = self._index.schedules.get(key.uid)
+        if obj["metadata"].get("deletionTimestamp"):
+            if schedule is not None:
+                self.lost(schedule)
+            return
+        if schedule is None:
+            self._index.schedules[key.uid] = ReconciledSchedule(
+                self._tools.client,
+                self._tools.recorder,
+                self._peers,
+                self._tools.policies,
+                obj,
+                definitions=self._tools.definitions,
+                output_of=partial(output_of, blobs=self._tools.blobs, workers=self._tools.workers),
+            )
+        elif not schedule.observe(obj):
+            return
+        self._queue.wake(key)
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a Schedule."""
+        self._index.forget(obj["metadata"]["uid"])
+        schedule = self._index.schedules.get(obj["metadata"]["uid"])
+        if schedule is not None:
+            self.lost(schedule)
+
+    def lost(self, schedule: ReconciledSchedule) -> None:
+        """Process a deletion, even if no watch has reported it."""
+        schedule.observe_deletion()
+        if self._tools.shards.holds(schedule.namespace, schedule.name):
+            self._wake(schedule)
+        else:
+            self._forget(schedule)
+
+    def reassign(self) -> None:
+        """Wake the Schedules that this process has gained."""
+        for schedule in self._index.schedules.values():
+            if self._tools.shards.owns(schedule.namespace, schedule.name):
+                self._wake(schedule)
+
+    def observe_workflow(self, namespace: str, name: str) -> None:
+        """Make Schedules check a Workflow that was created, changed, or deleted."""
+        for schedule in self._index.schedules.values():
+            if schedule.namespace == namespace and schedule.observe_workflow(name):
+                self._wake(schedule)
+
+    def observe_policies(self, namespace: str) -> None:
+        """Make Schedules check the changed RetryPolicies of a namespace."""
+        for schedule in self._index.schedules.values():
+            if schedule.namespace == namespace and schedule.waits_for_policy:
+                self._wake(schedule)
+
+    def observe_clock(self) -> None:
+        """Recompute due times after the wall clock was set."""
+        for schedule in self._index.schedules.values():
+            self._wake(schedule)
+
+    def _wake(self, schedule: ReconciledSchedule) -> None:
+        self._queue.wake(self._key(schedule))
+
+    def _forget(self, schedule: ReconciledSchedule) -> None:
+        self._index.schedules.pop(schedule.uid, None)
+        self._queue.forget(self._key(schedule))
+
+    @staticmethod
+    def _key(schedule: ReconciledSchedule) -> ScheduleKey:
+        return ScheduleKey(schedule.namespace, schedule.uid, schedule.name)
+
+    # Requests
+
+    async def ask(self, namespace: str, name: str, request: ScheduleRequest) -> Answer:
+        """Deliver a request to a Schedule, and return its answer once the answer is recorded.
+
+        A Schedule processes each request ID once, so a caller that does not know the answer may send the request again.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        await self.hand(namespace, name, request, lambda given: None if answer.done() else answer.set_result(given))
+        return await answer
+
+    async def hand(self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[Answer], None]) -> None:
+        """Deliver a request to a Schedule, like `ask`; `then` is called with the answer once the answer is recorded.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        schedule = await self.find(namespace, name)
+        if schedule is None:
+            message = f"there is no Schedule `{name}` in namespace `{namespace}`"
+            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
+            return
+        schedule.ask(request, then)
+        self._wake(schedule)
+
+    def withdraw(self, namespace: str, name: str, request_id: str) -> None:
+        """Withdraw a request to a Schedule, unless it was already recorded."""
+        for schedule in self._named(namespace, name):
+            schedule.withdraw(request_id)
+
+    async def find(self, namespace: str, name: str) -> ReconciledSchedule | None:
+        """Find a Schedule by name, even if no watch has shown it yet.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        if (known := self._known(namespace, name)) is not None:
+            return known
+        try:
+            self.update(await self._tools.client.get(kube.path(kube.PERDURE, namespace, "schedules", name)))
+        except kube.NotFoundError:
+            return None
+        return self._known(namespace, name)
+
+    def _known(self, namespace: str, name: str) -> ReconciledSchedule | None:
+        return next((each for each in self._named(namespace, name) if not each.gone), None)
+
+    def _named(self, namespace: str, name: str) -> list[ReconciledSchedule]:
+        """The known Schedules with a name: the existing one, and deleted ones that are still being processed."""
+        return [each for each in self._index.schedules.values() if (each.namespace, each.name) == (namespace, name)]
+
+    # Work
+
+    async def advance(self, key: ScheduleKey) -> None:
+        """Reconcile a Schedule, or drop a deleted one.
+
+        Raises:
+            NotYetError: The definition in its template is being compiled.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        schedule = self._index.schedules.get(key.uid)
+        if schedule is None:
+            return
+        wake = await schedule.advance()
+        if schedule.gone:
+            self._forget(schedule)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.SCHEDULES_KNOWN.set(len(self._index.schedules))

@@ -1,0 +1,292 @@
+"""Removal of finished runs: when they expire, and when their namespace has too many.
+
+The space of finished runs in etcd is limited: if a namespace exceeds it, its oldest runs are removed before they expire. Either
+way, a run is removed only once all objects that wait for its end have recorded it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from perdure.api import labels
+from perdure.api.labels import API_VERSION
+from perdure.api.reasons import EventReason
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.index import Index
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.dispatch.schedules import Schedules
+from perdure.controller.expiry import RunExpiries, expiry_of, has_chores, remove_expired
+from perdure.controller.queue.keys import ExpiryKey
+from perdure.controller.recorded_state import distrust
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+from perdure.runtime.chains import first_run_id, is_open, parent_of
+from perdure.runtime.commits import OF_SCHEDULES, edited
+from perdure.runtime.deadletters import dead_letter_of, waits_for
+from perdure.runtime.retention import Limits, surplus
+from perdure.schedule.run_manifests import owner_of, scheduled_by
+from perdure.schedule.state import newer_state
+
+_CHORES_PAUSE: Final = timedelta(seconds=1)
+"""Delay before a finished run with pending work is checked again."""
+_WAIT: Final = timedelta(seconds=10)
+"""Minimum interval between two checks of a namespace, whose cost grows with the number of finished runs."""
+_GRACE: Final = timedelta(minutes=1)
+"""How long a finished run is kept at least, so that clients that wait for its result can read it."""
+_MAX_REMOVED: Final = 500
+"""Maximum number of runs to remove in one call, so that other work of the namespace gets its turn."""
+
+
+class EndRecorded:
+    """Reads the objects that wait for the end of runs from the API server, each once. So use an instance only briefly."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+        self._read: dict[tuple[str, str, str], kube.Object | None] = {}
+
+    async def everywhere(self, run: kube.Object) -> bool:
+        """Whether a finished run's parent, Schedule, and re-driven DeadLetter have recorded its end.
+
+        A parent or Schedule whose status was edited, or written by a newer version, may not have.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        for plural, name, uid in _waiting(run):
+            found = await self._get(plural, run["metadata"]["namespace"], name)
+            if found is not None and found["metadata"]["uid"] == uid and _waits(plural, found, run):
+                return False
+        return True
+
+    async def _get(self, plural: str, namespace: str, name: str) -> kube.Object | None:
+        key = plural, namespace, name
+        if key not in self._read:
+            try:
+                self._read[key] = await self._client.get(kube.path(kube.PERDURE, namespace, plural, name))
+            except kube.NotFoundError:
+                self._read[key] = None
+        return self._read[key]
+
+
+def _waiting(run: kube.Object) -> Iterator[tuple[str, str, str]]:
+    """The objects that may wait for the end of a run: plural, name, and UID."""
+    if (parent := parent_of(run)) is not None:
+        yield "workflowruns", parent.name, parent.run_id
+    if (schedule := owner_of(run)) and (tie := scheduled_by(run)) is not None:
+        yield "schedules", tie.name, schedule
+    if (letter := dead_letter_of(run)) is not None:
+        yield "deadletters", letter, run["metadata"]["labels"][labels.DEAD_LETTER_LABEL]
+
+
+def _waits(plural: str, owner: kube.Object, run: kube.Object) -> bool:
+    """Whether an owner of a run has not recorded its end yet."""
+    match plural:
+        case "workflowruns":
+            return _waits_for_child(owner, run)
+        case "schedules":
+            return _follows(owner, run)
+        case _:
+            return waits_for(owner, run)
+
+
+def _waits_for_child(parent: kube.Object, run: kube.Object) -> bool:
+    status = parent.get("status") or {}
+    if distrust(parent):
+        return True
+    tie = parent_of(run)
+    children = (status.get("state") or {}).get("children") or {}
+    return is_open(status) and tie is not None and str(tie.initiated_event_id) in children
+
+
+def _follows(schedule: kube.Object, run: kube.Object) -> bool:
+    status = schedule.get("status") or {}
+    if edited(status, OF_SCHEDULES) or newer_state(status):
+        return True
+    running = (status.get("state") or {}).get("running") or ()
+    return any(each["name"] == run["metadata"]["name"] or each.get("runId") == first_run_id(run) for each in running)
+
+
+class FinishedRuns:
+    """Removes expired runs."""
+
+    def __init__(
+        self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules, expiries: RunExpiries
+    ) -> None:
+        """Create it without runs.
+
+        Args:
+            client: Reads and deletes runs.
+            index: The known objects.
+            runs: The runs that this process works on.
+            schedules: The Schedules, which remove their runs themselves.
+            expiries: The expiries of runs.
+        """
+        self._client = client
+        self._index = index
+        self._runs = runs
+        self._schedules = schedules
+        self._expiries = expiries
+
+    async def remove(self, key: ExpiryKey) -> None:
+        """Remove an expired closed run, unless its spec was changed to keep it longer.
+
+        The runs of a Schedule are kept according to its history limits. A run whose end others have not recorded yet stays.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        entry = self._index.directory.get(key.uid)
+        if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
+            return
+        url = kube.path(kube.PERDURE, key.namespace, "workflowruns", key.name)
+        again = await remove_expired(self._client, url, key.uid, self._expiry, EndRecorded(self._client).everywhere)
+        if again is not None:
+            self._expiries.add(key.uid, again)
+
+    def is_over(self, run: kube.Object) -> bool:
+        """Whether a run has closed and has no pending work."""
+        return self._expiry(run) is not None and not has_chores(run)
+
+    def _expiry(self, run: kube.Object) -> datetime | None:
+        """When a run may be removed; None if it is open or must not be relied on. Such a run is reported and stays."""
+        if distrust(run):
+            self._runs.suspect(run)
+            return None
+        over = expiry_of(run)
+        return max(over, now() + _CHORES_PAUSE) if over and has_chores(run) else over
+
+    async def _has_schedule(self, entry: Entry) -> bool:
+        """Whether the Schedule of a run exists. A Schedule that no watch has shown yet is read."""
+        if entry.schedule_uid not in self._index.schedules:
+            url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+            try:
+                owners = (await self._client.get(url))["metadata"].get("ownerReferences") or ()
+            except kube.NotFoundError:
+                return False
+            for name in [owner["name"] for owner in owners if owner["uid"] == entry.schedule_uid]:
+                await self._schedules.find(entry.namespace, name)
+        return entry.schedule_uid in self._index.schedules
+
+
+class NamespaceRetention:
+    """Limits the finished runs of all namespaces."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        recorder: Recorder,
+        index: Index,
+        limits: Limits,
+        *,
+        is_over: Callable[[kube.Object], bool],
+        holds: Callable[[str, str], bool],
+    ) -> None:
+        """Create it without runs.
+
+        Args:
+            client: Reads and deletes runs.
+            recorder: Records Events.
+            index: The finished runs, and the objects that wait for them.
+            limits: The limits of each namespace.
+            is_over: Returns whether a run has no pending work.
+            holds: Returns whether this process knows the dependencies of an object, by the namespace and the name that select
+                its shard. The dependencies of other objects are read before a run is removed.
+        """
+        self._client = client
+        self._recorder = recorder
+        self._index = index
+        self._limits = limits
+        self._is_over = is_over
+        self._holds = holds
+        self._waiting: set[str] = set()
+        self._log = structlog.get_logger("perdure.retention")
+
+    def observe(self, namespace: str) -> datetime | None:
+        """Record that a run of a namespace has finished or was deleted; return when to call `enforce`, or None for never."""
+        tally = self._index.directory.tally(namespace)
+        metrics.show_finished(namespace, tally.runs, tally.size)
+        if namespace in self._waiting or not self._limits.exceeded_by(tally):
+            return None
+        self._waiting.add(namespace)
+        return now() + _WAIT
+
+    async def enforce(self, namespace: str) -> datetime | None:
+        """Remove the oldest finished runs of a namespace with too many; return when to call again, or None for never.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        why = self._limits.exceeded_by(self._index.directory.tally(namespace))
+        if not why:
+            self._waiting.discard(namespace)
+            return None
+        latest = (now() - _GRACE).isoformat()
+        found = surplus(
+            self._index.directory.finished_runs(namespace),
+            self._limits,
+            lambda run: run.closed < latest and not self._is_waited_for(run),
+        )
+        removed, failed = await self._remove_all(found[:_MAX_REMOVED])
+        if removed:
+            self._report(removed, why)
+        elif failed is not None:
+            raise failed
+        return now() + _WAIT
+
+    def _is_waited_for(self, run: Entry) -> bool:
+        """Whether, according to this process, a finished run has pending work or another object needs its result."""
+        if run.uid in self._index.runs or run.successor:
+            return True
+        if any(other.standing is Standing.WAITING for other in self._index.directory.sharing(run)):
+            return True  # that run may begin with the history of this one
+        schedule, parent = self._index.schedules.get(run.schedule_uid), self._index.runs.get(run.parent_uid)
+        if schedule is not None and self._holds(run.namespace, schedule.name) and schedule.waits_for(run.first_uid):
+            return True
+        if parent is None:
+            known = self._index.directory.get(run.parent_uid)
+            if known is None or known.standing is Standing.CLOSED:
+                return False
+            return self._holds(run.namespace, known.workflow_id)
+        children = parent.state.children.values() if parent.state is not None else None
+        return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
+
+    async def _remove_all(self, runs: Sequence[Entry]) -> tuple[list[Entry], Exception | None]:
+        """Remove runs; return the removed ones and the last error. A run that cannot be removed does not block the others."""
+        recorded, removed, failed = EndRecorded(self._client), list[Entry](), None
+        for run in runs:
+            try:
+                if await self._remove(run, recorded):
+                    removed.append(run)
+            except kube.RequestError as error:
+                failed = error
+        return removed, failed
+
+    async def _remove(self, run: Entry, recorded: EndRecorded) -> bool:
+        """Remove a run if it is still finished and its end is recorded everywhere; return whether it was removed."""
+        url = kube.path(kube.PERDURE, run.namespace, "workflowruns", run.name)
+        try:
+            obj = await self._client.get(url)
+        except (kube.NotFoundError, kube.UnreadableError):
+            return False
+        meta = obj["metadata"]
+        if meta["uid"] != run.uid or not self._is_over(obj) or not await recorded.everywhere(obj):
+            return False
+        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])
+
+    def _report(self, removed: list[Entry], why: str) -> None:
+        namespace, oldest = removed[0].namespace, removed[0]
+        metrics.FINISHED_REMOVED.labels(namespace).inc(len(removed))
+        self._log.warning("Removed the oldest finished runs", namespace=namespace, runs=len(removed), reason=why)
+        about = {
+            "apiVersion": API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {"namespace": namespace, "name": oldest.name, "uid": oldest.uid},
+        }
+        note = f"Removed {len(removed)} finished runs before their TTL, the oldest `{oldest.name}`: {why}"
+        self._recorder.record(
+            about, kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED, note=note, action="Remove"
+        )

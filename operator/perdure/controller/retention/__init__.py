@@ -1,1 +1,0 @@
-"""Removal of finished runs: by their TTL, and by the limits of a namespace."""

@@ -1,0 +1,361 @@
+"""A WorkflowRun as users see it: the run, its steps, its open work, and the workflow task of a run of code.
+
+Reading is lenient: a status may come from a newer operator, or lack fields of an older one. Unknown parts are omitted.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.api.depth import MAX_DEPTH, nests_deeper
+from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
+from perdure.api.lenient import Json, integer, mapping, mappings, name_in, read_time
+from perdure.api.names import claim_name
+from perdure.api.phases import Phase
+from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.language.step_trace import Traced
+from perdure.runtime.chains import reset_of
+from perdure.view import text
+from perdure.view.failure import task_failure
+from perdure.view.history import ShownHistory, read_history
+from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
+from perdure.view.page import Page
+from perdure.view.runs import ListedRun, read_listed
+from perdure.view.steps import ShownStep, Source, coded_steps, read_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """The reason why a run cannot continue, and the time at which the operator retries."""
+
+    message: str
+    attempt: int
+    next_attempt: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """A request to a run: a cancellation or a pause."""
+
+    time: datetime | None
+    reason: str
+    identity: str
+    """The requester; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCondition:
+    """A condition in the status of the run."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    time: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownChain:
+    """The related runs: its parent, and the previous and next run of its chain."""
+
+    attempt: int = 1
+    """Number of the attempt, if the run has a retry policy."""
+    first_run_id: str = ""
+    """ID of the first run; empty if this is the first one."""
+    continues: str = ""
+    """Name of the previous run."""
+    continued_as: str = ""
+    """Name of the next run."""
+    parent: str = ""
+    """Name of the parent run, which started it or must start it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowTask:
+    """A workflow task for a worker."""
+
+    attempt: int
+    scheduled: datetime | None
+    started: datetime | None
+    """When a worker started it, if the status records the start: usually it only records the response."""
+    worker: str
+    failed: str
+    """The failure of an attempt, if the history records it: of consecutive failures, it only records the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCode:
+    """The state of a run of code."""
+
+    task_queue: str
+    task: WorkflowTask | None
+    """The pending workflow task; None if no task is pending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRun(ListedRun):
+    """A run with all that its object says."""
+
+    uid: str
+    endpoint: str
+    """Endpoint of a standalone Nexus operation; empty for any other run."""
+    code: ShownCode | None
+    """The state of a run of code; None for a run of steps."""
+    task_queue: str
+    """The task queue of its workers; empty if pods do the work."""
+    versioning: str
+    """The version of its workers and its versioning behavior; empty if it has none."""
+    observed: bool
+    """Whether an operator has processed the run."""
+    deleting: bool
+    input: Any
+    output: Any
+    failure: Json | None
+    chain: ShownChain
+    claims: tuple[tuple[str, str], ...]
+    """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
+    artifacts: Json | None
+    """References to the output artifacts of its steps, by step and name; None if there are none."""
+    conditions: tuple[ShownCondition, ...]
+    paused: OpenRequest | None
+    """The pause; None if the run is not paused."""
+    cancel: OpenRequest | None
+    """The cancellation request; None if there is none."""
+    steps: tuple[ShownStep, ...]
+    activities: tuple[OpenActivity, ...]
+    timers: tuple[Timer, ...]
+    children: tuple[OpenChild, ...]
+    operations: tuple[OpenOperation, ...]
+    """The open Nexus operations."""
+    signals: tuple[OpenSignal, ...]
+    undecided: Undecided | None
+    removed_at: datetime | None
+    """When the run will be removed, if it is closed."""
+    seen: LiveState | None
+    """The state in the cluster; None if the cluster was not queried."""
+
+    def every_step(self) -> Iterator[ShownStep]:
+        """Yield all steps, including nested ones."""
+        for step in self.steps:
+            yield from step.walk()
+
+
+def read_run(
+    obj: Mapping[str, Any], *, now: datetime, seen: LiveState | None = None, trace: Mapping[str, Traced] | None = None
+) -> ShownRun:
+    """Read a WorkflowRun.
+
+    Args:
+        obj: The object from the API server.
+        now: The time.
+        seen: The state of its attempts in the cluster, if the cluster was queried.
+        trace: The outcomes of its steps by path; None to use only the object.
+
+    Returns:
+        The run.
+    """
+    metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
+    state, listed = mapping(status.get("state")), read_listed(obj)
+    events = mappings(mapping(status.get("history")).get("events"))
+    reset = reset_of({"metadata": metadata})
+    history = read_history(events, reset)
+    open_ = read_open_work(listed.name, status, state, now, seen)
+    conditions = tuple(map(_condition, mappings(status.get("conditions"))))
+    reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
+    operation = mapping(spec.get("nexusOperation"))
+    failure = mapping(status.get("failure"))
+    code = read_code(reference, state, history.task_failed)
+    source = Source(
+        run=listed.name,
+        closed=listed.closed,
+        end=listed.end,
+        definition=mapping(spec.get("inline")) or mapping(status.get("definition")),
+        memory=mapping(state.get("memory")),
+        history=history,
+        work=open_,
+        seen=seen,
+        base_run=reset.base.name if reset is not None else "",
+        trace=trace,
+    )
+    return ShownRun(
+        **{field.name: getattr(listed, field.name) for field in fields(listed)},
+        uid=str(metadata.get("uid") or ""),
+        endpoint=str(operation.get("endpoint") or ""),
+        task_queue=str((code.task_queue if code is not None else standalone.get("taskQueue")) or ""),
+        versioning=_versioning(mapping(mapping(state.get("code")).get("versioning"))),
+        code=code,
+        observed=bool(status),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        input=_shown(history.first.get("input", spec.get("input"))),
+        output=status.get("output"),
+        failure=failure or None,
+        chain=_chain(metadata, status, history),
+        claims=tuple(_claims(obj, source.definition)),
+        artifacts=artifacts_of(events) or None,
+        conditions=conditions,
+        paused=_pause(state, conditions) if listed.phase == "Paused" else None,
+        cancel=_cancel(state, history, conditions),
+        steps=coded_steps(source) if code is not None or standalone or operation else read_steps(source),
+        activities=open_.activities,
+        timers=open_.timers,
+        children=open_.children,
+        operations=open_.operations,
+        signals=open_.signals,
+        undecided=_undecided(state),
+        removed_at=_removed_at(spec, listed.phase, listed.end),
+        seen=seen,
+    )
+
+
+def _versioning(versioning: Mapping[str, Any]) -> str:
+    """Format the versioning of a run, such as ``shop:v1 (Pinned)``; empty if it has none."""
+    override = mapping(versioning.get("override"))
+    behavior = str(override.get("behavior") or versioning.get("behavior") or "")
+    if not behavior:
+        return ""
+    version = mapping(override.get("version") or versioning.get("version"))
+    name = (
+        f"{version['deploymentName']}:{version.get('buildId', '')}" if version.get("deploymentName") else "any version"
+    )
+    return f"{name} ({behavior}{', by an override' if override else ''})"
+
+
+def _shown(value: Any) -> Any:
+    """Return a value, or a note instead of a value that is nested too deeply for JSON."""
+    return f"(nests more than {MAX_DEPTH} levels deep)" if nests_deeper(value) else value
+
+
+def _condition(entry: Json) -> ShownCondition:
+    return ShownCondition(
+        type=str(entry.get("type") or ""),
+        status=str(entry.get("status") or ""),
+        reason=str(entry.get("reason") or ""),
+        message=str(entry.get("message") or ""),
+        time=read_time(entry.get("lastTransitionTime")),
+    )
+
+
+def _chain(metadata: Json, status: Json, history: ShownHistory) -> ShownChain:
+    first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
+    annotations = mapping(metadata.get("annotations"))
+    return ShownChain(
+        attempt=integer(status.get("attempt")) or 1,
+        first_run_id="" if first == uid else first,
+        continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
+        continued_as=str(history.last.get("newWorkflowRun") or ""),
+        parent=name_in(annotations.get(PARENT_ANNOTATION)),
+    )
+
+
+def _claims(obj: Mapping[str, Any], definition: Json) -> Iterator[tuple[str, str]]:
+    metadata = mapping(obj.get("metadata"))
+    reset = reset_of({"metadata": metadata})
+    name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")
+    if reset is not None:
+        name, uid = reset.original.name, reset.original.run_id
+    for workspace in mappings(definition.get("workspaces")):
+        called = str(workspace.get("name") or "")
+        if workspace.get("volumeClaimTemplate"):
+            yield called, claim_name(name, uid, called)
+        elif existing := mapping(workspace.get("persistentVolumeClaim")).get("claimName"):
+            yield called, str(existing)
+
+
+def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:
+    open_ = mapping(state.get("activities")).values() if state.get("standalone") else ()
+    of_activity = next((mapping(each).get("pause") for each in open_), None)
+    pause = mapping(state.get("paused") or of_activity)
+    since = next((c.time for c in conditions if c.type == "Paused" and c.status == "True"), None)
+    return OpenRequest(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
+
+
+def _cancel(state: Json, history: ShownHistory, conditions: tuple[ShownCondition, ...]) -> OpenRequest | None:
+    found = next((c for c in conditions if c.type == "CancelRequested" and c.status == "True"), None)
+    if found is None and not state.get("cancelRequested"):
+        return None
+    event = history.cancel
+    time = read_time(event.get("eventTime")) or (found.time if found else None)
+    return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
+
+
+def _undecided(state: Json) -> Undecided | None:
+    task = mapping(state.get("task"))
+    if not task:
+        return None
+    return Undecided(
+        message=str(task.get("message") or ""),
+        attempt=integer(task.get("attempt")) or 1,
+        next_attempt=read_time(task.get("nextAttemptTime")),
+    )
+
+
+def _removed_at(spec: Json, phase: str, end: datetime | None) -> datetime | None:
+    keep = integer(spec.get("ttlSecondsAfterFinished"))
+    if phase not in {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}:
+        after_failure = integer(spec.get("ttlSecondsAfterFailure"))
+        keep = keep if after_failure is None else after_failure
+    return None if end is None or keep is None else end + timedelta(seconds=keep)
+
+
+def artifacts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the references to the output artifacts in a history, by step and name, in the order in which the steps started.
+
+    Args:
+        events: The events, as stored.
+    """
+    completed = [event for event in events if event.get("eventType") == "ActivityTaskCompleted"]
+    return {
+        f"{event.get('activityId')}/{name}": reference
+        for event in sorted(completed, key=lambda event: int(event.get("scheduledEventId") or 0))
+        for name, reference in mapping(event.get("artifacts")).items()
+    }
+
+
+def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
+    """Read the specific state of a run of code.
+
+    Args:
+        reference: The reference to the workflow in its spec.
+        state: The engine's state; empty if the run has not started.
+        failed: The event with the failure of its last workflow task; empty if the task has not failed.
+
+    Returns:
+        The state; None for a run of steps.
+    """
+    code = mapping(state.get("code"))
+    queue: Any = code.get("taskQueue") or reference.get("taskQueue")
+    if not queue or (not code and queue == WORKFLOWS_QUEUE):
+        return None
+    task = mapping(code.get("task"))
+    return ShownCode(task_queue=str(queue), task=_task(task, failed) if task else None)
+
+
+def _task(task: Json, failed: Json) -> WorkflowTask:
+    return WorkflowTask(
+        attempt=integer(task.get("attempt")) or 1,
+        scheduled=read_time(task.get("scheduledTime")),
+        started=read_time(task.get("startedTime")),
+        worker=str(task.get("identity") or ""),
+        failed=task_failure(failed) if failed else "",
+    )
+
+
+def task_state(task: WorkflowTask, page: Page) -> str:
+    """Describe the state of a workflow task.
+
+    Args:
+        task: The workflow task.
+        page: The page for the output.
+
+    Returns:
+        For instance `attempt 2, no worker has answered since 2026-01-01T12:00:00Z (5s ago)`.
+    """
+    if task.started is not None:
+        status = text.join(("running", f"by {task.worker}" if task.worker else None), " ")
+        since: datetime | None = task.started
+    else:
+        status, since = "no worker has answered", task.scheduled
+    status = text.join((status, f"since {page.moment(since)}" if since else None), " ")
+    attempt = f"attempt {task.attempt}" if task.attempt > 1 or task.failed else None
+    return text.join((text.join((attempt, status), ", "), f"failed before: {task.failed}" if task.failed else None))

@@ -62,7 +62,7 @@ class StandaloneRuns:
     # Starting
 
     def name_of(self, request: Any) -> str:
-        """Return the name of the WorkflowRun that a start creates."""
+        """Return the name of the WorkflowRun that a start creates; a new one each time if the start has no request ID."""
         return run_name(getattr(request, self._id_field), request.request_id, kind=self._kind.value)
 
     async def start(

@@ -5,7 +5,7 @@ The module needs no pydantic.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 
 class RunKind(StrEnum):
@@ -80,6 +80,10 @@ class Phase(StrEnum):
     def is_closed(self) -> bool:
         """Whether the run is closed."""
         return self not in (Phase.PENDING, Phase.RUNNING, Phase.PAUSED)
+
+
+CLOSED: Final = frozenset(phase for phase in Phase if phase.is_closed)
+"""The phases of closed runs."""
 
 
 class PendingActivityState(StrEnum):

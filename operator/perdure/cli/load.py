@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perdure.api.phases import CLOSED
 from perdure.cli.doctor.operators import find
 from perdure.client.errors import CliError
 from perdure.kube import paths
-from perdure.view.phases import CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -18,7 +18,7 @@ from perdure.cli.command import Decimal, argument, option, stacked
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.options import check_named, context_option, namespace_option, output_option, seconds_of
-from perdure.cli.selection import chosen, newest, selector_option
+from perdure.cli.selection import newest, selection_of, selector_option
 from perdure.cli.starts import wait_for_verdict
 from perdure.cli.terminal import Output, Screen, for_people, program_of, progress_screen, reference
 from perdure.client.cluster import Cluster
@@ -408,7 +408,7 @@ def send_to_runs(context: click.Context, verb: str, request: Mapping[str, Any], 
 
 
 def _send_to_selected(context: click.Context, verb: str, request: Mapping[str, Any], given: BatchOptions) -> None:
-    choice = chosen(selector=given.selector, running=True)
+    choice = selection_of(selector=given.selector, running=True)
 
     async def choose(cluster: Cluster) -> list[Object]:
         runs = newest(await choice.read_briefly(cluster, clock.now()), None)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from perdure.api.labels import API_VERSION, SEARCH_PREFIX
+from perdure.api.phases import CLOSED, Phase
 from perdure.cli.command import AnyCase, option
 from perdure.cli.options import seconds_of
 from perdure.client.errors import GoneError
-from perdure.view.phases import CLOSED, RunPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,9 +33,9 @@ phase_option = option(
     "--status",
     "phases",
     metavar="PHASE",
-    type=AnyCase(RunPhase),
+    type=AnyCase(Phase),
     multiple=True,
-    help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
+    help=f"Only runs in this phase ({', '.join(Phase)}); repeatable",
 )
 selector_option = option("--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d")
 attribute_option = option(
@@ -53,7 +53,7 @@ completed_option = option("--completed", "--closed", is_flag=True, help="Only cl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Selection:
     """The selection of runs; None or empty fields select everything."""
 
     phases: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class Chosen:
         """Return the selectors for the API server. They can match a run that no operator has seen: it has no phase yet."""
         query = {"labelSelector": self.selector} if self.selector else {}
         if self.phases:
-            others = [f"status.phase!={phase}" for phase in RunPhase if phase not in self.phases]
+            others = [f"status.phase!={phase}" for phase in Phase if phase not in self.phases]
             one = len(self.phases) == 1 and "Pending" not in self.phases
             query["fieldSelector"] = f"status.phase={next(iter(self.phases))}" if one else ",".join(others)
         return query
@@ -125,8 +125,8 @@ class Chosen:
         return all(_has(stored.get(f"{SEARCH_PREFIX}{name}"), value) for name, value in self.attributes)
 
 
-def chosen(
-    phases: Iterable[RunPhase] | None = None,
+def selection_of(
+    phases: Iterable[Phase] | None = None,
     selector: str | None = None,
     attributes: Iterable[str] | None = None,
     since: str | None = None,
@@ -135,7 +135,7 @@ def chosen(
     prefix: str | None = None,
     running: bool = False,
     completed: bool = False,
-) -> Chosen:
+) -> Selection:
     """Read the options.
 
     Raises:
@@ -144,14 +144,14 @@ def chosen(
     if bool(phases) + running + completed > 1:
         raise click.BadParameter("set one of the three", param_hint="--phase, --running, --completed")
     if running or completed:
-        phases = CLOSED if completed else frozenset(RunPhase) - CLOSED
+        phases = CLOSED if completed else frozenset(Phase) - CLOSED
     pairs = []
     for text in attributes or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"`{text}` does not have the form NAME=VALUE", param_hint="--search-attribute")
         pairs.append((name, value))
-    return Chosen(
+    return Selection(
         phases=frozenset(phase.value for phase in phases or ()),
         selector=selector,
         attributes=tuple(pairs),

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
 from perdure.api.lenient import mapping
+from perdure.api.phases import Phase
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, GoneError, UnreachableError
 from perdure.console import rows
@@ -23,7 +24,6 @@ from perdure.view import failure
 from perdure.view.fleet import members_of
 from perdure.view.logs import Lines, LogOf, gone, logs_of
 from perdure.view.page import Page
-from perdure.view.phases import RunPhase
 from perdure.view.replay import trace
 from perdure.view.run import read_run
 
@@ -96,7 +96,7 @@ class Pages:
             raise HTTPException(404, "There is no such page.")
         plural, row = LISTS[kind]
         phase = request.query_params.get("phase", "")
-        selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(RunPhase) else {}
+        selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(Phase) else {}
         async with self._site.open(request) as cluster:
             found, following = await cluster.page(plural, PAGE, request.query_params.get("continue", ""), **selectors)
         return self._site.show(
@@ -105,7 +105,7 @@ class Pages:
             rows=[row(each) for each in found],
             following=following,
             phase=phase,
-            phases=list(RunPhase),
+            phases=list(Phase),
             redrivable=REDRIVABLE,
         )
 

@@ -17,7 +17,7 @@ from perdure.handlers.feed import Feed
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
-from perdure.observe import api_requests, health, json_logs, python_gc
+from perdure.observe import health, json_logs, metrics, python_gc
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
@@ -37,7 +37,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
     log = structlog.get_logger("perdure")
     agent = f"perdure-operator/{__version__}"
     async with (
-        Client.open(access, user_agent=agent, traces=[api_requests.measuring()]) as client,
+        Client.open(access, user_agent=agent, traces=[metrics.measuring()]) as client,
         # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
         Client.open(access, user_agent=agent, connections=0) as watching,
     ):

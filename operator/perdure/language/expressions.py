@@ -51,73 +51,6 @@ class ExpressionError(Exception):
         return f"{where}${{{_clip(self.expression)}}}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The text between the braces."""
-
-    source: str
-
-
-def _split(text: str, path: str) -> Iterator[str | _Source]:
-    """Split a string into literal pieces and expressions."""
-    literal: list[str] = []
-    at = 0
-    while (start := text.find("${", at)) >= 0:
-        if start > at and text[start - 1] == "$":
-            literal.append(text[at : start - 1] + "${")
-            at = start + 2
-            continue
-        literal.append(text[at:start])
-        if any(literal):
-            yield "".join(literal)
-        literal = []
-        end = _closing(text, start + 2)
-        if end < 0:
-            raise ExpressionError(text[start + 2 :], path, "the closing } is missing; write $${ for a literal ${")
-        yield _Source(text[start + 2 : end])
-        at = end + 1
-    literal.append(text[at:])
-    if any(literal):
-        yield "".join(literal)
-
-
-def _closing(text: str, at: int) -> int:
-    """Return the end of the expression that begins at `at`: the first } outside of braces, strings, and comments."""
-    depth = 0
-    while at < len(text):
-        char = text[at]
-        if char in "'\"":
-            at = _string_end(text, at)
-            continue
-        if text.startswith("//", at):
-            at = text.find("\n", at)
-            if at < 0:
-                return -1
-        elif char == "{":
-            depth += 1
-        elif char == "}":
-            if depth == 0:
-                return at
-            depth -= 1
-        at += 1
-    return -1
-
-
-def _string_end(text: str, at: int) -> int:
-    """The position after the string that begins at `at`; the end of the text if it never ends."""
-    raw = text[at - 1 : at] in {"r", "R"} or text[at - 2 : at].lower() in {"rb", "br"}
-    quote = text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
-    at += len(quote)
-    while at < len(text):
-        if text[at] == "\\" and not raw:
-            at += 2
-        elif text.startswith(quote, at):
-            return at + len(quote)
-        else:
-            at += 1
-    return len(text)
-
-
 def _clip(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -349,6 +282,76 @@ def _expressions(part: _Part) -> Iterator[_Expression]:
                 yield from _expressions(item)
         case _Literal():
             pass
+
+
+# --- expressions in texts --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The text between the braces."""
+
+    source: str
+
+
+def _split(text: str, path: str) -> Iterator[str | _Source]:
+    """Split a string into literal pieces and expressions."""
+    literal: list[str] = []
+    at = 0
+    while (start := text.find("${", at)) >= 0:
+        if start > at and text[start - 1] == "$":
+            literal.append(text[at : start - 1] + "${")
+            at = start + 2
+            continue
+        literal.append(text[at:start])
+        if any(literal):
+            yield "".join(literal)
+        literal = []
+        end = _closing(text, start + 2)
+        if end < 0:
+            raise ExpressionError(text[start + 2 :], path, "the closing } is missing; write $${ for a literal ${")
+        yield _Source(text[start + 2 : end])
+        at = end + 1
+    literal.append(text[at:])
+    if any(literal):
+        yield "".join(literal)
+
+
+def _closing(text: str, at: int) -> int:
+    """Return the end of the expression that begins at `at`: the first } outside of braces, strings, and comments."""
+    depth = 0
+    while at < len(text):
+        char = text[at]
+        if char in "'\"":
+            at = _string_end(text, at)
+            continue
+        if text.startswith("//", at):
+            at = text.find("\n", at)
+            if at < 0:
+                return -1
+        elif char == "{":
+            depth += 1
+        elif char == "}":
+            if depth == 0:
+                return at
+            depth -= 1
+        at += 1
+    return -1
+
+
+def _string_end(text: str, at: int) -> int:
+    """The position after the string that begins at `at`; the end of the text if it never ends."""
+    raw = text[at - 1 : at] in {"r", "R"} or text[at - 2 : at].lower() in {"rb", "br"}
+    quote = text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
+    at += len(quote)
+    while at < len(text):
+        if text[at] == "\\" and not raw:
+            at += 2
+        elif text.startswith(quote, at):
+            return at + len(quote)
+        else:
+            at += 1
+    return len(text)
 
 
 # --- evaluating ------------------------------------------------------------------------------------------------------

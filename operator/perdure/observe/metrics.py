@@ -3,10 +3,16 @@
 import os
 import platform
 from contextlib import suppress
+from time import monotonic
+from types import SimpleNamespace
 
+import aiohttp
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from perdure import __version__
+
+_NO_ANSWER = "none"
+"""The code of a request without a response."""
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -354,6 +360,31 @@ def show_finished(namespace: str, runs: int, size: int) -> None:
     for gauge in (FINISHED_RUNS, FINISHED_BYTES):
         with suppress(KeyError):
             gauge.remove(namespace)
+
+
+def measuring() -> aiohttp.TraceConfig:
+    """Create a configuration for a session of the API server's client that measures each request until its response begins."""
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(_start)
+    config.on_request_end.append(_end)
+    config.on_request_exception.append(_fail)
+    return config
+
+
+async def _start(_: aiohttp.ClientSession, request: SimpleNamespace, __: aiohttp.TraceRequestStartParams) -> None:
+    request.started = monotonic()
+
+
+async def _end(_: aiohttp.ClientSession, request: SimpleNamespace, end: aiohttp.TraceRequestEndParams) -> None:
+    _observe_request(request, end.method, str(end.response.status))
+
+
+async def _fail(_: aiohttp.ClientSession, request: SimpleNamespace, end: aiohttp.TraceRequestExceptionParams) -> None:
+    _observe_request(request, end.method, _NO_ANSWER)
+
+
+def _observe_request(request: SimpleNamespace, method: str, code: str) -> None:
+    API_REQUESTS.labels(method=method, code=code).observe(monotonic() - request.started)
 
 
 def render() -> bytes:

@@ -12,6 +12,7 @@ from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in, read_time
 from perdure.api.names import claim_name
+from perdure.api.phases import Phase
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.language.step_trace import Traced
 from perdure.runtime.chains import reset_of
@@ -20,7 +21,6 @@ from perdure.view.failure import task_failure
 from perdure.view.history import ShownHistory, read_history
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
 from perdure.view.page import Page
-from perdure.view.phases import RunPhase
 from perdure.view.runs import ListedRun, read_listed
 from perdure.view.steps import ShownStep, Source, coded_steps, read_steps
 
@@ -292,7 +292,7 @@ def _undecided(state: Json) -> Undecided | None:
 
 def _removed_at(spec: Json, phase: str, end: datetime | None) -> datetime | None:
     keep = integer(spec.get("ttlSecondsAfterFinished"))
-    if phase not in {RunPhase.COMPLETED, RunPhase.CONTINUED_AS_NEW}:
+    if phase not in {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}:
         after_failure = integer(spec.get("ttlSecondsAfterFailure"))
         keep = keep if after_failure is None else after_failure
     return None if end is None or keep is None else end + timedelta(seconds=keep)

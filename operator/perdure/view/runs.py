@@ -11,10 +11,10 @@ from typing import Any
 from rich.text import Text
 
 from perdure.api.lenient import mapping, mappings, read_time
+from perdure.api.phases import CLOSED
 from perdure.view import tables, text
 from perdure.view.failure import with_cause
 from perdure.view.page import Page, elapsed
-from perdure.view.phases import CLOSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,11 @@ from rich.text import Text
 from perdure import __version__
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, read_time
+from perdure.api.phases import Phase
 from perdure.view import tables, text
 from perdure.view.history import HistoryEntry, read_history
 from perdure.view.logs import activity_container, activity_state
 from perdure.view.page import Page
-from perdure.view.phases import RunPhase
 from perdure.view.run import ShownRun
 
 
@@ -280,7 +280,7 @@ def _bar(times: _Times, whole: tuple[datetime, datetime], width: int, marks: str
 
 _INTERNAL = 1
 _OK, _ERROR = 1, 2
-_WELL = {RunPhase.COMPLETED, RunPhase.CONTINUED_AS_NEW}
+_WELL = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
 _STOPPED = "Stopped"
 """The result of a step that was open when its run ended."""
 

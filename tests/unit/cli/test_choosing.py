@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from perdure.api.phases import CLOSED
 from perdure.kube import clock
-from perdure.view.phases import CLOSED
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from perdure.api.phases import Phase
+from perdure.api.phases import CLOSED, Phase
 from perdure.cli.app import build
-from perdure.cli.selection import Chosen
+from perdure.cli.selection import Selection
 from perdure.kube import clock
-from perdure.view.phases import CLOSED, RunPhase
 from unit.cli.apiserver import ApiServer, Log, items
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
@@ -20,7 +19,7 @@ FAILED = {"metadata": {"name": "failed"}, "status": {"phase": "Failed"}}
 
 
 def test_the_phases_are_those_of_the_api() -> None:
-    assert list(map(str, RunPhase)) == list(map(str, Phase))
+    assert list(map(str, Phase)) == list(map(str, Phase))
     assert sorted(CLOSED) == sorted(phase for phase in Phase if phase.is_closed)
 
 
@@ -36,7 +35,7 @@ def test_the_phases_are_those_of_the_api() -> None:
     ids=["all", "one", "no operator has seen it", "two", "none"],
 )
 def test_runs_are_filtered_by_phase(phases: set[str], shown: list[dict[str, object]]) -> None:
-    chosen = Chosen(phases=frozenset(phases))
+    chosen = Selection(phases=frozenset(phases))
     assert [run for run in (NEW, PAUSED, FAILED) if chosen.takes(run, clock.now())] == shown
 
 

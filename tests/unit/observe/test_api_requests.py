@@ -5,7 +5,7 @@ from aiohttp import web
 
 from perdure.kube.access import Access
 from perdure.kube.client import Client, NoResponseError, NotFoundError
-from perdure.observe import api_requests, metrics
+from perdure.observe import metrics
 from unit.kube.test_client import WEB, Server
 
 
@@ -25,13 +25,13 @@ async def test_requests_are_measured_by_method_and_code() -> None:
     before = [measured("GET", "200"), measured("GET", "404"), measured("GET", "none")]
     async with Server().serve() as server:
         access = Access(server=server.address)
-        async with Client.open(access, user_agent="u", traces=[api_requests.measuring()]) as client:
+        async with Client.open(access, user_agent="u", traces=[metrics.measuring()]) as client:
             server.answer = lambda _: web.json_response({"metadata": {"name": "web"}})
             await client.get(WEB)
             server.refuse(404, "NotFound")
             with pytest.raises(NotFoundError):
                 await client.get(WEB)
-    async with Client.open(access, user_agent="u", traces=[api_requests.measuring()]) as client:
+    async with Client.open(access, user_agent="u", traces=[metrics.measuring()]) as client:
         with pytest.raises(NoResponseError):
             await client.get(WEB)
     after = [measured("GET", "200"), measured("GET", "404"), measured("GET", "none")]

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 import click
 from click.exceptions import Exit
 
+from perdure.api.phases import CLOSED, Phase
 from perdure.cli.command import Whole, argument, option, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.options import context_option, namespace_option, seconds_of
-from perdure.cli.selection import chosen, phase_of, phase_option, selector_option
+from perdure.cli.selection import phase_of, phase_option, selection_of, selector_option
 from perdure.cli.terminal import Screen, program_of, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
-from perdure.view.phases import CLOSED, RunPhase
 
 _PAUSE = 0.25
 """Seconds between two reads."""
@@ -90,7 +90,7 @@ def delete(
     *,
     names: tuple[str, ...],
     selector: str | None,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     every: bool,
     ignore: bool,
     wait: bool,
@@ -115,7 +115,7 @@ def delete(
     if bool(names) == (every or selector is not None or bool(phases)):
         raise CliError("set NAME, or choose runs with --selector, --phase, or --all")
     seconds = seconds_of(timeout, "--timeout") if wait else None
-    choice = chosen(phases, selector)
+    choice = selection_of(phases, selector)
 
     async def run() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -150,7 +150,7 @@ def prune(
     *,
     older_than: str | None,
     keep: int | None,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     selector: str | None,
     dry_run: bool,
     namespace: str | None,
@@ -174,7 +174,7 @@ def prune(
         if phase not in CLOSED:
             raise CliError(f"--phase {phase}: runs in this phase are open, and only closed runs are deleted")
     age = timedelta(seconds=seconds_of(older_than, "--older-than")) if older_than is not None else timedelta(0)
-    choice = chosen(phases, selector)
+    choice = selection_of(phases, selector)
 
     async def run() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

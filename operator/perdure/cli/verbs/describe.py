@@ -18,7 +18,7 @@ from perdure.cli.options import (
     workflow_id_option,
 )
 from perdure.cli.progress import Waiter
-from perdure.cli.selection import Chosen, newest
+from perdure.cli.selection import Selection, newest
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, page_of, program_of, reference
 from perdure.client.errors import CliError
 from perdure.kube import clock
@@ -97,7 +97,7 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
         CliError: There are no runs, or they cannot be read.
     """
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = newest(await Chosen().read_briefly(cluster, clock.now()), 1)
+        found = newest(await Selection().read_briefly(cluster, clock.now()), 1)
         if not found:
             raise CliError(f"there are no runs in namespace `{cluster.namespace}`; choose the namespace with -n")
         return str(found[0]["metadata"]["name"])

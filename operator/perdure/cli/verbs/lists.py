@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perdure.api.phases import Phase
 from perdure.cli.command import Whole, option, verb
 from perdure.cli.connection import connect, list_kind
 from perdure.cli.options import (
@@ -20,13 +21,13 @@ from perdure.cli.options import (
 )
 from perdure.cli.selection import (
     attribute_option,
-    chosen,
     completed_option,
     newest,
     older_option,
     phase_option,
     prefix_option,
     running_option,
+    selection_of,
     selector_option,
     since_option,
 )
@@ -34,12 +35,11 @@ from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, 
 from perdure.client.errors import UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
-from perdure.view.phases import RunPhase
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from perdure.cli.selection import Chosen
+    from perdure.cli.selection import Selection
     from perdure.cli.terminal import TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
@@ -70,7 +70,7 @@ def list_(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     running: bool,
     completed: bool,
     selector: str | None,
@@ -103,7 +103,9 @@ def list_(
       {program} list --output custom-columns=RUN:.metadata.name
     """
     screen = Screen(color)
-    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+    choice = selection_of(
+        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
+    )
     if watch:
         if not for_people(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
@@ -162,7 +164,7 @@ def count(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[RunPhase, ...],
+    phases: tuple[Phase, ...],
     running: bool,
     completed: bool,
     selector: str | None,
@@ -181,14 +183,16 @@ def count(
       {program} count --all-namespaces --since 24h
       {program} count --phase Failed --output json
     """
-    choice = chosen(phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed)
+    choice = selection_of(
+        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
+    )
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             return await choice.count(found, clock.now(), everywhere=everywhere)
 
     counts = asyncio.run(read())
-    ordered = {phase: counts[phase] for phase in (*RunPhase, *sorted(counts.keys() - set(RunPhase))) if counts[phase]}
+    ordered = {phase: counts[phase] for phase in (*Phase, *sorted(counts.keys() - set(Phase))) if counts[phase]}
     screen = Screen()
     if output != "text":
         screen.write_data(output, {"total": counts.total(), "phases": ordered})
@@ -291,7 +295,7 @@ class RunWatcher:
     """Prints the selected runs, and then each change of a run."""
 
     def __init__(
-        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Chosen, *, wide: bool
+        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Selection, *, wide: bool
     ) -> None:
         self._context = context
         self._screen = screen

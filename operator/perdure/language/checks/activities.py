@@ -22,7 +22,7 @@ from perdure.language.program import Finding, Severity
 # The pod
 
 
-def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
+def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
     """Check an activity's pod; `path` is the path of the activity."""
     has_sidecar, has_artifacts = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)

@@ -14,7 +14,7 @@ from perdure.api.search_attributes import text_of
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import activities, texts
 from perdure.language.checks import flow as flows
-from perdure.language.checks.activities import key_templates, of_activity, of_artifacts, of_cache
+from perdure.language.checks.activities import key_templates, of_artifacts, of_cache, of_pod
 from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
 from perdure.language.checks.run_options import search_attributes
 from perdure.language.checks.shapes import (
@@ -251,7 +251,7 @@ class _Checks:
             self.block_input(f"spec.{name}", handler.block, handler.input, scope)
 
     def activity(self, path: str, activity: Activity) -> None:
-        self.findings += of_activity(path, activity)
+        self.findings += of_pod(path, activity)
         if activity.artifacts is not None:
             self.findings += of_artifacts(f"{path}.artifacts", activity.artifacts)
         self.findings += texts.in_containers(path, activity)

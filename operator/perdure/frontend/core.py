@@ -106,7 +106,7 @@ class Frontend:
             self.deployments,
             self.search_attributes,
         )
-        maker = RunCreator(runs, self.first_tasks)
+        creator = RunCreator(runs, self.first_tasks)
         listing = Listing(runs, self.visibility, search_attributes)
         activities = ActivityTasks(runs, self.matching, self.versions, payloads)
         dispatch = TaskDispatch(
@@ -144,7 +144,7 @@ class Frontend:
         )
         starting = WorkflowStarts(
             runs=runs,
-            maker=maker,
+            creator=creator,
             first_tasks=self.first_tasks,
             tasks=dispatch,
             deployments=deployments,
@@ -156,8 +156,8 @@ class Frontend:
             dispatch,
             tasks,
             activities,
-            StandaloneActivities(runs, maker, search_attributes),
-            StandaloneNexusOperations(runs, maker, payloads, self.endpoints, search_attributes),
+            StandaloneActivities(runs, creator, search_attributes),
+            StandaloneNexusOperations(runs, creator, payloads, self.endpoints, search_attributes),
             starting,
             WorkflowControl(runs),
             queries,

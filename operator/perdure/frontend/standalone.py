@@ -1,4 +1,4 @@
-"""The shared parts of the RPCs of standalone activities and Nexus operations: clients follow and stop them."""
+"""The shared parts of the RPCs of standalone activities and Nexus operations: clients start, follow, and stop them."""
 
 import asyncio
 import hashlib
@@ -7,14 +7,19 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
 from google.protobuf.message import Message
 
+from perdure.api import labels
+from perdure.api.phases import RunKind
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
+from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_BLOB, MAX_ID
+from perdure.frontend.runs.creation import RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway, View, not_open
 from perdure.frontend.transport.rpc import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import status_named
@@ -28,27 +33,77 @@ _Response = TypeVar("_Response")
 
 
 class StandaloneRuns:
-    """The runs of standalone activities and Nexus operations."""
+    """The RPCs that standalone activities and standalone Nexus operations have in common."""
 
-    def __init__(self, runs: RunGateway, max_reason: int = MAX_BLOB) -> None:
-        """`max_reason`: the size limit of the reason of a request, in bytes."""
+    def __init__(self, runs: RunGateway, creator: RunCreator, kind: RunKind, *, max_reason: int = MAX_BLOB) -> None:
+        """Create it for the runs of one kind.
+
+        Args:
+            runs: The runs of the operator.
+            creator: Creates runs.
+            kind: The kind of the runs.
+            max_reason: The size limit of the reason of a request, in bytes.
+        """
         self._runs = runs
+        self._creator = creator
+        self._kind = kind
+        self._find = runs.find_activity if kind is RunKind.ACTIVITY else runs.find_operation
+        self._id_field = "activity_id" if kind is RunKind.ACTIVITY else "operation_id"
         self._max_reason = max_reason
+
+    def find(self, request: Any) -> Entry:
+        """Find the run that a request names.
+
+        Raises:
+            RpcError: It does not exist, or an ID cannot be one.
+        """
+        return self._find(request.namespace, getattr(request, self._id_field), request.run_id)
+
+    # Starting
+
+    def name_of(self, request: Any) -> str:
+        """Return the name of the WorkflowRun that a start creates; a new one each time if the start has no request ID."""
+        return run_name(getattr(request, self._id_field), request.request_id, kind=self._kind.value)
+
+    async def start(
+        self, request: Any, spec: dict[str, Any], extras: StartExtras, policies: tuple[str, str], principal: str
+    ) -> StartedRun:
+        """Start a run, or find the one that the policies select.
+
+        Args:
+            request: The start.
+            spec: The spec of the WorkflowRun, without policies.
+            extras: The other parts of the run.
+            policies: The policies for a closed run and for an open run with the ID.
+            principal: The user that the API server authenticated.
+
+        Raises:
+            RpcError: The ID is in use, or the run cannot be created.
+        """
+        reuse, conflict = policies
+        annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}
+        if principal:
+            annotations[labels.CREATED_BY_ANNOTATION] = principal
+        body = {
+            "apiVersion": labels.API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {"name": self.name_of(request), "namespace": request.namespace, "annotations": annotations},
+            "spec": {**spec, "workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict},
+        }
+        known = await self._creator.existing(body, self._kind, reuse=reuse, conflict=conflict)
+        return StartedRun(known, started=False) if known is not None else await self._creator.make(body)
 
     # Following
 
     async def once_changed(
-        self,
-        entry: Entry,
-        token: bytes,
-        call: CallContext,
-        describe: Callable[[View], Awaitable[_Response]],
+        self, request: Any, call: CallContext, describe: Callable[[View], Awaitable[_Response]]
     ) -> _Response | None:
         """Describe a run; with the token of an earlier description, wait for a change. None if there is no change in time.
 
         Raises:
             RpcError: The token does not belong to this run, or the run has not begun.
         """
+        token, entry = request.long_poll_token, self.find(request)
         if token:
             _check_token(token, entry.uid)
         runs, seconds = self._runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
@@ -64,7 +119,7 @@ class StandaloneRuns:
                         await changed
         return None
 
-    async def state(self, entry: Entry, call: CallContext) -> RunState:
+    async def _state(self, entry: Entry, call: CallContext) -> RunState:
         """Return the state of a run that has begun.
 
         Raises:
@@ -78,19 +133,20 @@ class StandaloneRuns:
 
     # Stopping
 
-    async def cancel(self, entry: Entry, request: Any, call: CallContext) -> None:
+    async def cancel(self, request: Any, call: CallContext) -> None:
         """Request a cancellation. A repeated request changes nothing.
 
         Raises:
             RpcError: The run has closed, or another request has already requested the cancellation.
         """
+        entry = self.find(request)
         wanted = inputs.CancelRequested(
             request_id=_CANCEL + request_id_of(request),
             reason=self._reason(request),
             identity=request.identity,
             principal=call.principal,
         )
-        state = await self.state(entry, call)
+        state = await self._state(entry, call)
         if wanted.request_id in state.requests:
             return
         if state.closed:
@@ -100,19 +156,20 @@ class StandaloneRuns:
             raise precondition(f"cancellation already requested with request ID {before.removeprefix(_CANCEL)}")
         await self.demand(entry, wanted)
 
-    async def terminate(self, entry: Entry, request: Any, call: CallContext) -> None:
+    async def terminate(self, request: Any, call: CallContext) -> None:
         """Terminate a run without notifying a worker. A repeated request changes nothing.
 
         Raises:
             RpcError: The run has closed.
         """
+        entry = self.find(request)
         wanted = inputs.TerminateRequested(
             request_id=_TERMINATE + request_id_of(request),
             reason=self._reason(request),
             identity=request.identity,
             principal=call.principal,
         )
-        state = await self.state(entry, call)
+        state = await self._state(entry, call)
         if wanted.request_id in state.requests:
             return
         before = next((each for each in state.requests if each.startswith(_TERMINATE)), "")
@@ -122,8 +179,9 @@ class StandaloneRuns:
             raise not_open(state)
         await self.demand(entry, wanted)
 
-    async def delete(self, entry: Entry) -> None:
+    async def delete(self, request: Any) -> None:
         """Remove a run with its history. This stops an open run."""
+        entry = self.find(request)
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._runs.client.delete(url, uid=entry.uid)
 

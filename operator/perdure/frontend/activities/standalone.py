@@ -31,7 +31,6 @@ from temporalio.api.workflowservice.v1 import (
     TerminateActivityExecutionResponse,
 )
 
-from perdure.api import labels
 from perdure.api.phases import RunKind
 from perdure.api.times import nearest_duration
 from perdure.controller.directory import Entry
@@ -48,7 +47,7 @@ from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engin
 from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import retry_policy
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
-from perdure.frontend.runs.creation import RunCreator, StartedRun, run_name
+from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.start_requests import check_extras, input_of
 from perdure.frontend.standalone import (
@@ -75,6 +74,206 @@ _TIMEOUTS = (
 
 _ENDED = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed, ev.ActivityTaskTimedOut, ev.ActivityTaskCanceled)
 _OF_ATTEMPTS = (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
+
+
+class StandaloneActivities:
+    """Starts, describes, and stops standalone activities."""
+
+    def __init__(self, runs: RunGateway, creator: RunCreator, search_attributes: SearchAttributeRegistry) -> None:
+        self._runs = runs
+        self._search_attributes = search_attributes
+        self._standalone = StandaloneRuns(runs, creator, RunKind.ACTIVITY)
+
+    # Starting
+
+    async def start_activity_execution(
+        self, request: StartActivityExecutionRequest, call: CallContext
+    ) -> StartActivityExecutionResponse:
+        """Start a standalone activity, or find it open."""
+        begun = await self._begin(request, call.principal)
+        response = StartActivityExecutionResponse(run_id=begun.entry.uid, started=begun.started)
+        link = response.link.activity
+        link.namespace, link.activity_id, link.run_id = request.namespace, request.activity_id, begun.entry.uid
+        return response
+
+    async def _begin(self, request: StartActivityExecutionRequest, principal: str) -> StartedRun:
+        _check(request)
+        policies = id_policies(request, ActivityIdReusePolicy, ActivityIdConflictPolicy)
+        spec, extras = _requested(request, await self._search_attributes.types(request.namespace))
+        callbacks = callbacks_of(request, self._runs.served)
+        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
+        check_extras(extras)
+        begun = await self._standalone.start(request, spec, extras, policies, principal)
+        if not begun.started and begun.entry.name != self._standalone.name_of(
+            request
+        ):  # also if another start was faster
+            await self._attach(begun.entry, request, principal)
+        return begun
+
+    async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
+        """Attach the completion callbacks of this request to an open activity, if the request wants it."""
+        options = request.on_conflict_options
+        callbacks = request.completion_callbacks if options.attach_completion_callbacks else ()
+        attached = inputs.CallbacksAttached(
+            request_id=request_id_of(request),
+            callbacks=to_engine(callbacks),
+            identity=request.identity,
+            principal=principal,
+            links=links.to_json(request.links) if options.attach_links else None,
+        )
+        if attached.callbacks or attached.links:
+            await self._standalone.demand(known, attached)
+
+    # Following
+
+    async def poll_activity_execution(
+        self, request: PollActivityExecutionRequest, call: CallContext
+    ) -> PollActivityExecutionResponse:
+        """Wait for the outcome; the response is empty if there is none in time."""
+        entry = self._standalone.find(request)
+
+        def closed() -> bool:
+            return self._runs.is_closed(entry.uid)
+
+        if not await self._runs.changes.wait_until(entry.uid, closed, call.within(LONGEST_POLL)):
+            return PollActivityExecutionResponse()
+        view = await self._runs.view(entry)
+        history = await self._runs.history(view)
+        return PollActivityExecutionResponse(run_id=entry.uid, outcome=outcome_of(history))
+
+    async def describe_activity_execution(
+        self, request: DescribeActivityExecutionRequest, call: CallContext
+    ) -> DescribeActivityExecutionResponse:
+        """Describe an activity; with a token, wait for a change, and return an empty response if there is none in time."""
+        if request.long_poll_token and not request.run_id:
+            raise invalid("run id is required when long poll token is provided")
+        found = await self._standalone.once_changed(request, call, functools.partial(self._described, request))
+        return found or DescribeActivityExecutionResponse()
+
+    async def _described(
+        self, request: DescribeActivityExecutionRequest, view: View
+    ) -> DescribeActivityExecutionResponse:
+        if view.state is None:
+            raise not_started(view.entry)
+        history = await self._runs.history(view)
+        info = described(view.object, record_of(view.object), view.state, history, now())
+        response = DescribeActivityExecutionResponse(
+            run_id=view.entry.uid, info=info, long_poll_token=token_of(info.run_id, info)
+        )
+        for pending in view.state.callbacks.values():
+            callback = response.callbacks.add()
+            callback.trigger.activity_closed.SetInParent()
+            describe(callback.info, pending, due=view.state.is_due(pending))
+        if not request.include_heartbeat_details:
+            response.info.ClearField("heartbeat_details")
+        if not request.include_last_failure:
+            response.info.ClearField("last_failure")
+        given_input = data.payloads(view.object["spec"].get("input"))
+        if request.include_input and given_input is not None:
+            response.input.CopyFrom(given_input)
+        if request.include_outcome and view.state.closed:
+            response.outcome.CopyFrom(outcome_of(history))
+        return response
+
+    # Stopping
+
+    async def request_cancel_activity_execution(
+        self, request: RequestCancelActivityExecutionRequest, call: CallContext
+    ) -> RequestCancelActivityExecutionResponse:
+        """Request the cancellation of an activity. One that no worker runs is canceled immediately."""
+        await self._standalone.cancel(request, call)
+        return RequestCancelActivityExecutionResponse()
+
+    async def terminate_activity_execution(
+        self, request: TerminateActivityExecutionRequest, call: CallContext
+    ) -> TerminateActivityExecutionResponse:
+        """Terminate an activity without notifying its worker."""
+        await self._standalone.terminate(request, call)
+        return TerminateActivityExecutionResponse()
+
+    async def delete_activity_execution(
+        self, request: DeleteActivityExecutionRequest, call: CallContext
+    ) -> DeleteActivityExecutionResponse:
+        """Remove an activity with its history. This stops an open activity."""
+        del call
+        await self._standalone.delete(request)
+        return DeleteActivityExecutionResponse()
+
+
+def _check(request: StartActivityExecutionRequest) -> None:
+    """Check the required and the unsupported fields of a start.
+
+    Raises:
+        RpcError: A required field is missing, or an unsupported field is set.
+    """
+    if not request.task_queue.name:
+        raise invalid("missing task queue name")
+    for value, what in ((request.activity_id, "activityId"), (request.activity_type.name, "activityType")):
+        if not value:
+            raise invalid(f"{what} is not set")
+        if len(value) > MAX_ID:
+            raise invalid(f"{what} exceeds length limit. Length={len(value)} Limit={MAX_ID}")
+    if len(request.request_id) > MAX_ID:
+        raise invalid(f"request ID exceeds length limit. Length={len(request.request_id)} Limit={MAX_ID}")
+    if not (duration(request, "schedule_to_close_timeout") or duration(request, "start_to_close_timeout")):
+        raise invalid(
+            "a valid StartToCloseTimeout or ScheduleToCloseTimeout must be set on the activity. "
+            f"ActivityId={request.activity_id} ActivityType={request.activity_type.name}"
+        )
+    check_metadata(request)
+    _check_attaching(request)
+
+
+def _check_attaching(request: StartActivityExecutionRequest) -> None:
+    """Check the callbacks and links to attach to an open activity.
+
+    Raises:
+        RpcError: They cannot be attached.
+    """
+    options = request.on_conflict_options
+    if options.attach_completion_callbacks and not options.attach_request_id:
+        raise invalid("on_conflict_options: attach_completion_callbacks requires attach_request_id to be set")
+    if options.attach_request_id and not (request.completion_callbacks or request.links):
+        raise invalid("on_conflict_options: attach_request_id requires at least one completion callback or link")
+
+
+def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) -> tuple[dict[str, Any], StartExtras]:
+    """Build the spec of the WorkflowRun of a standalone activity, and its other parts.
+
+    Raises:
+        UnfitError: The request is not valid.
+    """
+    queue = request.task_queue.name
+    if queue.startswith(PODS_QUEUE):
+        raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r}")
+    activity: dict[str, Any] = {"type": request.activity_type.name, "taskQueue": values.name(queue, "TaskQueue")}
+    for field, ours in _TIMEOUTS:
+        length = duration(request, field)
+        if length:
+            activity[ours] = nearest_duration(length)
+    if request.HasField("retry_policy"):
+        activity["retryPolicy"] = retry_policy_json(values.retry_policy(request.retry_policy))
+    spec: dict[str, Any] = {"workflowId": request.activity_id, "activity": activity}
+    try:
+        kept = input_of(request.input.payloads, by_name=False)
+    except UnfitError:
+        raise UnfitError("input exceeds length limit") from None
+    if kept is not None:
+        spec["input"] = kept
+    delay = duration(request, "start_delay")
+    if delay:
+        spec["startDelay"] = nearest_duration(delay)
+    found_by = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
+    if found_by:
+        spec["searchAttributes"] = found_by
+    extras = StartExtras(
+        identity=request.identity,
+        header=data.header_to_json(request),
+        user_metadata=data.user_metadata_to_json(request.user_metadata),
+        priority=requested_priority(request),
+        request_id=request.request_id,
+    )
+    return spec, extras
 
 
 def activity_of(state: RunState) -> PendingActivity | None:
@@ -235,226 +434,3 @@ def _describe_last_attempt(
 def _set_time(made: Any, field: str, time: datetime | None) -> None:
     if time is not None:
         getattr(made, field).FromDatetime(time)
-
-
-class StandaloneActivities:
-    """Starts, describes, and stops standalone activities."""
-
-    def __init__(self, runs: RunGateway, maker: RunCreator, search_attributes: SearchAttributeRegistry) -> None:
-        self._runs = runs
-        self._maker = maker
-        self._search_attributes = search_attributes
-        self._standalone = StandaloneRuns(runs)
-
-    # Starting
-
-    async def start_activity_execution(
-        self, request: StartActivityExecutionRequest, call: CallContext
-    ) -> StartActivityExecutionResponse:
-        """Start a standalone activity, or find it open."""
-        begun = await self._begin(request, call.principal)
-        response = StartActivityExecutionResponse(run_id=begun.entry.uid, started=begun.started)
-        link = response.link.activity
-        link.namespace, link.activity_id, link.run_id = request.namespace, request.activity_id, begun.entry.uid
-        return response
-
-    async def _begin(self, request: StartActivityExecutionRequest, principal: str) -> StartedRun:
-        _check(request)
-        reuse, conflict = id_policies(request, ActivityIdReusePolicy, ActivityIdConflictPolicy)
-        name = run_name(request.activity_id, request.request_id, kind="activity")
-        body = await self._body(request, name)
-        body["spec"] |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}
-        if principal:
-            body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
-        known = await self._maker.existing(body, RunKind.ACTIVITY, reuse=reuse, conflict=conflict)
-        begun = StartedRun(known, started=False) if known is not None else await self._maker.make(body)
-        if not begun.started and begun.entry.name != name:  # also if another start was faster
-            await self._attach(begun.entry, request, principal)
-        return begun
-
-    async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
-        """Attach the completion callbacks of this request to an open activity, if the request wants it."""
-        options = request.on_conflict_options
-        callbacks = request.completion_callbacks if options.attach_completion_callbacks else ()
-        attached = inputs.CallbacksAttached(
-            request_id=request_id_of(request),
-            callbacks=to_engine(callbacks),
-            identity=request.identity,
-            principal=principal,
-            links=links.to_json(request.links) if options.attach_links else None,
-        )
-        if attached.callbacks or attached.links:
-            await self._standalone.demand(known, attached)
-
-    async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
-        spec, extras = _requested(request, await self._search_attributes.types(request.namespace))
-        callbacks = callbacks_of(request, self._runs.served)
-        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
-        check_extras(extras)
-        return {
-            "apiVersion": labels.API_VERSION,
-            "kind": "WorkflowRun",
-            "metadata": {
-                "name": name,
-                "namespace": request.namespace,
-                "annotations": {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()},
-            },
-            "spec": spec,
-        }
-
-    # Following
-
-    async def poll_activity_execution(
-        self, request: PollActivityExecutionRequest, call: CallContext
-    ) -> PollActivityExecutionResponse:
-        """Wait for the outcome; the response is empty if there is none in time."""
-        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
-
-        def closed() -> bool:
-            return self._runs.is_closed(entry.uid)
-
-        if not await self._runs.changes.wait_until(entry.uid, closed, call.within(LONGEST_POLL)):
-            return PollActivityExecutionResponse()
-        view = await self._runs.view(entry)
-        history = await self._runs.history(view)
-        return PollActivityExecutionResponse(run_id=entry.uid, outcome=outcome_of(history))
-
-    async def describe_activity_execution(
-        self, request: DescribeActivityExecutionRequest, call: CallContext
-    ) -> DescribeActivityExecutionResponse:
-        """Describe an activity; with a token, wait for a change, and return an empty response if there is none in time."""
-        token = request.long_poll_token
-        if token and not request.run_id:
-            raise invalid("run id is required when long poll token is provided")
-        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
-        described = functools.partial(self._described, request)
-        found = await self._standalone.once_changed(entry, token, call, described)
-        return found or DescribeActivityExecutionResponse()
-
-    async def _described(
-        self, request: DescribeActivityExecutionRequest, view: View
-    ) -> DescribeActivityExecutionResponse:
-        if view.state is None:
-            raise not_started(view.entry)
-        history = await self._runs.history(view)
-        info = described(view.object, record_of(view.object), view.state, history, now())
-        response = DescribeActivityExecutionResponse(
-            run_id=view.entry.uid, info=info, long_poll_token=token_of(info.run_id, info)
-        )
-        for pending in view.state.callbacks.values():
-            callback = response.callbacks.add()
-            callback.trigger.activity_closed.SetInParent()
-            describe(callback.info, pending, due=view.state.is_due(pending))
-        if not request.include_heartbeat_details:
-            response.info.ClearField("heartbeat_details")
-        if not request.include_last_failure:
-            response.info.ClearField("last_failure")
-        given_input = data.payloads(view.object["spec"].get("input"))
-        if request.include_input and given_input is not None:
-            response.input.CopyFrom(given_input)
-        if request.include_outcome and view.state.closed:
-            response.outcome.CopyFrom(outcome_of(history))
-        return response
-
-    # Stopping
-
-    async def request_cancel_activity_execution(
-        self, request: RequestCancelActivityExecutionRequest, call: CallContext
-    ) -> RequestCancelActivityExecutionResponse:
-        """Request the cancellation of an activity. One that no worker runs is canceled immediately."""
-        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
-        await self._standalone.cancel(entry, request, call)
-        return RequestCancelActivityExecutionResponse()
-
-    async def terminate_activity_execution(
-        self, request: TerminateActivityExecutionRequest, call: CallContext
-    ) -> TerminateActivityExecutionResponse:
-        """Terminate an activity without notifying its worker."""
-        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
-        await self._standalone.terminate(entry, request, call)
-        return TerminateActivityExecutionResponse()
-
-    async def delete_activity_execution(
-        self, request: DeleteActivityExecutionRequest, call: CallContext
-    ) -> DeleteActivityExecutionResponse:
-        """Remove an activity with its history. This stops an open activity."""
-        del call
-        entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
-        await self._standalone.delete(entry)
-        return DeleteActivityExecutionResponse()
-
-
-def _check(request: StartActivityExecutionRequest) -> None:
-    """Check the required and the unsupported fields of a start.
-
-    Raises:
-        RpcError: A required field is missing, or an unsupported field is set.
-    """
-    if not request.task_queue.name:
-        raise invalid("missing task queue name")
-    for value, what in ((request.activity_id, "activityId"), (request.activity_type.name, "activityType")):
-        if not value:
-            raise invalid(f"{what} is not set")
-        if len(value) > MAX_ID:
-            raise invalid(f"{what} exceeds length limit. Length={len(value)} Limit={MAX_ID}")
-    if len(request.request_id) > MAX_ID:
-        raise invalid(f"request ID exceeds length limit. Length={len(request.request_id)} Limit={MAX_ID}")
-    if not (duration(request, "schedule_to_close_timeout") or duration(request, "start_to_close_timeout")):
-        raise invalid(
-            "a valid StartToCloseTimeout or ScheduleToCloseTimeout must be set on the activity. "
-            f"ActivityId={request.activity_id} ActivityType={request.activity_type.name}"
-        )
-    check_metadata(request)
-    _check_attaching(request)
-
-
-def _check_attaching(request: StartActivityExecutionRequest) -> None:
-    """Check the callbacks and links to attach to an open activity.
-
-    Raises:
-        RpcError: They cannot be attached.
-    """
-    options = request.on_conflict_options
-    if options.attach_completion_callbacks and not options.attach_request_id:
-        raise invalid("on_conflict_options: attach_completion_callbacks requires attach_request_id to be set")
-    if options.attach_request_id and not (request.completion_callbacks or request.links):
-        raise invalid("on_conflict_options: attach_request_id requires at least one completion callback or link")
-
-
-def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) -> tuple[dict[str, Any], StartExtras]:
-    """Build the spec of the WorkflowRun of a standalone activity, and its other parts.
-
-    Raises:
-        UnfitError: The request is not valid.
-    """
-    queue = request.task_queue.name
-    if queue.startswith(PODS_QUEUE):
-        raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r}")
-    activity: dict[str, Any] = {"type": request.activity_type.name, "taskQueue": values.name(queue, "TaskQueue")}
-    for field, ours in _TIMEOUTS:
-        length = duration(request, field)
-        if length:
-            activity[ours] = nearest_duration(length)
-    if request.HasField("retry_policy"):
-        activity["retryPolicy"] = retry_policy_json(values.retry_policy(request.retry_policy))
-    spec: dict[str, Any] = {"workflowId": request.activity_id, "activity": activity}
-    try:
-        kept = input_of(request.input.payloads, by_name=False)
-    except UnfitError:
-        raise UnfitError("input exceeds length limit") from None
-    if kept is not None:
-        spec["input"] = kept
-    delay = duration(request, "start_delay")
-    if delay:
-        spec["startDelay"] = nearest_duration(delay)
-    found_by = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
-    if found_by:
-        spec["searchAttributes"] = found_by
-    extras = StartExtras(
-        identity=request.identity,
-        header=data.header_to_json(request),
-        user_metadata=data.user_metadata_to_json(request.user_metadata),
-        priority=requested_priority(request),
-        request_id=request.request_id,
-    )
-    return spec, extras

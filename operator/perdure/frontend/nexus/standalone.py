@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from temporalio.api.common.v1 import Payload, SearchAttributes
 from temporalio.api.enums.v1 import (
     NexusOperationExecutionStatus,
@@ -30,7 +29,6 @@ from temporalio.api.workflowservice.v1 import (
     TerminateNexusOperationExecutionResponse,
 )
 
-from perdure.api import labels
 from perdure.api.phases import RunKind
 from perdure.api.times import nearest_duration
 from perdure.engine import events as ev
@@ -44,7 +42,7 @@ from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, set_time, state_of
-from perdure.frontend.runs.creation import RunCreator, StartedRun, run_name
+from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.runs.start_requests import check_extras, input_of
@@ -74,6 +72,201 @@ _STAGES = {
 
 _BY_HANDLER = (ev.NexusOperationCompleted, ev.NexusOperationFailed, ev.NexusOperationCanceled)
 _ENDED = (*_BY_HANDLER, ev.NexusOperationTimedOut)
+
+
+class StandaloneNexusOperations:
+    """Starts, describes, and stops standalone Nexus operations."""
+
+    def __init__(
+        self,
+        runs: RunGateway,
+        creator: RunCreator,
+        payloads: LargePayloads,
+        endpoints: EndpointRegistry,
+        search_attributes: SearchAttributeRegistry,
+    ) -> None:
+        self._runs = runs
+        self._payloads = payloads
+        self._endpoints = endpoints
+        self._search_attributes = search_attributes
+        self._standalone = StandaloneRuns(runs, creator, RunKind.NEXUS_OPERATION, max_reason=_MAX_REASON)
+
+    # Starting
+
+    async def start_nexus_operation_execution(
+        self, request: StartNexusOperationExecutionRequest, call: CallContext
+    ) -> StartNexusOperationExecutionResponse:
+        """Start a standalone Nexus operation, or find it open."""
+        begun = await self._begin(request, call.principal)
+        return StartNexusOperationExecutionResponse(run_id=begun.entry.uid, started=begun.started)
+
+    async def _begin(self, request: StartNexusOperationExecutionRequest, principal: str) -> StartedRun:
+        _check(request)
+        policies = id_policies(request, NexusOperationIdReusePolicy, NexusOperationIdConflictPolicy)
+        types = await self._search_attributes.types(request.namespace)
+        spec, extras = _requested(request, await self._endpoint(request), types)
+        return await self._standalone.start(request, spec, extras, policies, principal)
+
+    async def _endpoint(self, request: StartNexusOperationExecutionRequest) -> Endpoint:
+        """Find the endpoint of a start. An endpoint that does not admit the namespace counts as missing."""
+        found = (await self._endpoints.all()).get(request.endpoint)
+        if found is None:
+            raise not_found(f"could not find Nexus endpoint by name: {request.endpoint[:200]}")
+        if not found.admits(request.namespace):
+            raise not_found(
+                f"could not find Nexus endpoint by name: {request.endpoint[:200]} does not admit namespace "
+                f"{request.namespace}; an administrator can add it to the endpoint's allowed callers"
+            )
+        return found
+
+    # Following
+
+    async def poll_nexus_operation_execution(
+        self, request: PollNexusOperationExecutionRequest, call: CallContext
+    ) -> PollNexusOperationExecutionResponse:
+        """Wait until an operation has started or closed; the response is empty if it does not in time."""
+        stage = _STAGES.get(request.wait_stage)
+        if stage is None:
+            raise invalid(f"unsupported wait_stage: {request.wait_stage}")
+        runs = self._runs
+        entry = self._standalone.find(request)
+
+        def reached() -> bool:
+            state = runs.state(entry.uid)
+            operation = operation_of(state) if state is not None else None
+            has_started = operation is not None and operation.started_time is not None
+            return runs.is_closed(entry.uid) or (has_started and stage == _STARTED)
+
+        if not await runs.changes.wait_until(entry.uid, reached, call.within(LONGEST_POLL)):
+            return PollNexusOperationExecutionResponse()
+        view = await runs.view(entry)
+        if view.state is None:
+            raise not_started(entry)
+        operation = operation_of(view.state)
+        response = PollNexusOperationExecutionResponse(
+            run_id=entry.uid,
+            wait_stage=_CLOSED if view.state.closed else _STARTED,
+            operation_token=operation.operation_token if operation is not None else "",
+        )
+        if view.state.closed:
+            await self._add_outcome(response, view)
+        return response
+
+    async def describe_nexus_operation_execution(
+        self, request: DescribeNexusOperationExecutionRequest, call: CallContext
+    ) -> DescribeNexusOperationExecutionResponse:
+        """Describe an operation; with a token, wait for a change, and return an empty response if there is none in time."""
+        if request.long_poll_token and not request.run_id:
+            raise invalid("run_id is required when long_poll_token is provided")
+        found = await self._standalone.once_changed(request, call, functools.partial(self._described, request))
+        return found or DescribeNexusOperationExecutionResponse()
+
+    async def _described(
+        self, request: DescribeNexusOperationExecutionRequest, view: View
+    ) -> DescribeNexusOperationExecutionResponse:
+        if view.state is None:
+            raise not_started(view.entry)
+        history = await self._runs.history(view)
+        info = described(view.object, record_of(view.object), view.state, history, now())
+        response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
+        info.ClearField("execution_duration")  # which always changes
+        response.long_poll_token = token_of(view.entry.uid, info)
+        given_input = view.object["spec"].get("input")
+        if request.include_input and given_input is not None:
+            response.input.CopyFrom(data.one_payload(given_input))
+        if request.include_outcome and view.state.closed:
+            await self._add_outcome(response, view)
+        return response
+
+    async def _add_outcome(self, response: Any, view: View) -> None:
+        history = await self._runs.history(view)
+        outcome = await self._payloads.build(view.entry.namespace, lambda: outcome_of(history))
+        field = response.result if isinstance(outcome, Payload) else response.failure
+        field.CopyFrom(outcome)
+
+    # Stopping
+
+    async def request_cancel_nexus_operation_execution(
+        self, request: RequestCancelNexusOperationExecutionRequest, call: CallContext
+    ) -> RequestCancelNexusOperationExecutionResponse:
+        """Request the handler to cancel an operation, once the operation has started."""
+        await self._standalone.cancel(request, call)
+        return RequestCancelNexusOperationExecutionResponse()
+
+    async def terminate_nexus_operation_execution(
+        self, request: TerminateNexusOperationExecutionRequest, call: CallContext
+    ) -> TerminateNexusOperationExecutionResponse:
+        """Stop waiting for an operation without notifying its handler."""
+        await self._standalone.terminate(request, call)
+        return TerminateNexusOperationExecutionResponse()
+
+    async def delete_nexus_operation_execution(
+        self, request: DeleteNexusOperationExecutionRequest, call: CallContext
+    ) -> DeleteNexusOperationExecutionResponse:
+        """Remove an operation with its history. This stops an open operation."""
+        del call
+        await self._standalone.delete(request)
+        return DeleteNexusOperationExecutionResponse()
+
+
+def _check(request: StartNexusOperationExecutionRequest) -> None:
+    """Check the required fields of a start.
+
+    Raises:
+        RpcError: A required field is missing.
+    """
+    for field in ("operation_id", "endpoint", "service", "operation"):
+        value = getattr(request, field)
+        if not value:
+            raise invalid(f"{field} is required")
+        if len(value) > MAX_ID:
+            raise invalid(f"{field} exceeds length limit. Length={len(value)} Limit={MAX_ID}")
+    if len(request.request_id) > MAX_ID:
+        raise invalid(f"request_id exceeds length limit. Length={len(request.request_id)} Limit={MAX_ID}")
+    if request.completion_callbacks:
+        raise invalid("completion_callbacks are not supported for standalone Nexus operations")
+    check_metadata(request)
+
+
+def _requested(
+    request: StartNexusOperationExecutionRequest, endpoint: Endpoint, types: dict[str, str]
+) -> tuple[dict[str, Any], StartExtras]:
+    """Build the spec of the WorkflowRun of a standalone Nexus operation, and its other parts.
+
+    Raises:
+        UnfitError: The request is not valid.
+    """
+    operation: dict[str, Any] = {
+        "endpoint": request.endpoint,
+        "service": request.service,
+        "operation": request.operation,
+    }
+    for field, ours in _TIMEOUTS:
+        length = duration(request, field)
+        if length:
+            operation[ours] = nearest_duration(length)
+    headers = nexus_headers.lowered(request.nexus_header, "nexus_header")
+    if headers:
+        operation["headers"] = headers
+    spec: dict[str, Any] = {"workflowId": request.operation_id, "nexusOperation": operation}
+    if request.HasField("input"):
+        try:
+            spec["input"] = input_of([request.input], by_name=False)
+        except UnfitError:
+            raise UnfitError("input exceeds size limit") from None
+    found_by = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
+    if found_by:
+        spec["searchAttributes"] = found_by
+    extras = StartExtras(
+        identity=request.identity,
+        user_metadata=data.user_metadata_to_json(request.user_metadata),
+        request_id=request.request_id,
+        links=links.to_json(request.links),
+        endpoint_id=endpoint.id,
+        handler_namespace=endpoint.namespace,
+    )
+    check_extras(extras)
+    return spec, extras
 
 
 def operation_of(state: RunState) -> PendingOperation | None:
@@ -193,217 +386,3 @@ def _describe_cancellation(
     calls = cancellation.calls if cancellation is not None else None
     if cancellation is not None and calls is not None and not cancellation.state and calls.due <= now:
         info.attempt = calls.attempt
-
-
-class StandaloneNexusOperations:
-    """Starts, describes, and stops standalone Nexus operations."""
-
-    def __init__(
-        self,
-        runs: RunGateway,
-        maker: RunCreator,
-        payloads: LargePayloads,
-        endpoints: EndpointRegistry,
-        search_attributes: SearchAttributeRegistry,
-    ) -> None:
-        self._runs = runs
-        self._maker = maker
-        self._payloads = payloads
-        self._endpoints = endpoints
-        self._search_attributes = search_attributes
-        self._standalone = StandaloneRuns(runs, _MAX_REASON)
-
-    # Starting
-
-    async def start_nexus_operation_execution(
-        self, request: StartNexusOperationExecutionRequest, call: CallContext
-    ) -> StartNexusOperationExecutionResponse:
-        """Start a standalone Nexus operation, or find it open."""
-        begun = await self._begin(request, call.principal)
-        return StartNexusOperationExecutionResponse(run_id=begun.entry.uid, started=begun.started)
-
-    async def _begin(self, request: StartNexusOperationExecutionRequest, principal: str) -> StartedRun:
-        _check(request)
-        reuse, conflict = id_policies(request, NexusOperationIdReusePolicy, NexusOperationIdConflictPolicy)
-        types = await self._search_attributes.types(request.namespace)
-        spec, extras = _requested(request, await self._endpoint(request), types)
-        name = run_name(request.operation_id, request.request_id, kind=RunKind.NEXUS_OPERATION.value)
-        annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}
-        if principal:
-            annotations[labels.CREATED_BY_ANNOTATION] = principal
-        body = {
-            "apiVersion": labels.API_VERSION,
-            "kind": "WorkflowRun",
-            "metadata": {"name": name, "namespace": request.namespace, "annotations": annotations},
-            "spec": {**spec, "workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict},
-        }
-        known = await self._maker.existing(body, RunKind.NEXUS_OPERATION, reuse=reuse, conflict=conflict)
-        if known is not None:
-            return StartedRun(known, started=False)
-        return await self._maker.make(body)
-
-    async def _endpoint(self, request: StartNexusOperationExecutionRequest) -> Endpoint:
-        """Find the endpoint of a start. An endpoint that does not admit the namespace counts as missing."""
-        found = (await self._endpoints.all()).get(request.endpoint)
-        if found is None:
-            raise not_found(f"could not find Nexus endpoint by name: {request.endpoint[:200]}")
-        if not found.admits(request.namespace):
-            raise not_found(
-                f"could not find Nexus endpoint by name: {request.endpoint[:200]} does not admit namespace "
-                f"{request.namespace}; an administrator can add it to the endpoint's allowed callers"
-            )
-        return found
-
-    # Following
-
-    async def poll_nexus_operation_execution(
-        self, request: PollNexusOperationExecutionRequest, call: CallContext
-    ) -> PollNexusOperationExecutionResponse:
-        """Wait until an operation has started or closed; the response is empty if it does not in time."""
-        stage = _STAGES.get(request.wait_stage)
-        if stage is None:
-            raise invalid(f"unsupported wait_stage: {request.wait_stage}")
-        runs = self._runs
-        entry = runs.find_operation(request.namespace, request.operation_id, request.run_id)
-
-        def reached() -> bool:
-            run = runs.get(entry.uid)
-            operation = operation_of(run.state) if run is not None and run.state is not None else None
-            has_started = operation is not None and operation.started_time is not None
-            return runs.is_closed(entry.uid) or (has_started and stage == _STARTED)
-
-        if not await runs.changes.wait_until(entry.uid, reached, call.within(LONGEST_POLL)):
-            return PollNexusOperationExecutionResponse()
-        view = await runs.view(entry)
-        if view.state is None:
-            raise not_started(entry)
-        operation = operation_of(view.state)
-        response = PollNexusOperationExecutionResponse(
-            run_id=entry.uid,
-            wait_stage=_CLOSED if view.state.closed else _STARTED,
-            operation_token=operation.operation_token if operation is not None else "",
-        )
-        if view.state.closed:
-            await self._add_outcome(response, view)
-        return response
-
-    async def describe_nexus_operation_execution(
-        self, request: DescribeNexusOperationExecutionRequest, call: CallContext
-    ) -> DescribeNexusOperationExecutionResponse:
-        """Describe an operation; with a token, wait for a change, and return an empty response if there is none in time."""
-        token = request.long_poll_token
-        if token and not request.run_id:
-            raise invalid("run_id is required when long_poll_token is provided")
-        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
-        found = await self._standalone.once_changed(entry, token, call, functools.partial(self._described, request))
-        return found or DescribeNexusOperationExecutionResponse()
-
-    async def _described(
-        self, request: DescribeNexusOperationExecutionRequest, view: View
-    ) -> DescribeNexusOperationExecutionResponse:
-        if view.state is None:
-            raise not_started(view.entry)
-        history = await self._runs.history(view)
-        info = described(view.object, record_of(view.object), view.state, history, now())
-        response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
-        info.ClearField("execution_duration")  # which always changes
-        response.long_poll_token = token_of(view.entry.uid, info)
-        given_input = view.object["spec"].get("input")
-        if request.include_input and given_input is not None:
-            response.input.CopyFrom(data.one_payload(given_input))
-        if request.include_outcome and view.state.closed:
-            await self._add_outcome(response, view)
-        return response
-
-    async def _add_outcome(self, response: Any, view: View) -> None:
-        history = await self._runs.history(view)
-        outcome = await self._payloads.build(view.entry.namespace, lambda: outcome_of(history))
-        field = response.result if isinstance(outcome, Payload) else response.failure
-        field.CopyFrom(outcome)
-
-    # Stopping
-
-    async def request_cancel_nexus_operation_execution(
-        self, request: RequestCancelNexusOperationExecutionRequest, call: CallContext
-    ) -> RequestCancelNexusOperationExecutionResponse:
-        """Request the handler to cancel an operation, once the operation has started."""
-        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
-        await self._standalone.cancel(entry, request, call)
-        return RequestCancelNexusOperationExecutionResponse()
-
-    async def terminate_nexus_operation_execution(
-        self, request: TerminateNexusOperationExecutionRequest, call: CallContext
-    ) -> TerminateNexusOperationExecutionResponse:
-        """Stop waiting for an operation without notifying its handler."""
-        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
-        await self._standalone.terminate(entry, request, call)
-        return TerminateNexusOperationExecutionResponse()
-
-    async def delete_nexus_operation_execution(
-        self, request: DeleteNexusOperationExecutionRequest, call: CallContext
-    ) -> DeleteNexusOperationExecutionResponse:
-        """Remove an operation with its history. This stops an open operation."""
-        del call
-        entry = self._runs.find_operation(request.namespace, request.operation_id, request.run_id)
-        await self._standalone.delete(entry)
-        return DeleteNexusOperationExecutionResponse()
-
-
-def _check(request: StartNexusOperationExecutionRequest) -> None:
-    """Check the required fields of a start.
-
-    Raises:
-        RpcError: A required field is missing.
-    """
-    for field in ("operation_id", "endpoint", "service", "operation"):
-        value = getattr(request, field)
-        if not value:
-            raise invalid(f"{field} is required")
-        if len(value) > MAX_ID:
-            raise invalid(f"{field} exceeds length limit. Length={len(value)} Limit={MAX_ID}")
-    if len(request.request_id) > MAX_ID:
-        raise invalid(f"request_id exceeds length limit. Length={len(request.request_id)} Limit={MAX_ID}")
-    if request.completion_callbacks:
-        raise invalid("completion_callbacks are not supported for standalone Nexus operations")
-    check_metadata(request)
-
-
-def _requested(
-    request: StartNexusOperationExecutionRequest, endpoint: Endpoint, types: dict[str, str]
-) -> tuple[dict[str, Any], StartExtras]:
-    """Build the spec of the WorkflowRun of a standalone Nexus operation, and its other parts.
-
-    Raises:
-        UnfitError: The request is not valid.
-    """
-    operation: dict[str, Any] = {
-        "endpoint": request.endpoint,
-        "service": request.service,
-        "operation": request.operation,
-    }
-    for field, ours in _TIMEOUTS:
-        length = duration(request, field)
-        if length:
-            operation[ours] = nearest_duration(length)
-    headers = nexus_headers.lowered(request.nexus_header, "nexus_header")
-    if headers:
-        operation["headers"] = headers
-    spec: dict[str, Any] = {"workflowId": request.operation_id, "nexusOperation": operation}
-    if request.HasField("input"):
-        try:
-            spec["input"] = input_of([request.input], by_name=False)
-        except UnfitError:
-            raise UnfitError("input exceeds size limit") from None
-    found_by = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
-    if found_by:
-        spec["searchAttributes"] = found_by
-    extras = StartExtras(
-        identity=request.identity,
-        user_metadata=data.user_metadata_to_json(request.user_metadata),
-        request_id=request.request_id,
-        links=links.to_json(request.links),
-        endpoint_id=endpoint.id,
-        handler_namespace=endpoint.namespace,
-    )
-    check_extras(extras)
-    return spec, extras

@@ -1,4 +1,4 @@
-"""The runs of this operator, as RPCs see them: find, read, and create them, pass requests to them, and wait for changes."""
+"""The runs of this operator, as RPCs see them: find and read them, pass requests to them, and wait for changes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence

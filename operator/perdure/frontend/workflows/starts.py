@@ -61,14 +61,14 @@ class WorkflowStarts:
         self,
         *,
         runs: RunGateway,
-        maker: RunCreator,
+        creator: RunCreator,
         first_tasks: FirstTasks,
         tasks: TaskDispatch,
         deployments: NamespaceRegistry[WorkerDeployment],
         search_attributes: SearchAttributeRegistry,
     ) -> None:
         self._runs = runs
-        self._maker = maker
+        self._creator = creator
         self._first_tasks = first_tasks
         self._tasks = tasks
         self._deployments = deployments
@@ -210,7 +210,7 @@ class WorkflowStarts:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
             if conflict == "Fail":
-                raise await self._maker.taken(known, "Workflow execution is already running.")
+                raise await self._creator.taken(known, "Workflow execution is already running.")
         if known is None:
             await self._may_be_used_again(request, reuse, name)
         eager = await self._may_begin_eagerly(request)
@@ -223,7 +223,7 @@ class WorkflowStarts:
             large = [*with_content(body["spec"]), *with_content(signal)]
         else:
             large = [*with_content(body["spec"])]
-        return await self._maker.make(body, reserved=eager or reserved, large=large)
+        return await self._creator.make(body, reserved=eager or reserved, large=large)
 
     async def _may_begin_eagerly(self, request: Any) -> bool:
         """Whether the client gets the first workflow task (eager start).
@@ -245,7 +245,7 @@ class WorkflowStarts:
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
-            raise await self._maker.taken(newest, "Workflow execution already finished.")
+            raise await self._creator.taken(newest, "Workflow execution already finished.")
 
     async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:

@@ -105,17 +105,24 @@ def answer(run: QueriedRun, query: str, workflow_type: str) -> Payloads | None:
 
 
 def _as_json(step: StepNode) -> dict[str, Any]:
-    shown: dict[str, Any] = {"path": step.path, "name": step.name, "kind": step.kind, "target": _target(step)}
-    shown |= {"status": step.state, "startTime": _time(step.start), "endTime": _time(step.end)}
+    shown: dict[str, Any] = {"path": step.path, "name": step.name, "kind": _kind(step), "target": _target(step)}
+    shown["status"] = step.state
+    if not step.part:  # those of a part are those of its steps
+        shown |= {"startTime": _time(step.start), "endTime": _time(step.end)}
     if step.closed_items is not None:
         shown |= {"items": step.count, "closedItems": step.closed_items}
     shown["steps"] = [_as_json(each) for each in step.steps]
     return {name: value for name, value in shown.items() if value not in ("", None, [])}
 
 
+def _kind(step: StepNode) -> str:
+    """Return the kind of a step; a handler calls its block."""
+    return "call" if step.kind == "handler" else step.kind
+
+
 def _target(step: StepNode) -> str:
     """Return the target of a step whose kind alone does not say what it waits for or runs."""
-    return step.target if step.kind in _TARGETED else ""
+    return step.target if _kind(step) in _TARGETED else ""
 
 
 def _stack(run: QueriedRun) -> Iterator[str]:
@@ -126,7 +133,7 @@ def _stack(run: QueriedRun) -> Iterator[str]:
     waits, activities = _waits(run), {each.activity_id: each for each in run.state.activities.values()}
     shown = list(open_steps(run.steps()))
     for step in shown[: 5 * _MAX_PARTS]:
-        yield f"at {step.path} ({f'{step.kind} {_target(step)}'.strip()})"
+        yield f"at {step.path} ({f'{_kind(step)} {_target(step)}'.strip()})"
         yield from (f"    {line}" for line in _now(run, step.path, activities, waits))
     for path in activities.keys() - {step.path for step in shown}:  # compensations, and limits of steps
         yield f"at {path} (activity {activities[path].activity_type})"
@@ -222,7 +229,7 @@ def _tree(
 ) -> Iterator[str]:
     indent = "    " + "  " * depth  # four spaces make it a code block: nothing in it is Markdown or HTML
     for step in steps[:_MAX_PARTS] if depth else steps:
-        what = f"{step.kind} {_target(step)}".strip()
+        what = f"{_kind(step)} {_target(step)}".strip()
         items = f", {step.closed_items} of {step.count} items done" if step.closed_items is not None else ""
         yield f"{indent}{_ICONS.get(step.state, '·')} {step.name} ({what}) {step.state}{items}"
         if step.state in {"Running", "Waiting"}:

@@ -343,7 +343,12 @@ class World:
                 self.forgotten.add(request)
                 return [inp.RequestForgotten(request_id=request)]
             case "chore":
-                done = [fx.StartSuccessor(), fx.CloseChild(child), fx.AskExternal(other), fx.WriteDeadLetter(whom)]
+                done = [
+                    fx.StartSuccessor(),
+                    fx.CloseChild(child),
+                    fx.RequestExternal(other),
+                    fx.WriteDeadLetter(whom),
+                ]
                 return [inp.EffectDone(effect=done[variant])]
             case "break" | "mend":
                 self.decider.broken = kind == "break"

@@ -14,7 +14,7 @@ from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply, as_recorded
-from perdure.engine.inputs import Answer, TaskToken
+from perdure.engine.inputs import ActivityDispatched, Answer, TaskDispatched, TaskToken
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, start, step
 from perdure.engine.tasks import reclaim
@@ -88,7 +88,7 @@ class Coded:
     # Tasks
 
     def take(self, seconds: float | None = None, identity: str = "worker") -> TaskToken:
-        taken = self.ask(inp.TaskTaken, seconds, epoch=self.epoch, identity=identity)
+        taken = self.ask(TaskDispatched, seconds, epoch=self.epoch, identity=identity)
         assert taken.ok, taken
         return self.token
 
@@ -171,5 +171,5 @@ def taken(run: Coded, name: str = "a", fence: str = "f") -> dict[str, Any]:
     """A worker takes an attempt."""
     open_ = next(each for each in run.state.activities.values() if each.activity_id == name)
     named = {"scheduled_event_id": open_.scheduled_event_id, "attempt": open_.attempt, "fence": fence}
-    assert run.ask(inp.ActivityTaken, **named).ok
+    assert run.ask(ActivityDispatched, **named).ok
     return named

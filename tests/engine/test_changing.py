@@ -26,7 +26,7 @@ class Changed(Coded):
     def attempt(self, seconds: float, **said: Any) -> None:
         """A worker takes the attempt, and it fails."""
         at = {"scheduled_event_id": self.open.scheduled_event_id, "attempt": self.open.attempt, "fence": "f"}
-        assert self.ask(inp.ActivityTaken, seconds, identity="w", **at).ok
+        assert self.ask(inp.ActivityDispatched, seconds, identity="w", **at).ok
         if said:
             assert self.ask(inp.ActivityReported, seconds, identity="w", **at, **said).ok
 
@@ -120,12 +120,12 @@ def test_a_worker_cannot_report_for_an_activity_that_runs_in_a_pod() -> None:
         for fence in ("", "forged"):
             at = {"request_id": "x", "scheduled_event_id": pending.scheduled_event_id, "attempt": 1, "fence": fence}
             forged: list[inp.ActivityInput] = [
-                inp.ActivityTaken(**at, identity="w"),
+                inp.ActivityDispatched(**at, identity="w"),
                 inp.ActivityReported(**at, result="forged"),
                 inp.ActivityReported(**at, failure=application("forged")),
                 inp.ActivityReported(**at, cancelled=True),
                 inp.ActivityReported(**at, result="forged", heartbeat_details="forged"),
-                inp.ActivityBeat(**at, details="forged"),
+                inp.ActivityHeartbeat(**at, details="forged"),
                 inp.ActivityReturned(**at),
             ]
             for report in forged:

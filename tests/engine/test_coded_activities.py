@@ -28,7 +28,7 @@ def take(run: Coded, at: float) -> None:
     """Let a worker take the attempt that is due."""
     (open_,) = run.state.activities.values()
     asked = {"scheduled_event_id": open_.scheduled_event_id, "attempt": open_.attempt}
-    assert run.ask(inp.ActivityTaken, at, fence="f", **asked).ok
+    assert run.ask(inp.ActivityDispatched, at, fence="f", **asked).ok
 
 
 def report(run: Coded, at: float, **said: Any) -> None:

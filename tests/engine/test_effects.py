@@ -7,9 +7,9 @@ from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.effects import (
-    AskExternal,
     CloseChild,
     ReportAttempt,
+    RequestExternal,
     StartAttempt,
     StartChild,
     StartSuccessor,
@@ -33,9 +33,9 @@ CHILDREN = (
 
 def test_an_open_run_starts_children_sends_requests_and_writes_dead_letters() -> None:
     drive = Drive.by(Reacting(CHILDREN))
-    assert effects(drive.state) == (StartChild(2), StartChild(3), AskExternal(4), WriteDeadLetter(5))
+    assert effects(drive.state) == (StartChild(2), StartChild(3), RequestExternal(4), WriteDeadLetter(5))
     drive.at(1, inp.ChildStarted(initiated_event_id=2, run_id="a"), inp.EffectDone(effect=WriteDeadLetter(5)))
-    assert effects(drive.state) == (StartChild(3), AskExternal(4))
+    assert effects(drive.state) == (StartChild(3), RequestExternal(4))
 
 
 def test_a_closed_run_closes_its_children_and_still_starts_those_it_abandons() -> None:
@@ -44,12 +44,19 @@ def test_a_closed_run_closes_its_children_and_still_starts_those_it_abandons() -
     )
     drive.signal(1)
     left = effects(drive.state)
-    assert left == (CloseChild(2), StartChild(3), CloseChild(3), AskExternal(4), WriteDeadLetter(5), StartSuccessor())
-    assert drive.state.has_chores
+    assert left == (
+        CloseChild(2),
+        StartChild(3),
+        CloseChild(3),
+        RequestExternal(4),
+        WriteDeadLetter(5),
+        StartSuccessor(),
+    )
+    assert drive.state.has_pending_work
     for effect in left:
         drive.at(2, inp.EffectDone(effect=effect))
     assert effects(drive.state) == ()
-    assert not drive.state.has_chores
+    assert not drive.state.has_pending_work
 
 
 def test_a_retried_run_requests_its_next_run() -> None:

@@ -129,9 +129,9 @@ def test_a_closed_run_still_sends_its_reports() -> None:
     closed.at(2)
     assert closed.state.closed
     assert reported(closed) == {"2/1": CircuitResult.RELEASED}
-    assert closed.state.has_chores
+    assert closed.state.has_pending_work
     assert closed.at(3, EffectDone(effect=ReportAttempt(2, 1))).durable
-    assert not closed.state.has_chores
+    assert not closed.state.has_pending_work
 
 
 def test_without_a_circuit_breaker_nothing_is_reported() -> None:

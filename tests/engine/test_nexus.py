@@ -308,10 +308,10 @@ def test_the_end_of_a_run_completes_the_operations_that_started_it() -> None:
     assert effects(run.state) == ()
     run.decide(cmd.CompleteWorkflowExecution(result=1))
     assert effects(run.state) == (CompleteOperation("1"), CompleteOperation("2"))
-    assert run.state.has_chores
+    assert run.state.has_pending_work
     run.at(1, inp.EffectDone(effect=CompleteOperation("1")))
     run.at(1, inp.EffectDone(effect=CompleteOperation("2"), refused="nobody waits"))
-    assert not run.state.has_chores
+    assert not run.state.has_pending_work
     assert [each.state for each in run.state.callbacks.values()] == ["Succeeded", "Failed"]
 
 

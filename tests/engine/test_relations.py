@@ -161,7 +161,7 @@ def test_effects_of_a_closed_run_are_kept_until_they_are_done() -> None:
         (inp.EffectDone(effect=fx.CloseChild(99)), False),
     ]
     for done, durable in steps:
-        assert drive.state.has_chores is durable
+        assert drive.state.has_pending_work is durable
         assert drive.at(3, done).durable is durable
     assert drive.new() == []
 
@@ -169,10 +169,10 @@ def test_effects_of_a_closed_run_are_kept_until_they_are_done() -> None:
 def test_a_child_that_must_end_with_its_parent_is_kept_until_the_request_was_sent() -> None:
     drive = Drive.by(Reacting((child(), cmd.CompleteWorkflowExecution())))
     drive.at(1, inp.ChildStarted(initiated_event_id=2, run_id="c"))
-    assert drive.state.has_chores
+    assert drive.state.has_pending_work
     ended = inp.ChildClosed(initiated_event_id=2, run_id="c", outcome=ChildOutcome.COMPLETED)
     assert drive.at(2, ended).durable
-    assert not drive.state.has_chores
+    assert not drive.state.has_pending_work
 
 
 def test_a_written_dead_letter_is_removed_with_the_next_commit() -> None:

@@ -69,7 +69,7 @@ def updated() -> Coded:
     """A run that has accepted an update, completed it, and continued."""
     coded = Coded.begin()
     coded.decide(timer("t", 60))
-    coded.ask(inp.TaskWanted, 1)
+    coded.ask(inp.TaskRequested, 1)
     accept = cmd.AcceptUpdate(update_id="u", name="set", input=[1], header={"k": 1}, identity="ada", principal="eve")
     coded.decide(accept, cmd.CompleteUpdate(update_id="u", result=2))
     return coded
@@ -138,7 +138,7 @@ def with_callback() -> Coded:
     """A run that has accepted an update, whose end completes a Nexus operation."""
     coded = Coded.begin()
     coded.decide(timer("t", 60))
-    coded.ask(inp.TaskWanted, 1)
+    coded.ask(inp.TaskRequested, 1)
     callbacks = (Callback(url="temporal://system"),)
     coded.decide(cmd.AcceptUpdate(update_id="u", name="set", request_id="op", completion_callbacks=callbacks))
     return coded

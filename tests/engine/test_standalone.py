@@ -15,7 +15,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.failures import RetryState, TimeoutType
 from perdure.engine.fold import apply, as_recorded
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.standalone import OneActivity
+from perdure.engine.standalone import ActivityDecider
 from perdure.engine.state import RunState, RunStatus
 from perdure.engine.step import next_wake
 
@@ -27,13 +27,13 @@ def begin(**options: Any) -> Drive:
     options.setdefault("start_to_close_timeout", seconds(60))
     options.setdefault("retry_policy", RetryPolicy(backoff_coefficient=1.0))
     activity = cmd.ScheduleActivityTask(activity_id="a", activity_type="Do", task_queue="q", **options)
-    return Drive.by(OneActivity(activity), standalone=True)
+    return Drive.by(ActivityDecider(activity), standalone=True)
 
 
 def take(run: Drive, at: float) -> None:
     """Let a worker take the attempt that is due."""
     open_ = run.open
-    request = inp.ActivityTaken(
+    request = inp.ActivityDispatched(
         request_id=f"r{next(_numbers)}",
         scheduled_event_id=open_.scheduled_event_id,
         attempt=open_.attempt,
@@ -95,7 +95,7 @@ def test_a_run_completes_with_the_result_of_its_activity_in_the_form_for_clients
 def test_attempts_are_retried_and_described_with_their_failures() -> None:
     run = begin()
     take(run, 0)
-    worker(run, 1, inp.ActivityBeat, details=[1])
+    worker(run, 1, inp.ActivityHeartbeat, details=[1])
     worker(run, 2, failure=application(), heartbeat_details=[2])
     open_ = run.open
     assert (open_.tries, open_.heartbeats, open_.heartbeat_details) == (2, 2, [2])
@@ -214,7 +214,7 @@ def test_a_run_that_starts_paused_schedules_its_activity_once_it_is_unpaused() -
     activity = cmd.ScheduleActivityTask(
         activity_id="a", activity_type="Do", task_queue="q", start_to_close_timeout=seconds(60)
     )
-    run = Drive.by(OneActivity(activity), standalone=True, paused=True)
+    run = Drive.by(ActivityDecider(activity), standalone=True, paused=True)
     assert not run.state.activities
     assert run.ask(5, inp.UnpauseRequested(request_id="u")).ok
     assert run.open.first_scheduled_time == T0 + seconds(5)

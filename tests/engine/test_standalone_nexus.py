@@ -10,7 +10,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.fold import apply
 from perdure.engine.inputs import OperationOutcome
-from perdure.engine.standalone import OneOperation
+from perdure.engine.standalone import OperationDecider
 from perdure.engine.state import PendingOperation, RunState, RunStatus
 
 _numbers = count(1)
@@ -29,7 +29,7 @@ def begin(*, handler_namespace: str = "bills", paused: bool = False, **options: 
         input={"amount": 5},
         **options,
     )
-    return Drive.by(OneOperation(operation), standalone=True, paused=paused)
+    return Drive.by(OperationDecider(operation), standalone=True, paused=paused)
 
 
 def report(run: Drive, at: float, outcome: OperationOutcome, **said: Any) -> None:

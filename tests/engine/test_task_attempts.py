@@ -116,7 +116,7 @@ def test_a_timer_fires_between_two_tasks_of_a_worker_that_gets_the_next_with_its
     run = Coded.begin()
     run.decide(timer("t", 1), force_new_task=True)
     run.take(0)
-    again = inp.TaskTaken(request_id="next", epoch=run.epoch, identity="worker")
+    again = inp.TaskDispatched(request_id="next", epoch=run.epoch, identity="worker")
     assert run.complete(force_new_task=True, following=again, seconds=3).ok
     assert "TimerFired" in run.names
     assert run.task.started_time is not None, "the worker has the next task"

@@ -68,7 +68,7 @@ def test_events_before_a_worker_takes_the_task_are_recorded_immediately_and_part
 def test_a_task_is_dispatched_only_once() -> None:
     run = Coded.begin()
     run.take()
-    assert not run.ask(inp.TaskTaken, epoch="one").ok
+    assert not run.ask(inp.TaskDispatched, epoch="one").ok
 
 
 def test_a_repeated_completion_gets_the_same_answer_and_changes_nothing() -> None:

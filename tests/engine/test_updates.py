@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from engine.coded import T0, Coded, timer
 from perdure.engine import commands as cmd
-from perdure.engine import inputs as inp
+from perdure.engine import inputs
 from perdure.engine.step import next_wake
 
 # Speculative tasks and updates
@@ -18,7 +18,7 @@ def test_39_a_rejected_update_leaves_no_event_and_names_the_event_to_go_back_to(
     run = Coded.begin()
     run.decide(timer("t", 100))
     before = run.names
-    run.ask(inp.TaskWanted)
+    run.ask(inputs.TaskRequested)
     assert run.names == before
     token = run.take()
     answer = run.complete(token=token, rejects_only=True, receives_again=True)
@@ -30,7 +30,7 @@ def test_39_a_rejected_update_leaves_no_event_and_names_the_event_to_go_back_to(
 def test_a_repeated_rejection_names_the_reset_event_again() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
-    run.ask(inp.TaskWanted)
+    run.ask(inputs.TaskRequested)
     token = run.take()
     first, again = (run.complete(token=token, rejects_only=True, receives_again=True) for _ in range(2))
     assert (again.ok, again.message) == (first.ok, first.message) == (True, "3")
@@ -39,7 +39,7 @@ def test_a_repeated_rejection_names_the_reset_event_again() -> None:
 def test_a_rejection_is_recorded_if_the_worker_cannot_get_events_again() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
-    run.ask(inp.TaskWanted)
+    run.ask(inputs.TaskRequested)
     token = run.take()
     answer = run.complete(token=token, rejects_only=True)
     assert (answer.ok, answer.message) == (True, "")
@@ -49,7 +49,7 @@ def test_a_rejection_is_recorded_if_the_worker_cannot_get_events_again() -> None
 def test_an_accepted_update_records_its_workflow_task() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
-    run.ask(inp.TaskWanted)
+    run.ask(inputs.TaskRequested)
     run.take()
     run.complete(accept(), cmd.CompleteUpdate(update_id="u", result=1))
     assert run.since("TimerStarted") == [
@@ -66,7 +66,7 @@ def test_an_accepted_update_records_its_workflow_task() -> None:
 def test_39_a_speculative_task_becomes_a_normal_task_with_a_new_event() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
-    run.ask(inp.TaskWanted)
+    run.ask(inputs.TaskRequested)
     run.signal()
     assert run.since("TimerStarted") == ["WorkflowTaskScheduled", "WorkflowExecutionSignaled"]
     assert not run.task.speculative
@@ -79,7 +79,7 @@ def test_an_update_does_not_wait_for_the_end_of_a_start_delay() -> None:
     run = Coded.begin(**DELAYED)
     run.signal()
     assert run.since("WorkflowExecutionStarted") == ["WorkflowExecutionSignaled"]
-    run.ask(inp.TaskWanted, 5)
+    run.ask(inputs.TaskRequested, 5)
     run.take(6)
     run.complete(timer("t", 10), cmd.AcceptUpdate(update_id="u", name="set"))
     assert run.since("WorkflowExecutionSignaled") == [
@@ -96,7 +96,7 @@ def test_an_update_does_not_wait_for_the_end_of_a_start_delay() -> None:
 
 def test_a_rejected_update_does_not_change_the_start_delay() -> None:
     run = Coded.begin(**DELAYED)
-    run.ask(inp.TaskWanted, 5)
+    run.ask(inputs.TaskRequested, 5)
     run.take()
     assert run.complete(rejects_only=True, receives_again=True).ok
     assert run.names == ["WorkflowExecutionStarted"]
@@ -109,7 +109,7 @@ def test_a_rejected_update_does_not_change_the_start_delay() -> None:
 
 def test_an_update_without_a_worker_ends_the_start_delay() -> None:
     run = Coded.begin(**DELAYED)
-    run.ask(inp.TaskWanted, 5)
+    run.ask(inputs.TaskRequested, 5)
     run.at(10)
     assert run.since("WorkflowExecutionStarted") == [
         "WorkflowTaskScheduled",
@@ -121,7 +121,7 @@ def test_an_update_without_a_worker_ends_the_start_delay() -> None:
 def test_a_signal_during_a_speculative_task_is_not_lost_when_the_update_is_rejected() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
-    run.ask(inp.TaskWanted)
+    run.ask(inputs.TaskRequested)
     run.take()
     run.signal()
     run.complete(rejects_only=True, receives_again=True)

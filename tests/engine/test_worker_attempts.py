@@ -88,7 +88,7 @@ def test_heartbeats_keep_an_attempt_alive_and_their_details_reach_the_next() -> 
     run = Coded.begin()
     run.decide(activity(heartbeat_timeout=timedelta(seconds=10)))
     attempt = taken(run)
-    run.ask(inp.ActivityBeat, 8, **attempt, details="half")
+    run.ask(inp.ActivityHeartbeat, 8, **attempt, details="half")
     run.at(17)
     assert next(iter(run.state.activities.values())).attempt == 1
     run.at(18)

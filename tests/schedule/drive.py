@@ -15,7 +15,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Rules, RunOutcome
-from perdure.schedule.state import Running, ScheduleState, load_state
+from perdure.schedule.state import ScheduledRun, ScheduleState, load_state
 from perdure.schedule.step import ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times, times_hash
 from schedule.oracle import utc
@@ -46,7 +46,7 @@ class Drive:
     rules: Rules
     now: datetime = T0
     status: dict[str, Any] = field(default_factory=dict)
-    made: list[Running] = field(default_factory=list)
+    made: list[ScheduledRun] = field(default_factory=list)
     """Every run that was ever made. History limits remove what has closed at once: its name is free again."""
     handed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """The last completion result and the last failure that a run was given."""

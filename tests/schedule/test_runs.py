@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from perdure.api.kinds.schedule import WorkflowRunTemplate
 from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID, schedule_name
-from perdure.schedule.run_manifests import is_of, not_handed_on, owner_of, schedule_scope, scheduled_by, scheduled_run
-from perdure.schedule.state import Running, ScheduleState, Start
+from perdure.schedule.run_manifests import is_of, omitted_data, owner_of, schedule_scope, scheduled_by, scheduled_run
+from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 
 NOMINAL = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
 STATE = ScheduleState(cursor=NOMINAL, handled_after=NOMINAL, result={"n": 1}, failure={"message": "no disk"})
@@ -21,10 +21,10 @@ def schedule(**template: Any) -> dict[str, Any]:
     }
 
 
-def running(*, request: str = "", attempt: int = 1, triggered: bool = False, instead: str = "") -> Running:
+def running(*, request: str = "", attempt: int = 1, triggered: bool = False, instead: str = "") -> ScheduledRun:
     start = Start(nominal=NOMINAL, actual=NOMINAL, request=request, triggered=triggered)
     name = start.run_name("nightly", attempt, instead)
-    return Running(name=name, start=start, started=NOMINAL, attempt=attempt, instead=instead)
+    return ScheduledRun(name=name, start=start, started=NOMINAL, attempt=attempt, instead=instead)
 
 
 def test_a_run_has_its_schedule_its_time_and_the_previous_results() -> None:
@@ -63,7 +63,7 @@ def test_a_run_has_its_schedule_its_time_and_the_previous_results() -> None:
     ids=["by time", "again", "triggered", "backfilled", "under another name", "under another name again"],
 )
 def test_15_names_and_workflow_ids_contain_the_time_and_never_collide(
-    run: Running, name: str, workflow_id: str
+    run: ScheduledRun, name: str, workflow_id: str
 ) -> None:
     made = scheduled_run(schedule(spec={"workflow": {"name": "report"}, "workflowId": "report"}), run, STATE)
     assert (made["metadata"]["name"], made["spec"]["workflowId"]) == (name, workflow_id)
@@ -115,7 +115,7 @@ def test_a_result_that_does_not_fit_next_to_the_annotations_of_the_template_is_o
     run = scheduled_run(schedule(metadata={"annotations": annotations}), running(), state)
     found = run["metadata"]["annotations"]
     assert sum(len(name.encode()) + len(value.encode()) for name, value in found.items()) <= 256 * 1024
-    assert not_handed_on(run, state) == left_out
+    assert omitted_data(run, state) == left_out
     assert annotations.items() <= found.items()
 
 

@@ -370,7 +370,7 @@ def test_the_same_refusal_is_reported_once() -> None:
     assert "is invalid: labels" in ready["message"]
     assert name(3) not in ready["message"]
     drive.until(T0 + 4 * M)
-    drive.advance(inp.RunMade(name=name(4), run_id="u-4"))
+    drive.advance(inp.RunCreated(name=name(4), run_id="u-4"))
     assert drive.state.refused == ""
     drive.until(T0 + 5 * M)
     drive.advance(inp.RunRefused(name=name(5), message="a policy refuses it"))
@@ -380,7 +380,7 @@ def test_the_same_refusal_is_reported_once() -> None:
 def test_the_creation_of_a_run_alone_needs_no_commit() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
-    transition = drive.decide(inp.RunMade(name=name(1), run_id="u"))
+    transition = drive.decide(inp.RunCreated(name=name(1), run_id="u"))
     assert not transition.durable
     assert transition.state.running[0].run_id == "u"
 

@@ -95,7 +95,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/runs/effects/children.py",
-                good="            self._context.peers.noted(obj)\n",
+                good="            self._context.peers.publish(obj)\n",
                 bad="            pass\n",
             ),
         ),

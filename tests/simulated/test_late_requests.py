@@ -48,7 +48,7 @@ def test_a_signal_that_is_delivered_late_is_not_recorded_again(
         runs = operator.manager.runs
         receiver = operator.manager.directory.named("default", "receiver")
         assert receiver is not None
-        operator.within(runs.ask, receiver, late, lambda _: None)
+        operator.within(runs.send, receiver, late, lambda _: None)
         await world.rest()
         history = world.run("receiver")["status"]["history"]["events"]
         signals = sum(each["eventType"] == "WorkflowExecutionSignaled" for each in history)

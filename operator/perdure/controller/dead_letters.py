@@ -1,4 +1,4 @@
-"""DeadLetters: re-driven when an Operation requests it, with the outcome in their status.
+"""DeadLetters: re-drive them when an Operation requests it, and show the outcome in their status.
 
     Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status shows it
                    └ killed here: the run is found by the Operation's UID ┘

@@ -174,7 +174,7 @@ class UidIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Start:
     """The run may start."""
 
 
@@ -188,7 +188,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class IdInUse:
     """The run does not start, because the workflow ID is in use."""
 
     other: Entry
@@ -196,7 +196,7 @@ class Taken:
     use_existing: bool = False
 
 
-Verdict = Go | Wait | Taken
+Verdict = Start | Wait | IdInUse
 
 
 class WorkflowIdClaims:
@@ -223,7 +223,7 @@ class WorkflowIdClaims:
             conflict: What to do about an open run.
         """
         verdict = self._verdict(entry, list(others), reuse, conflict)
-        if isinstance(verdict, Go):
+        if isinstance(verdict, Start):
             self._admitted[_claimed(entry)] = entry.uid
         return verdict
 
@@ -241,21 +241,21 @@ class WorkflowIdClaims:
         if self.order(first) < self.order(entry):
             return Wait(first)
         if entry.continues:
-            return Go()
+            return Start()
         newest = max(
             (o for o in others if o.standing is Standing.CLOSED and not o.refused),
             key=lambda e: (e.closed, e.uid),
             default=None,
         )
         if newest is None or reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE:
-            return Go()
+            return Start()
         if reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY and newest.phase in _FAILED:
-            return Go()
+            return Start()
         message = (
             f"{entry.kind.id_name} `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
             f"`workflowIdReusePolicy` is {reuse}"
         )
-        return Taken(newest, message)
+        return IdInUse(newest, message)
 
     def order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
         """The sort key of runs that wait for the same ID: a run that continues another one precedes new runs."""
@@ -278,11 +278,11 @@ def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
         case WorkflowIdConflictPolicy.TERMINATE_EXISTING:
             return Wait(other, terminate=True)
         case WorkflowIdConflictPolicy.USE_EXISTING:
-            return Taken(
+            return IdInUse(
                 other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`", use_existing=True
             )
         case WorkflowIdConflictPolicy.FAIL:
-            return Taken(other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`")
+            return IdInUse(other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`")
 
 
 class Directory:

@@ -1,4 +1,4 @@
-"""Errors that the controller raises for its callers, and how the error of one object is kept from the others."""
+"""Errors that the controller raises for its callers, and the isolation of errors of one object from the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -64,7 +64,7 @@ async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) 
                 awaited.exception()  # the next try raises its own exception
 
 
-def may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether an error is transient: from the API server, the connection to it, or a timeout."""
     return isinstance(error, (NotYetError, kube.RequestError, TimeoutError)) and not isinstance(
         error, kube.InvalidError

@@ -19,7 +19,7 @@ from perdure.api.phases import Phase
 from perdure.api.times import read_time
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
-from perdure.controller.namespaces import ServedNamespaces, check_for_ever
+from perdure.controller.namespaces import ServedNamespaces, check_forever
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key
 from perdure.controller.recorded_state import distrust
@@ -119,11 +119,11 @@ async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
         return
     status = run.get("status") or {}
     closed = status.get("completionTime") and not distrust(run)  # an edited status may be wrong about the end
-    if run["metadata"]["uid"] == uid and closed and not has_chores(run):
+    if run["metadata"]["uid"] == uid and closed and not has_pending_work(run):
         await client.delete(url, uid=uid, version=run["metadata"]["resourceVersion"])
 
 
-def has_chores(run: kube.Object) -> bool:
+def has_pending_work(run: kube.Object) -> bool:
     """Whether a closed run has pending work: children to close, a successor, a signal, or an operation to complete."""
     state = (run.get("status") or {}).get("state") or {}
     callbacks = state.get("callbacks") or {}
@@ -217,7 +217,7 @@ CACHED_RESULTS: Final = ExpiringKind(
 """They are checked rarely, because there can be many, and none is used after it has expired."""
 
 
-async def delete_for_ever(client: kube.Client, kind: ExpiringKind, served: ServedNamespaces, shards: Shards) -> None:
+async def delete_forever(client: kube.Client, kind: ExpiringKind, served: ServedNamespaces, shards: Shards) -> None:
     """Delete objects of a kind when they expire, until cancelled.
 
     Args:
@@ -230,7 +230,7 @@ async def delete_for_ever(client: kube.Client, kind: ExpiringKind, served: Serve
     async def check(namespace: str | None) -> None:
         await delete_expired(client, kind, namespace, now())
 
-    await check_for_ever(check, served, shards, f"expired-{kind.plural}", seconds=kind.seconds)
+    await check_forever(check, served, shards, f"expired-{kind.plural}", seconds=kind.seconds)
 
 
 async def delete_expired(

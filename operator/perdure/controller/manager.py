@@ -19,19 +19,19 @@ from perdure.controller.dispatch.references import ReferencedObjects
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
-from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, delete_for_ever
+from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, delete_forever
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.informer import Informer
 from perdure.controller.informers.resync import RESYNC_SECONDS, ClockJumps, Resync, repeat
 from perdure.controller.limits.releases import LimitReleases
-from perdure.controller.namespaces import ServedNamespaces, check_for_ever
+from perdure.controller.namespaces import ServedNamespaces, check_forever
 from perdure.controller.pods.workspaces import ReleasedClaims
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import (
+    DeadLetterKey,
     ExpiryKey,
     Key,
-    LetterKey,
     LimitKey,
     OrphanKey,
     PolicyKey,
@@ -62,7 +62,7 @@ class Manager:
         served: ServedNamespaces,
         *,
         workers: int = 32,
-        kept: Limits | None = None,
+        finished: Limits | None = None,
         frontend: Callable[["Manager"], Workers] = lambda _: NoWorkers(),
     ) -> None:
         """Create a manager without starting it.
@@ -71,7 +71,7 @@ class Manager:
             tools: The shared services.
             served: The served namespaces.
             workers: How many objects are processed concurrently.
-            kept: The limits of finished runs per namespace; None for the defaults.
+            finished: The limits of finished runs per namespace; None for the defaults.
             frontend: Creates the server for workers, which keeps the manager, and uses it once it is complete.
         """
         self.served = served
@@ -108,7 +108,7 @@ class Manager:
         self._pods = RunPods(tools, index, self._queue, self.runs, self._releases)
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
         references = ReferencedObjects(tools, self._queue, self._readiness, runs=self.runs, schedules=self.schedules)
-        self.webhooks = Webhooks(tools.client, tools.recorder, self._queue, self.runs.made)
+        self.webhooks = Webhooks(tools.client, tools.recorder, self._queue, self.runs.add_created)
 
         # What removes objects
         self._finished = FinishedRuns(tools.client, index, self.runs, self.schedules, self._expiries)
@@ -116,7 +116,7 @@ class Manager:
             tools.client,
             tools.recorder,
             index,
-            kept or Limits(),
+            finished or Limits(),
             is_over=self._finished.is_over,
             holds=tools.shards.holds,
         )
@@ -196,10 +196,10 @@ class Manager:
             group.create_task(self.tools.recorder.run())
             group.create_task(repeat(self._poll))
             for kind in (KEPT_PODS, CACHED_RESULTS):
-                group.create_task(delete_for_ever(self.client, kind, self.served, self.shards))
-            group.create_task(check_for_ever(self._claims.release, self.served, self.shards, "released-claims"))
-            group.create_task(self._artifacts.collect_for_ever(self.served, self.shards))
-            group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.shards))
+                group.create_task(delete_forever(self.client, kind, self.served, self.shards))
+            group.create_task(check_forever(self._claims.release, self.served, self.shards, "released-claims"))
+            group.create_task(self._artifacts.collect_forever(self.served, self.shards))
+            group.create_task(self.tools.blobs.remove_unclaimed_forever(self.served, self.shards))
 
     async def _learn(self) -> None:
         await self.shards.assigned()  # only the runs of its own shards are kept
@@ -230,7 +230,7 @@ class Manager:
             case _:
                 await self._update_status(key)
 
-    async def _update_status(self, key: WorkflowKey | PolicyKey | LimitKey | WebhookKey | LetterKey) -> None:
+    async def _update_status(self, key: WorkflowKey | PolicyKey | LimitKey | WebhookKey | DeadLetterKey) -> None:
         """Reconcile an object of which only the status changes."""
         match key:
             case WorkflowKey():
@@ -241,7 +241,7 @@ class Manager:
                 self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
             case WebhookKey():
                 self._queue.wake_at(key, await self.webhooks.reconcile(key.namespace, key.name, now()))
-            case LetterKey():
+            case DeadLetterKey():
                 await self.tools.letters.reconcile(key.namespace, key.name)
             case _:
                 assert_never(key)
@@ -272,15 +272,15 @@ class Manager:
 
     # For the watches that continue the first lists
 
-    async def listed(self, plural: str, namespace: str | None) -> str:
+    async def list_version(self, plural: str, namespace: str | None) -> str:
         """Return the version of the first list of a kind once; afterwards, and for other kinds, return an empty string."""
         return await self.first_lists.version(plural, namespace)
 
-    def takes(self, plural: str, obj: kube.Object) -> bool:
+    def process_listed(self, plural: str, obj: kube.Object) -> bool:
         """Process a finished run of a list; other objects are passed to the handlers."""
         return plural == "workflowruns" and self.runs.update_finished(obj)
 
-    def knows(self, plural: str, obj: kube.Object) -> bool:
+    def process_change(self, plural: str, obj: kube.Object) -> bool:
         """Process a change of a run that needs no handler; return whether it was processed.
 
         Either this process wrote or read exactly this version, or another member of the fleet works on the run.

@@ -37,7 +37,7 @@ class ServedNamespaces:
         return iter([name for name in self.names if name in self] if self.names else (None,))
 
 
-async def check_for_ever(
+async def check_forever(
     check: Callable[[str | None], Awaitable[object]],
     served: ServedNamespaces,
     shards: Shards,

@@ -33,7 +33,7 @@ class Peers(Protocol):
         """
         ...
 
-    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+    def send(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Deliver a request to a run; `then` is called with its answer once the answer is recorded."""
         ...
 
@@ -41,7 +41,7 @@ class Peers(Protocol):
         """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
         ...
 
-    def noted(self, obj: kube.Object) -> None:
+    def publish(self, obj: kube.Object) -> None:
         """Publish a run that was just written, without waiting for a watch."""
         ...
 
@@ -49,6 +49,6 @@ class Peers(Protocol):
         """Report that the status of a closed run was edited. Objects that wait for its result are woken when it is restored."""
         ...
 
-    def answered(self, entry: Entry, request_id: str) -> None:
+    def acknowledge(self, entry: Entry, request_id: str) -> None:
         """Report to a run that the sender has recorded its answer to a request."""
         ...

@@ -17,7 +17,7 @@ from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
-from perdure.controller.expiry import RunExpiries, expiry_of, has_chores, remove_expired
+from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work, remove_expired
 from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
@@ -31,7 +31,7 @@ from perdure.runtime.retention import Limits, surplus
 from perdure.schedule.run_manifests import owner_of, scheduled_by
 from perdure.schedule.state import newer_state
 
-_CHORES_PAUSE: Final = timedelta(seconds=1)
+_PENDING_WORK_PAUSE: Final = timedelta(seconds=1)
 """Delay before a finished run with pending work is checked again."""
 _WAIT: Final = timedelta(seconds=10)
 """Minimum interval between two checks of a namespace, whose cost grows with the number of finished runs."""
@@ -56,7 +56,7 @@ class EndRecorded:
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        for plural, name, uid in _waiting(run):
+        for plural, name, uid in _waiters(run):
             found = await self._get(plural, run["metadata"]["namespace"], name)
             if found is not None and found["metadata"]["uid"] == uid and _waits(plural, found, run):
                 return False
@@ -72,7 +72,7 @@ class EndRecorded:
         return self._read[key]
 
 
-def _waiting(run: kube.Object) -> Iterator[tuple[str, str, str]]:
+def _waiters(run: kube.Object) -> Iterator[tuple[str, str, str]]:
     """The objects that may wait for the end of a run: plural, name, and UID."""
     if (parent := parent_of(run)) is not None:
         yield "workflowruns", parent.name, parent.run_id
@@ -149,7 +149,7 @@ class FinishedRuns:
 
     def is_over(self, run: kube.Object) -> bool:
         """Whether a run has closed and has no pending work."""
-        return self._expiry(run) is not None and not has_chores(run)
+        return self._expiry(run) is not None and not has_pending_work(run)
 
     def _expiry(self, run: kube.Object) -> datetime | None:
         """When a run may be removed; None if it is open or must not be relied on. Such a run is reported and stays."""
@@ -157,7 +157,7 @@ class FinishedRuns:
             self._runs.suspect(run)
             return None
         over = expiry_of(run)
-        return max(over, now() + _CHORES_PAUSE) if over and has_chores(run) else over
+        return max(over, now() + _PENDING_WORK_PAUSE) if over and has_pending_work(run) else over
 
     async def _has_schedule(self, entry: Entry) -> bool:
         """Whether the Schedule of a run exists. A Schedule that no watch has shown yet is read."""
@@ -202,16 +202,16 @@ class NamespaceRetention:
         self._limits = limits
         self._is_over = is_over
         self._holds = holds
-        self._waiting: set[str] = set()
+        self._scheduled: set[str] = set()
         self._log = structlog.get_logger("perdure.retention")
 
     def observe(self, namespace: str) -> datetime | None:
         """Record that a run of a namespace has finished or was deleted; return when to call `enforce`, or None for never."""
         tally = self._index.directory.tally(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
-        if namespace in self._waiting or not self._limits.exceeded_by(tally):
+        if namespace in self._scheduled or not self._limits.exceeded_by(tally):
             return None
-        self._waiting.add(namespace)
+        self._scheduled.add(namespace)
         return now() + _WAIT
 
     async def enforce(self, namespace: str) -> datetime | None:
@@ -222,7 +222,7 @@ class NamespaceRetention:
         """
         why = self._limits.exceeded_by(self._index.directory.tally(namespace))
         if not why:
-            self._waiting.discard(namespace)
+            self._scheduled.discard(namespace)
             return None
         latest = (now() - _GRACE).isoformat()
         found = surplus(

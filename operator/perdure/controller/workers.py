@@ -18,7 +18,7 @@ _LEAST_OFTEN = timedelta(minutes=1)
 """Maximum interval between checks of work that waits for busy workers; the interval grows up to this."""
 
 
-class Followed(Protocol):
+class FollowedRun(Protocol):
     """A run from the perspective of workers."""
 
     ref: RunRef
@@ -39,7 +39,7 @@ class Followed(Protocol):
         ...
 
     @property
-    def gone(self) -> bool:
+    def deleted(self) -> bool:
         """Whether the run was deleted."""
         ...
 
@@ -50,11 +50,11 @@ class Workers(Protocol):
     epoch: str
     """Identifies this process: tasks dispatched by another one are no longer valid."""
 
-    def follow(self, run: Followed) -> None:
+    def follow(self, run: FollowedRun) -> None:
         """Process the new state of a run, with everything recorded that must be."""
         ...
 
-    def release(self, run: Followed) -> None:
+    def release(self, run: FollowedRun) -> None:
         """Release a run that another member of the fleet owns now."""
         ...
 
@@ -104,10 +104,10 @@ class NoWorkers:
 
     epoch = ""
 
-    def follow(self, run: Followed) -> None:
+    def follow(self, run: FollowedRun) -> None:
         """Do nothing."""
 
-    def release(self, run: Followed) -> None:
+    def release(self, run: FollowedRun) -> None:
         """Do nothing."""
 
     def observe(self, obj: kube.Object, *, deleted: bool) -> None:

@@ -67,12 +67,12 @@ class Activities:
                 self._heartbeat(activity, item)
             case inp.AttemptCompleted():
                 activity = self._start(activity, item.started_time or self._ledger.now)
-                given: dict[str, Any] = {
+                attributes: dict[str, Any] = {
                     "result": item.result,
                     "artifacts": dict(item.artifacts),
                     "cached": item.cached,
                 }
-                self._close(activity, ev.ActivityTaskCompleted, **given)
+                self._close(activity, ev.ActivityTaskCompleted, **attributes)
             case inp.AttemptFailed():
                 activity = self._start(activity, item.started_time)
                 if item.failure.kind is FailureKind.TIMEOUT:
@@ -108,14 +108,14 @@ class Activities:
                 "complete it from outside, use an Operation with `completeActivity`"
             )
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
-        if isinstance(item, inp.ActivityTaken):
+        if isinstance(item, inp.ActivityDispatched):
             return self._take(activity, item)
         if item.fence and item.fence != activity.fence and activity.started_time is not None:
             return _not_found("the attempt was handed out to another worker")
         match item:
             case inp.ActivityReturned():
                 return self._requeue(activity)
-            case inp.ActivityBeat():
+            case inp.ActivityHeartbeat():
                 return self._heartbeat_by_worker(self._start(activity, self._ledger.now), item)
             case inp.ActivityReported():
                 return self._end(self._start(activity, self._ledger.now), item)
@@ -129,7 +129,7 @@ class Activities:
             return None
         return activity if self._ledger.open() else None
 
-    def _take(self, activity: PendingActivity, item: inp.ActivityTaken) -> Answer:
+    def _take(self, activity: PendingActivity, item: inp.ActivityDispatched) -> Answer:
         if activity.started_time is not None or not self._ledger.state.may_start(activity, self._ledger.now):
             return _not_found("the attempt cannot start now")
         once = activity.retry_policy.maximum_attempts == 1
@@ -146,7 +146,7 @@ class Activities:
         self._ledger.durable = True  # a commit may have recorded that a worker has it
         return OK
 
-    def _heartbeat_by_worker(self, activity: PendingActivity, item: inp.ActivityBeat) -> Answer:
+    def _heartbeat_by_worker(self, activity: PendingActivity, item: inp.ActivityHeartbeat) -> Answer:
         read = inp.HeartbeatRead(
             scheduled_event_id=item.scheduled_event_id,
             attempt=item.attempt,
@@ -254,9 +254,9 @@ class Activities:
         self._ledger.state = self._ledger.state.with_activity(replace(activity, start_recorded=True))
         self._ledger.durable = True
 
-    def _end_by_deadline(self, seen: PendingActivity, kind: TimeoutType) -> None:
-        activity = self._ledger.state.activity(seen.scheduled_event_id)
-        if activity is None or activity.attempt != seen.attempt:
+    def _end_by_deadline(self, due: PendingActivity, kind: TimeoutType) -> None:
+        activity = self._ledger.state.activity(due.scheduled_event_id)
+        if activity is None or activity.attempt != due.attempt:
             return  # an earlier deadline of the same step has ended this attempt
         self._time_out(activity, activity.timeout_failure(kind))
 
@@ -386,7 +386,7 @@ class Activities:
     # The end of an activity
 
     def cancel_unstarted(self, activity: PendingActivity) -> None:
-        """Cancel an activity that has not started, without asking its worker or pod."""
+        """Cancel an activity that has not started, without a request to its worker or pod."""
         tasks = self._ledger.tasks
         attributes = {"details": _NOT_STARTED, "identity": tasks.identity} if tasks is not None else {}
         self._close(activity, ev.ActivityTaskCanceled, **attributes)
@@ -513,14 +513,14 @@ def _reset(activity: PendingActivity, request: inp.ActivityReset, now: datetime)
     activity = replace(activity, uncounted=activity.attempt - 1, losses=0)
     if activity.started_time is not None:
         return replace(activity, reset=True, forgets_heartbeat=request.heartbeat)
-    kept = None if request.heartbeat else activity.heartbeat_details
-    return replace(activity, heartbeat_details=kept, scheduled_time=min(activity.scheduled_time, now))
+    details = None if request.heartbeat else activity.heartbeat_details
+    return replace(activity, heartbeat_details=details, scheduled_time=min(activity.scheduled_time, now))
 
 
 def _after_reset(activity: PendingActivity) -> PendingActivity:
     """Return the state for the next attempt of an activity that was reset while an attempt ran."""
-    kept = None if activity.forgets_heartbeat else activity.heartbeat_details
-    return replace(activity, reset=False, forgets_heartbeat=False, heartbeat_details=kept)
+    details = None if activity.forgets_heartbeat else activity.heartbeat_details
+    return replace(activity, reset=False, forgets_heartbeat=False, heartbeat_details=details)
 
 
 def wake_times(state: RunState) -> Iterator[datetime]:
@@ -528,7 +528,7 @@ def wake_times(state: RunState) -> Iterator[datetime]:
     for activity in state.open_activities():
         if activity.by_worker and activity.started_time is not None and not activity.start_recorded:
             yield activity.started_time + RECORD_START_AFTER
-        if activity.started_time is None and not state.holds_back(activity):
+        if activity.started_time is None and not state.is_paused(activity):
             yield activity.scheduled_time
         for deadline, _ in activity.deadlines():
             yield deadline

@@ -95,7 +95,7 @@ class Code(StoredStruct, frozen=True, kw_only=True):
     """The last completed task and its response: the same response, sent again, gets the same answer."""
 
     @property
-    def deciding(self) -> bool:
+    def task_started(self) -> bool:
         """Whether a worker has a task."""
         return self.task is not None and self.task.started_time is not None
 

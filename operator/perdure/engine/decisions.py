@@ -67,7 +67,7 @@ class Decisions:
             task = self._ledger.state.task
             if task is not None and task.next_attempt_time > self._ledger.now and not self._ledger.has_new_events:
                 break
-            self._ask()
+            self._decide_next()
             _terminate_oversized(self._ledger)
 
     @property
@@ -81,11 +81,11 @@ class Decisions:
         waits = self._ledger.state.paused is not None or (first is not None and first > self._ledger.now)
         return self._ledger.open() and not waits and bool(self._ledger.state.unfinished or self._ledger.queue)
 
-    def _ask(self) -> None:
+    def _decide_next(self) -> None:
         """Let the decider decide about the next event, and record all of its commands, or none if it cannot decide."""
         ledger = self._ledger
         event = None if ledger.state.unfinished else ledger.queue[0]
-        suggested = event is not None and ledger.state.suggests_continuing(event)
+        suggested = event is not None and ledger.state.suggests_continue_as_new(event)
         before = ledger.state
         lengths = [(appended, len(appended)) for appended in (ledger.events, ledger.retired, ledger.queue)]
         try:

@@ -28,7 +28,7 @@ class CloseChild:
 
 
 @dataclass(frozen=True, slots=True)
-class AskExternal:
+class RequestExternal:
     """Signal another run, or request its cancellation."""
 
     initiated_event_id: int
@@ -74,7 +74,7 @@ class ReportAttempt:
 
 
 Effect: TypeAlias = (
-    StartChild | CloseChild | AskExternal | WriteDeadLetter | StartSuccessor | CompleteOperation | ReportAttempt
+    StartChild | CloseChild | RequestExternal | WriteDeadLetter | StartSuccessor | CompleteOperation | ReportAttempt
 )
 
 
@@ -105,7 +105,7 @@ def effects(state: RunState) -> tuple[Effect, ...]:
             pending.append(StartChild(child.initiated_event_id))
         if state.closed:
             pending.append(CloseChild(child.initiated_event_id))
-    pending += [AskExternal(external.initiated_event_id) for external in state.externals.values()]
+    pending += [RequestExternal(external.initiated_event_id) for external in state.externals.values()]
     pending += [WriteDeadLetter(marker.event_id) for marker in state.markers.values()]
     pending += [CompleteOperation(key) for key, callback in state.callbacks.items() if state.is_due(callback)]
     if state.start_successor:

@@ -76,7 +76,7 @@ def replay(
     """
     replayed = _Replay(decider)
     for event in history:
-        replayed.take(event)
+        replayed.add(event)
     replayed.finish(undecided, unfinished=unfinished)
     return replayed.result()
 
@@ -93,7 +93,7 @@ def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
     """
     replayed = _Replay(decider)
     for event in events:
-        replayed.take(event)
+        replayed.add(event)
 
 
 def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> RunState:
@@ -111,10 +111,10 @@ def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) ->
         NondeterminismError, UndecidableError: As for `replay`.
         ValueError: The event is not a decision point; the message names the nearest ones.
     """
-    _refuse_elsewhere(decision_points(events), upto_event_id)
+    _check_point(decision_points(events), upto_event_id)
     replayed = _Replay(decider)
     for event in events[:upto_event_id]:
-        replayed.take(event)
+        replayed.add(event)
     replayed.refuse_more(replayed.recorded(events[upto_event_id - 1].event_time))
     return replayed.result()
 
@@ -129,7 +129,7 @@ def fork_of_code(events: Sequence[ev.AnyEvent], upto_event_id: int) -> RunState:
     Raises:
         ValueError: The event does not start a workflow task; the message names the nearest ones that do.
     """
-    _refuse_elsewhere(task_starts(events), upto_event_id)
+    _check_point(task_starts(events), upto_event_id)
     state: RunState | None = None
     for event in events[:upto_event_id]:
         state = apply(state, event)
@@ -142,7 +142,7 @@ def task_starts(events: Sequence[ev.AnyEvent]) -> list[int]:
     return [event.event_id for event in events if isinstance(event, ev.WorkflowTaskStarted)]
 
 
-def _refuse_elsewhere(points: list[int], event_id: int) -> None:
+def _check_point(points: list[int], event_id: int) -> None:
     if event_id not in points:
         at = bisect_left(points, event_id)
         near = " or ".join(str(point) for point in points[max(at - 1, 0) : at + 1])
@@ -179,10 +179,10 @@ class _Replay:
         self.queue: deque[ev.AnyEvent] = deque()
         self.unfinished = False
         self.commands: deque[cmd.Command] = deque()
-        self.begun = False
+        self.has_commands = False
         """Whether any command was recorded."""
 
-    def take(self, event: ev.AnyEvent) -> None:
+    def add(self, event: ev.AnyEvent) -> None:
         after = apply(self.state, event)
         if isinstance(event, FROM_COMMANDS):
             self.check(event)
@@ -204,7 +204,7 @@ class _Replay:
         policies = _policies_of(event)
         found = self.recorded(event.event_time, policies)
         while found is None and (self.unfinished or self.queue):
-            self.ask()
+            self.decide()
             found = self.recorded(event.event_time, policies)
         if found is None:
             message = f"the history continues with {event}, but the workflow does nothing"
@@ -213,7 +213,7 @@ class _Replay:
         if made != event and encode([made]) != encode([event]):
             message = f"the history continues with {event}, but the workflow with {command}"
             raise NondeterminismError(message, event.event_id, event, command)
-        self.begun = True
+        self.has_commands = True
 
     def recorded(
         self, now: datetime, policies: Mapping[str, RetryPolicy] | None = None
@@ -232,10 +232,10 @@ class _Replay:
                 return command, made
         return None
 
-    def ask(self) -> None:
+    def decide(self) -> None:
         """Let the decider continue, or decide about the next event."""
         event = None if self.unfinished else self.queue.popleft()
-        suggested = event is not None and self.state is not None and self.state.suggests_continuing(event)
+        suggested = event is not None and self.state is not None and self.state.suggests_continue_as_new(event)
         try:
             decision = self.decider.decide(self.memory, event, continue_as_new_suggested=suggested)
         except UndecidableError as error:
@@ -251,10 +251,10 @@ class _Replay:
             return
         now = state.start_time
         self.refuse_more(self.recorded(now))
-        waits = state.paused is not None or (state.first_decision_time is not None and not self.begun)
+        waits = state.paused is not None or (state.first_decision_time is not None and not self.has_commands)
         while not unfinished and (self.unfinished or len(self.queue) > undecided):
             before = self.memory, self.unfinished, self.queue.copy()
-            self.ask()
+            self.decide()
             found = self.recorded(now)
             if found is not None and waits:
                 self.memory, self.unfinished, self.queue = before

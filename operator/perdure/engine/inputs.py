@@ -148,8 +148,8 @@ AttemptInput: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityTaken:
-    """A worker takes a due attempt."""
+class ActivityDispatched:
+    """A due attempt is dispatched to a worker that polls."""
 
     request_id: str
     scheduled_event_id: int
@@ -177,7 +177,7 @@ class ActivityReported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityBeat:
+class ActivityHeartbeat:
     """A worker sends a heartbeat of an attempt."""
 
     request_id: str
@@ -197,22 +197,22 @@ class ActivityReturned:
     fence: str
 
 
-ActivityInput: TypeAlias = ActivityTaken | ActivityReturned | ActivityReported | ActivityBeat
+ActivityInput: TypeAlias = ActivityDispatched | ActivityReturned | ActivityReported | ActivityHeartbeat
 
 
 # Reports of workers about the workflow task of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskWanted:
+class TaskRequested:
     """An update or a query needs a worker, although there are no new events."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskTaken:
-    """A worker takes the workflow task."""
+class TaskDispatched:
+    """The workflow task is dispatched to a worker that polls."""
 
     request_id: str
     epoch: str
@@ -263,7 +263,7 @@ class TaskCompleted:
     """Whether the worker has only rejected updates."""
     rejected: Mapping[str, Failure] = field(default_factory=dict)
     """The updates that it has rejected, by ID, and why."""
-    following: TaskTaken | None = None
+    following: TaskDispatched | None = None
     """How the worker takes the next task with the answer, if one is due; None: it does not wait for one."""
     eager: tuple[str, ...] = ()
     """IDs of scheduled activities that the worker runs itself immediately, without a task queue."""
@@ -306,7 +306,7 @@ class StickinessReset:
     request_id: str
 
 
-TaskInput: TypeAlias = TaskWanted | TaskTaken | TaskReturned | TaskCompleted | TaskFailed | StickinessReset
+TaskInput: TypeAlias = TaskRequested | TaskDispatched | TaskReturned | TaskCompleted | TaskFailed | StickinessReset
 
 
 # Responses of handlers to Nexus operations, and the completion of operations that a handler has started

@@ -93,9 +93,9 @@ class Ledger:
         """Whether the run is open."""
         return not self.state.closed
 
-    def takes_others(self) -> bool:
-        """Whether to process inputs that leave events but have no waiting client now: not while a worker decides."""
-        return self.state.code is None or not self.state.code.deciding
+    def processes_deferrable(self) -> bool:
+        """Whether to process deferrable inputs now, which leave events but have no waiting client: not while a worker decides."""
+        return self.state.code is None or not self.state.code.task_started
 
     def change(self, **attributes: Any) -> None:
         """Change the state."""

@@ -202,13 +202,13 @@ class NexusOperations:
             if self._called(number) is None:
                 continue
             for place, (deadline, kind) in enumerate(operation.deadlines()):
-                if deadline <= self._ledger.now and self._ledger.takes_others():
+                if deadline <= self._ledger.now and self._ledger.processes_deferrable():
                     yield deadline, 1, f"{number}/{place}", partial(self._time_out, number, kind)
             if calls is None or calls.due > self._ledger.now:
                 continue
             late = operation.too_late_for(calls)
             if late is not None:
-                if self._ledger.takes_others():
+                if self._ledger.processes_deferrable():
                     yield calls.due, 1, f"{number}/late", partial(self._too_late, number, late)
             elif operation.call_deadline(calls) <= self._ledger.now:
                 ended = partial(self._unanswered, number, calls)

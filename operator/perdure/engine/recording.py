@@ -96,7 +96,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
-            attributes |= _whole_timeouts(command, state, now)
+            attributes |= _completed_timeouts(command, state, now)
             attributes["retry_policy"] = resolved(command.retry_policy, policies)
             return ev.ActivityTaskScheduled(**attributes, **here)
         case cmd.RequestCancelActivityTask():
@@ -309,17 +309,19 @@ _TOO_MANY = {
 }
 
 
-def _admit(what: str, name: str, there: Collection[str], most: int = 0) -> None:
+def _admit(kind: str, name: str, existing: Collection[str], limit: int = 0) -> None:
     """Raise if the limit is reached, or if the name is in use."""
-    if name in there:
-        raise UndecidableError(f"{what} id {name!r} is in use", cause=_IN_USE.get(what, "Unspecified"))
-    most = most or MAX_PENDING
-    if len(there) >= most:
-        message = f"cannot start another {what}: a run can have at most {most:,} of each kind open"
-        raise UndecidableError(message, cause=_TOO_MANY.get(what, "Unspecified"))
+    if name in existing:
+        raise UndecidableError(f"{kind} id {name!r} is in use", cause=_IN_USE.get(kind, "Unspecified"))
+    limit = limit or MAX_PENDING
+    if len(existing) >= limit:
+        message = f"cannot start another {kind}: a run can have at most {limit:,} of each kind open"
+        raise UndecidableError(message, cause=_TOO_MANY.get(kind, "Unspecified"))
 
 
-def _whole_timeouts(command: cmd.ScheduleActivityTask, state: RunState, now: datetime) -> dict[str, timedelta | None]:
+def _completed_timeouts(
+    command: cmd.ScheduleActivityTask, state: RunState, now: datetime
+) -> dict[str, timedelta | None]:
     """Complete an activity's timeouts with defaults, like Temporal's server (chasm/lib/activity/validator.go)."""
     whole = command.schedule_to_close_timeout
     close = command.start_to_close_timeout or whole

@@ -27,7 +27,7 @@ class RelatedRuns:
         if child is None:
             return  # stale
         if not self._ledger.open():
-            self.child_left_behind(child, item)
+            self.drop_child(child, item)
             return
         if isinstance(item, inp.ChildStartFailed):
             if child.start is None:
@@ -89,9 +89,7 @@ class RelatedRuns:
                 assert_never(item.outcome)
         self._ledger.emit(closing, decide=True)
 
-    def child_left_behind(
-        self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed
-    ) -> None:
+    def drop_child(self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
         """Drop a child of a closed run that has ended or, if it is abandoned, has started."""
         abandoned = child.parent_close_policy is ParentClosePolicy.ABANDON
         if not isinstance(item, inp.ChildStarted) or abandoned:
@@ -103,7 +101,7 @@ class RelatedRuns:
         if external is None:
             return  # stale
         if not self._ledger.open():
-            self.effect_done(fx.AskExternal(item.initiated_event_id))
+            self.effect_done(fx.RequestExternal(item.initiated_event_id))
             return
         attributes: dict[str, Any] = {
             "initiated_event_id": external.initiated_event_id,
@@ -134,7 +132,7 @@ class RelatedRuns:
                 self._ledger.change(markers=_without(before.markers, number))
             case fx.CloseChild(number) if before.closed:
                 self._ledger.change(children=_without(before.children, number))
-            case fx.AskExternal(number) if before.closed:
+            case fx.RequestExternal(number) if before.closed:
                 self._ledger.change(externals=_without(before.externals, number))
             case fx.CompleteOperation(key) if before.closed:
                 self._callback_done(key, refused)

@@ -1,4 +1,4 @@
-"""Standalone activities and Nexus operations: deciders of a run that schedules one, and closes with its outcome. Pure."""
+"""The deciders of standalone activities and Nexus operations: schedule one, and close the run with its outcome. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from perdure.engine.decider import Decision
 
 
 @dataclass(frozen=True, slots=True)
-class OneActivity:
+class ActivityDecider:
     """Decides for a standalone activity."""
 
     activity: cmd.ScheduleActivityTask
@@ -45,7 +45,7 @@ class OneActivity:
 
 
 @dataclass(frozen=True, slots=True)
-class OneOperation:
+class OperationDecider:
     """Decides for a standalone Nexus operation."""
 
     operation: cmd.ScheduleNexusOperation

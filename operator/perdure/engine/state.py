@@ -558,7 +558,7 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
         return self.status is not RunStatus.RUNNING
 
     @property
-    def has_chores(self) -> bool:
+    def has_pending_work(self) -> bool:
         """Whether a closed run still has effects."""
         left = self.children or self.externals or self.markers or self.start_successor or self.reports
         return self.closed and (bool(left) or any(not callback.state for callback in self.callbacks.values()))
@@ -591,9 +591,9 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
         """Whether the attempt of an open activity may have a pod: it is due or runs, and is not paused."""
         if activity.started_time is not None:
             return not self.closed
-        return not self.closed and not self.holds_back(activity) and activity.scheduled_time <= now
+        return not self.closed and not self.is_paused(activity) and activity.scheduled_time <= now
 
-    def holds_back(self, activity: PendingActivity) -> bool:
+    def is_paused(self, activity: PendingActivity) -> bool:
         """Whether no attempt of an activity may start, because the activity or the whole run is paused."""
         return activity.paused or self.paused is not None
 
@@ -626,7 +626,7 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
             if operation.too_late_for(calls) is None and now < operation.call_deadline(calls):
                 yield operation, calls
 
-    def suggests_continuing(self, event: ev.AnyEvent) -> bool:
+    def suggests_continue_as_new(self, event: ev.AnyEvent) -> bool:
         """Whether the history was long enough at `event` to suggest continue-as-new."""
         return 0 < self.suggested_event_id <= event.event_id
 

@@ -1,7 +1,10 @@
-"""The whole engine: pure functions that take a run from one state to the next, with the time as an argument.
+"""One step of a run: a pure function from a state, inputs, and the time to the next state.
 
 In a step, inputs and deadlines become events, events become decisions, and decisions become events again. Each result is
-committed in one write. The effects of the committed state (pods, timers) follow, and can be repeated.
+committed in one write. The effects of the committed state (`effects`) follow, and can be repeated.
+
+The parts of a step write to one `ledger`: `activities`, `tasks` (workflow tasks of workers), `nexus` (operations), `relations`
+(children and other runs), `requests` (of clients), and `decisions`, which records the commands of the decider.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +22,7 @@ from perdure.engine.decider import Decider
 from perdure.engine.decisions import Decisions
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.fold import apply
-from perdure.engine.inputs import Answer
+from perdure.engine.inputs import ActivityDispatched, ActivityHeartbeat, Answer, TaskDispatched, TaskRequested
 from perdure.engine.ledger import Due, Ledger, Retired
 from perdure.engine.nexus import NexusOperations
 from perdure.engine.recording import next_run
@@ -231,15 +234,15 @@ class RunStep:
                 | inp.OverrideChanged()
             ):
                 self.request(item)
-            case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
+            case ActivityDispatched() | inp.ActivityReturned() | inp.ActivityReported() | ActivityHeartbeat():
                 self._answers[item.request_id] = self._activities.report(item)
             case inp.OperationReported() | inp.OperationCancelReported() | inp.OperationEnded():
                 self._answers[item.request_id] = self._operations.handle(item)
             case inp.TaskCompleted() if self._tasks is not None:
                 self._complete(item, self._tasks)
             case (
-                inp.TaskWanted()
-                | inp.TaskTaken()
+                TaskRequested()
+                | TaskDispatched()
                 | inp.TaskReturned()
                 | inp.TaskCompleted()
                 | inp.TaskFailed()
@@ -259,7 +262,7 @@ class RunStep:
     def _complete(self, item: inp.TaskCompleted, tasks: WorkflowTaskMachine) -> None:
         """Process a decision. Inputs that wait for its end are processed before its worker begins the next decision."""
         self._answers[item.request_id] = tasks.handle(item)
-        if tasks.wants_next:
+        if tasks.next_is_requested:
             self._take_due()
             tasks.start_next()
 
@@ -278,7 +281,7 @@ class RunStep:
             yield state.run_deadline, 2, "", self._time_out
         if self._tasks is not None:
             yield from self._tasks.due()
-        for timer in self.ledger.state.timers.values() if self.ledger.takes_others() else ():
+        for timer in self.ledger.state.timers.values() if self.ledger.processes_deferrable() else ():
             if timer.fire_time <= now:
                 yield timer.fire_time, 0, timer.timer_id, partial(self._fire_timer, timer.timer_id)
         yield from self._activities.due(self._checked)

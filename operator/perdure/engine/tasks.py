@@ -83,7 +83,7 @@ class WorkflowTaskMachine:
         """ID of the WorkflowTaskCompleted of the decision, while the decision is recorded."""
         self.identity = ""
         """The worker that made the decision, while the decision is recorded."""
-        self._following: inp.TaskTaken | None = None
+        self._following: inp.TaskDispatched | None = None
         """How the worker takes the next task after its decision is recorded; None if it does not want one with the answer."""
         self._flushing = False
         """Whether buffered events are being recorded."""
@@ -91,9 +91,9 @@ class WorkflowTaskMachine:
     def handle(self, item: inp.TaskInput) -> Answer:
         """Process a report of a worker, or a request for a task."""
         match item:
-            case inp.TaskWanted():
+            case inp.TaskRequested():
                 return self._request()
-            case inp.TaskTaken():
+            case inp.TaskDispatched():
                 return self._start(item)
             case inp.TaskReturned():
                 return self._requeue(item)
@@ -112,7 +112,7 @@ class WorkflowTaskMachine:
         """Schedule a task if there are events that a worker must decide about."""
         ledger = self._ledger
         state = ledger.state
-        if not ledger.open() or self._code.deciding:
+        if not ledger.open() or self._code.task_started:
             if ledger.open() and self._overflows():
                 self._force_fail("ForceCloseCommand")
             return
@@ -142,7 +142,7 @@ class WorkflowTaskMachine:
             self._change(task=task)
         return OK
 
-    def _start(self, item: inp.TaskTaken) -> Answer:
+    def _start(self, item: inp.TaskDispatched) -> Answer:
         """Give the task to a worker."""
         state = self._ledger.state
         task = self._task
@@ -326,16 +326,16 @@ class WorkflowTaskMachine:
         return event
 
     @property
-    def wants_next(self) -> bool:
-        """Whether the worker that completed a task wants the next one with the answer."""
+    def next_is_requested(self) -> bool:
+        """Whether the worker that completed a task has requested the next one with the answer."""
         return self._following is not None
 
     def start_next(self) -> None:
         """Give the worker that completed a task the next one, if there is one."""
-        taken, self._following = self._following, None
-        if taken is not None:
+        request, self._following = self._following, None
+        if request is not None:
             self.schedule_if_needed()
-            self._start(taken)
+            self._start(request)
 
     # Tasks that end without a decision: they failed, timed out, or the run closed
 
@@ -466,7 +466,7 @@ class WorkflowTaskMachine:
         """Buffer an event if it must wait for the end of a decision; return whether it was buffered."""
         if self._flushing or isinstance(event, (*_TASK_EVENTS, *FROM_COMMANDS, *ev.CLOSING)):
             return False
-        if not self._code.deciding and not self._completed_event_id:
+        if not self._code.task_started and not self._completed_event_id:
             self.convert_speculative()
             return False
         self._change(buffered=(*self.buffered, msgspec.structs.replace(event, event_id=0)))
@@ -509,7 +509,7 @@ class WorkflowTaskMachine:
 
     def refuses_signals(self) -> bool:
         """Whether signals are rejected: the workflow closes once a worker has decided about the buffered events."""
-        return self._code.closing and self._code.deciding
+        return self._code.closing and self._code.task_started
 
     # The task in the state, and the events that record it
 

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.api.common.v1 import Payloads
 
 from perdure.controller.manager import Manager
-from perdure.controller.workers import Followed
+from perdure.controller.workers import FollowedRun
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.changes import ActivityChanges
@@ -190,26 +190,26 @@ class Frontend:
 
     # From the controller
 
-    def follow(self, run: Followed) -> None:
+    def follow(self, run: FollowedRun) -> None:
         """Process the new state of a run."""
         state, run_id = run.state, run.ref.uid
         if not self.manager.shards.holds(run.ref.namespace, run.ref.workflow_id):
             self.runs.changes.changed(run_id)  # the run is a guest, which its owner follows
             return
-        if state is None or state.closed or run.gone:
+        if state is None or state.closed or run.deleted:
             self.matching.settle(run_id, {})
         else:
             self.matching.settle(run_id, self._offers(run, state))
             if run.unrecorded:
                 self.visibility.started(run_id, state.start_time)
-        self.calls.follow(run, None if run.gone else state)
+        self.calls.follow(run, None if run.deleted else state)
         if state is not None and state.closed:
             self.recorded_updates.closed(run, state)
-        if run.gone:
+        if run.deleted:
             self._abort(run_id)
         self.runs.changes.changed(run_id)
 
-    def _offers(self, run: Followed, state: RunState) -> dict[Offer, Destination]:
+    def _offers(self, run: FollowedRun, state: RunState) -> dict[Offer, Destination]:
         """The available workflow task and activities of a run, with their task queues."""
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, Destination] = {}
@@ -231,7 +231,7 @@ class Frontend:
             offers[offer] = Destination(queues[activity.task_queue])
         return offers
 
-    def release(self, run: Followed) -> None:
+    def release(self, run: FollowedRun) -> None:
         """Release a run that another member of the fleet owns now."""
         run_id = run.ref.uid
         self.matching.settle(run_id, {})

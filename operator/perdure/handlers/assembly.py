@@ -163,6 +163,6 @@ def assemble(
     )
     served = ServedNamespaces(options.namespaces, options.excluded)
     client.lists.serves = served.__contains__
-    manager = Manager(tools, served, workers=options.workers, kept=options.finished, frontend=frontend)
+    manager = Manager(tools, served, workers=options.workers, finished=options.finished, frontend=frontend)
     operations = Operations(manager.tools, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

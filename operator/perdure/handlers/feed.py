@@ -1,10 +1,10 @@
 """Lists and watches for kopf, in place of the HTTP session that kopf would use.
 
 kopf lists and watches whole objects, decodes them with the standard library, and ends the process if one cannot be decoded. This
-adapter sits between the API server and kopf's handlers, which remain the entry points. It takes kopf's request to watch a kind
+adapter sits between the API server and kopf's handlers, which remain the entry points. It receives kopf's request to watch a kind
 (`settings.watching.initial_streaming`) and responds with a stream of watch events:
 
-- A kind is listed page by page. Objects that kopf does not need, such as finished runs, are left out (see `ObjectTaker`).
+- A kind is listed page by page. Objects that kopf does not need, such as finished runs, are left out (see `ObjectFilter`).
 - The kind is watched from the version of that list. Each event is decoded separately; undecodable objects are reported and
   left out. An event that only repeats a write of this process, or shows a run of another member of the fleet, is left out
   too, because there is nothing to handle.
@@ -36,31 +36,31 @@ _WRITTEN: Final = frozenset({"ADDED", "MODIFIED"})
 """Types of the events that a write causes."""
 
 
-class ObjectTaker(Protocol):
-    """An observer of objects that kopf does not need to see."""
+class ObjectFilter(Protocol):
+    """Keeps objects that kopf does not need from its handlers."""
 
-    async def listed(self, plural: str, namespace: str | None) -> str:
+    async def list_version(self, plural: str, namespace: str | None) -> str:
         """The version of a list of this kind that was already read, to continue from; empty if there is none."""
         ...
 
-    def takes(self, plural: str, obj: kube.Object) -> bool:
-        """Take an object of a list; return whether kopf does not need it."""
+    def process_listed(self, plural: str, obj: kube.Object) -> bool:
+        """Process an object of a list if kopf does not need it; return whether it was processed."""
         ...
 
-    def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Take a change that no handler needs; return whether it was taken, so that kopf can skip its event."""
+    def process_change(self, plural: str, obj: kube.Object) -> bool:
+        """Process a change that no handler needs; return whether it was processed, so that kopf does not get the event."""
         ...
 
 
 class Feed:
     """The HTTP session that kopf gets."""
 
-    def __init__(self, client: kube.Client, taken: ObjectTaker) -> None:
+    def __init__(self, client: kube.Client, objects: ObjectFilter) -> None:
         """Create a feed. `client` has its own unlimited pool, because each watch holds a connection."""
         self.headers = client.connection.session.headers
         self.closed = False
         self._client = client
-        self._taken = taken
+        self._filter = objects
         self._versions: dict[str, str] = {}
         """The version from which the watch of a kind continues, by path; missing while the kind must be listed."""
         self._failing: dict[str, str] = {}
@@ -120,7 +120,7 @@ class Feed:
     async def _list(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:
         """List a kind and record its version."""
         namespace, plural = _place(path)
-        version = await self._taken.listed(plural, namespace)
+        version = await self._filter.list_version(plural, namespace)
         selectors = {key: query[key] for key in ("labelSelector", "fieldSelector") if key in query}
         if not version:
             async for page in self._client.lists.pages(path, **selectors):
@@ -128,7 +128,7 @@ class Feed:
                 # The API server omits these in list items of built-in kinds.
                 head = f'{{"type":"ADDED","object":{{"kind":"{page.kind}","apiVersion":"{page.api_version}",'.encode()
                 for number, (raw, obj) in enumerate(self._client.lists.objects(page)):
-                    if not self._taken.takes(plural, obj):
+                    if not self._filter.process_listed(plural, obj):
                         whole = {"kind": page.kind, "apiVersion": page.api_version, **obj}
                         yield _line({"type": "ADDED", "object": whole}, head + bytes(raw).lstrip()[1:] + b"}")
                     if number % _BREATH == 0:
@@ -155,7 +155,7 @@ class Feed:
             if event["type"] == "ERROR":
                 raise kube.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
             if self._client.lists.concerns(kube.namespace_of(obj)):
-                known = event["type"] in _WRITTEN and self._taken.knows(plural, obj)
+                known = event["type"] in _WRITTEN and self._filter.process_change(plural, obj)
                 if not known:
                     yield _line(event, raw)
             # Record the version only now, so that an event that kopf has not taken is sent again.

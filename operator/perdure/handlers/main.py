@@ -37,7 +37,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
     log = structlog.get_logger("perdure")
     agent = f"perdure-operator/{__version__}"
     async with (
-        Client.open(access, user_agent=agent, traces=[metrics.measuring()]) as client,
+        Client.open(access, user_agent=agent, traces=[metrics.request_tracing()]) as client,
         # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
         Client.open(access, user_agent=agent, connections=0) as watching,
     ):

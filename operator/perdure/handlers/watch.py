@@ -139,5 +139,5 @@ def _register(registry: kopf.OperatorRegistry, informer: Informer) -> None:
         labels=labels,
         registry=registry,
     )
-    async def seen(event: kopf.RawEvent, **_: Any) -> None:
+    async def on_event(event: kopf.RawEvent, **_: Any) -> None:
         informer.on_event(dict(event["object"]), deleted=event["type"] == "DELETED")

@@ -27,8 +27,8 @@ async def serve(port: int, *, live: Check, ready: Check, host: str | None = None
     app = web.Application()
     app.add_routes(
         [
-            web.get("/livez", _answering(live)),
-            web.get("/readyz", _answering(ready)),
+            web.get("/livez", _probe(live)),
+            web.get("/readyz", _probe(ready)),
             web.get("/metrics", _metrics),
         ]
     )
@@ -42,20 +42,20 @@ async def serve(port: int, *, live: Check, ready: Check, host: str | None = None
         await runner.cleanup()
 
 
-def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_: web.Request) -> web.Response:
         wrong = check()
-        return _closing(web.Response(text=wrong or "ok", status=503 if wrong else 200))
+        return _close_connection(web.Response(text=wrong or "ok", status=503 if wrong else 200))
 
     return answer
 
 
 async def _metrics(_: web.Request) -> web.Response:
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return _closing(web.Response(body=metrics.render(), headers=headers))
+    return _close_connection(web.Response(body=metrics.render(), headers=headers))
 
 
-def _closing(response: web.Response) -> web.Response:
+def _close_connection(response: web.Response) -> web.Response:
     """Close the connection after a response: on shutdown, kopf would wait five seconds for an open connection."""
     response.force_close()
     return response

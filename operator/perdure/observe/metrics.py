@@ -96,7 +96,7 @@ NEWER_STATES = Counter(
     ["namespace", "kind"],
     registry=REGISTRY,
 )
-PASSES = Histogram(
+RECONCILIATIONS = Histogram(
     "perdure_pass_duration_seconds",
     "Duration of one reconciliation of a run, including writes.",
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
@@ -128,7 +128,7 @@ QUEUE_WAIT = Histogram(
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,
 )
-PASS_FAILURES = Counter(
+RECONCILIATION_FAILURES = Counter(
     "perdure_pass_failures",
     "Failed reconciliations, by queue. They are retried with backoff; the log has the errors.",
     ["queue"],
@@ -147,7 +147,7 @@ class QueueMetrics:
         """
         self.depth = QUEUE_DEPTH.labels(queue)
         self.wait = QUEUE_WAIT.labels(queue)
-        self.failed = PASS_FAILURES.labels(queue)
+        self.failed = RECONCILIATION_FAILURES.labels(queue)
 
 
 DEFINITIONS_WAITING = Gauge(
@@ -362,7 +362,7 @@ def show_finished(namespace: str, runs: int, size: int) -> None:
             gauge.remove(namespace)
 
 
-def measuring() -> aiohttp.TraceConfig:
+def request_tracing() -> aiohttp.TraceConfig:
     """Create a configuration for a session of the API server's client that measures each request until its response begins."""
     config = aiohttp.TraceConfig()
     config.on_request_start.append(_start)

@@ -472,12 +472,12 @@ class WallTimes:
             days &= ~each.days(year, month, first)
         if not days or not self._parts:
             return days
-        taken = tuple(each.days(year, month, first) for each in self._parts)
-        free = self._free.get((days, taken))
+        matched = tuple(each.days(year, month, first) for each in self._parts)
+        free = self._free.get((days, matched))
         if free is None:
             self._work.spend(len(self._parts) * 31)
-            free = sum(1 << day for day in range(1, 32) if days >> day & 1 and self._left_on(day, taken))
-            self._free[days, taken] = free
+            free = sum(1 << day for day in range(1, 32) if days >> day & 1 and self._left_on(day, matched))
+            self._free[days, matched] = free
         return free
 
     def _time(self, day: int, second: int) -> int | None:
@@ -490,9 +490,9 @@ class WallTimes:
             self._left_on(today.day, tuple(each.days(today.year, today.month, first) for each in self._parts)), second
         )
 
-    def _left_on(self, day: int, taken: tuple[int, ...]) -> int:
-        """The seconds of a matching day that no part excludes; `taken` has the days of the month that each part matches."""
-        key = sum(1 << number for number, days in enumerate(taken) if days >> day & 1)
+    def _left_on(self, day: int, matched: tuple[int, ...]) -> int:
+        """The seconds of a matching day that no part excludes; `matched` has the days of the month that each part matches."""
+        key = sum(1 << number for number, days in enumerate(matched) if days >> day & 1)
         left = self._left.get(key)
         if left is None:
             left = self._left[0]

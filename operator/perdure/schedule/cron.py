@@ -77,12 +77,12 @@ def read_cron(line: str) -> CronTimes:
         )
     if any(_HASHED.match(word) for word in words):
         raise InvalidTimesError(f"`{line}`: `H` is not supported; to spread starts, set `jitter`")
-    given = {name: _field(name, word) for name, word in zip(_FIELDS, words, strict=True)}
+    fields = {name: _field(name, word) for name, word in zip(_FIELDS, words, strict=True)}
     try:
-        times = Calendar.parse({**given, "comment": comment})
+        times = Calendar.parse({**fields, "comment": comment})
         Matcher.of(times)
     except ValidationError as error:
-        problems = [f"`{name}` is `{given.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
+        problems = [f"`{name}` is `{fields.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
         raise InvalidTimesError(f"`{line}`: {'; '.join(problems)}") from error
     except InvalidTimesError as error:
         raise InvalidTimesError(f"`{line}`: `{error.path}`: {error.sentence}") from error

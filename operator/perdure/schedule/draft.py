@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.api.reasons import EventReason
 from perdure.engine.inputs import Answer
 from perdure.schedule.inputs import Rules
-from perdure.schedule.state import AnsweredRequest, Recent, Running, ScheduleState
+from perdure.schedule.state import AnsweredRequest, Recent, ScheduledRun, ScheduleState
 
 MAX_ANSWERS = 100
 """How many answers the state keeps, for requests that arrive again."""
@@ -59,11 +59,11 @@ class ScheduleDraft:
         """Set fields of the state."""
         self.state = replace(self.state, **changes)
 
-    def change_run(self, name: str, change: Callable[[Running], Running]) -> None:
+    def change_run(self, name: str, change: Callable[[ScheduledRun], ScheduledRun]) -> None:
         """Change an open run. Do nothing if the schedule does not know it."""
         self.change(running=tuple(change(run) if run.name == name else run for run in self.state.running))
 
-    def record_action(self, run: Running) -> None:
+    def record_action(self, run: ScheduledRun) -> None:
         """Add a run to the recent actions. A retry replaces the run that failed."""
         nominal = None if run.start.triggered else run.start.nominal
         entry = Recent(name=run.name, started=run.started, nominal=nominal)

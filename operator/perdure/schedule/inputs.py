@@ -1,4 +1,4 @@
-"""What a step of a schedule reads: its rules, changes of its runs, and requests of clients, such as Operations."""
+"""The inputs of a step of a schedule: its rules, changes of its runs, and requests of clients, such as Operations."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,7 +81,7 @@ class NameTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunMade:
+class RunCreated:
     """A run was created. This input alone needs no commit."""
 
     name: str
@@ -125,7 +125,7 @@ class ScheduleUnpauseRequested:
 
 
 ScheduleRequest = Triggered | BackfillRequested | SchedulePauseRequested | ScheduleUnpauseRequested
-ScheduleInput = RunClosed | RunRefused | NameTaken | RunMade | ScheduleRequest
+ScheduleInput = RunClosed | RunRefused | NameTaken | RunCreated | ScheduleRequest
 
 
 def request_of(spec: OperationSpec, uid: str) -> ScheduleRequest:

@@ -9,7 +9,7 @@ from perdure.api.kinds.schedule import MAX_BUFFER
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import EventReason
 from perdure.schedule.draft import ScheduleDraft, time_text
-from perdure.schedule.state import Running, Start
+from perdure.schedule.state import ScheduledRun, Start
 
 
 class Starter:
@@ -17,11 +17,11 @@ class Starter:
 
     def __init__(self, draft: ScheduleDraft) -> None:
         self._draft = draft
-        self._began: list[Running] = []
+        self._began: list[ScheduledRun] = []
         self._waiting: list[Start] = []
 
     @property
-    def anything_waits(self) -> bool:
+    def any_waiting(self) -> bool:
         """Whether an earlier start stays in the buffer."""
         return bool(self._waiting)
 
@@ -44,7 +44,9 @@ class Starter:
         """Begin a run."""
         rules = self._draft.rules
         name = start.run_name(rules.name)
-        self._began.append(Running(name=name, start=start, started=self._draft.now, overlapping=rules.overlaps(start)))
+        self._began.append(
+            ScheduledRun(name=name, start=start, started=self._draft.now, overlapping=rules.overlaps(start))
+        )
         if start.request in self._draft.triggered:
             self._draft.triggered[start.request] = name
 
@@ -71,7 +73,7 @@ class Starter:
             draft.note(EventReason.RUN_SKIPPED, text)
 
     def skip_waiting(self, policy: OverlapPolicy) -> None:
-        """Skip the waiting starts that have a given policy."""
+        """Skip the waiting starts with a policy."""
         for other in [each for each in self._waiting if self._draft.rules.overlap_policy(each) is policy]:
             self._waiting.remove(other)
             self.skip(other)
@@ -83,7 +85,7 @@ class Starter:
         for run in began:
             self.skip(run.start)
 
-    def change_open(self, change: Callable[[Running], Running]) -> None:
+    def change_open(self, change: Callable[[ScheduledRun], ScheduledRun]) -> None:
         """Change every open run, except runs that this step begins."""
         self._draft.change(running=tuple(map(change, self._draft.state.running)))
 
@@ -102,7 +104,7 @@ class Starter:
         """Name of the run because of which a start is skipped."""
         return next(run.name for run in (*self._draft.state.running, *self._began) if not run.overlapping)
 
-    def _record(self, run: Running) -> None:
+    def _record(self, run: ScheduledRun) -> None:
         draft = self._draft
         draft.count("actions")
         draft.record_action(run)
@@ -140,7 +142,7 @@ def skip(starter: Starter, start: Start) -> None:
 
 def buffer_one(starter: Starter, start: Start) -> None:
     """Let one start wait for the open run, and skip further starts."""
-    if starter.anything_waits:
+    if starter.any_waiting:
         starter.skip(start)
     else:
         starter.wait(start)
@@ -167,7 +169,7 @@ def terminate_other(starter: Starter, start: Start) -> None:
     starter.change_open(partial(request_stop, terminate=True))
 
 
-def request_stop(run: Running, *, terminate: bool) -> Running:
+def request_stop(run: ScheduledRun, *, terminate: bool) -> ScheduledRun:
     """Mark an open run to be stopped, because another run replaces it. Runs that AllowAll started keep running."""
     stop = not run.overlapping
     return replace(run, terminate=stop) if terminate else replace(run, cancel=stop)

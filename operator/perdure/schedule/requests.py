@@ -16,7 +16,7 @@ from perdure.schedule import inputs as inp
 from perdure.schedule.cursor import MAX_TIMES_PER_STEP, skip_to_now
 from perdure.schedule.draft import ScheduleDraft, time_text
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.state import Backfilling, Paused, Start
+from perdure.schedule.state import Paused, PendingBackfill, Start
 from perdure.schedule.times import EARLIEST, Times
 
 _MAX_REASON = 1024
@@ -80,7 +80,7 @@ def _add_backfill(draft: ScheduleDraft, request: inp.BackfillRequested, times: T
         draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
         return
     after, end = request.start - timedelta(microseconds=1), min(request.end, draft.now)
-    backfill = Backfilling(request=request.request_id, after=after, end=end, policy=request.overlap_policy)
+    backfill = PendingBackfill(request=request.request_id, after=after, end=end, policy=request.overlap_policy)
     draft.change(backfills=(*draft.state.backfills, backfill))
     draft.answer(request.request_id, Answer(ok=True, message=_announce_backfill(draft, request, times, after, end)))
 
@@ -124,7 +124,9 @@ def buffer_backfills(draft: ScheduleDraft) -> None:
     draft.change(backfills=tuple(kept))
 
 
-def _buffer_next(draft: ScheduleDraft, times: Times, backfill: Backfilling, starts: list[Start]) -> Backfilling | None:
+def _buffer_next(
+    draft: ScheduleDraft, times: Times, backfill: PendingBackfill, starts: list[Start]
+) -> PendingBackfill | None:
     """Append the next starts of a backfill to `starts`, and return the rest of it."""
     room = min(MAX_BUFFER // 2 - len(draft.state.buffer), MAX_TIMES_PER_STEP)
     left = backfill

@@ -1,4 +1,4 @@
-"""Build the WorkflowRuns of a schedule, and recognise them."""
+"""Build the WorkflowRuns of a schedule, and recognize them."""
 
 import re
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from perdure.api.names import label_value, schedule_name
 from perdure.api.stored import StoredStruct
 from perdure.api.times import format_time
 from perdure.engine.starts import StartExtras
-from perdure.schedule.state import NAME_FORM, Running, ScheduleState
+from perdure.schedule.state import NAME_FORM, ScheduledRun, ScheduleState
 
 KubeObject = dict[str, Any]
 
@@ -60,9 +60,9 @@ def schedule_scope(run: KubeObject) -> dict[str, Any]:
     Users cannot write the annotation. So a run that repeats one of a Schedule, such as that of `perdure rerun`, has the name and
     the time from the search attributes, which are part of the spec that it repeats. It does not belong to the Schedule.
     """
-    tie = scheduled_by(run)
-    if tie is not None:
-        return tie.scope()
+    annotation = scheduled_by(run)
+    if annotation is not None:
+        return annotation.scope()
     attributes = mapping(mapping(run.get("spec")).get("searchAttributes"))
     time, schedule_id = moment(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
     if time is None or not schedule_id:
@@ -73,7 +73,7 @@ def schedule_scope(run: KubeObject) -> dict[str, Any]:
         return {}
 
 
-def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> KubeObject:
+def scheduled_run(schedule: KubeObject, run: ScheduledRun, state: ScheduleState) -> KubeObject:
     """Build the WorkflowRun that a schedule starts. Its name is a lock.
 
     Args:
@@ -83,7 +83,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
     """
     meta, template = schedule["metadata"], schedule["spec"]["workflowRunTemplate"]
     nominal = run.start.nominal.astimezone(UTC)
-    tie = ScheduledBy(
+    annotation = ScheduledBy(
         name=meta["name"],
         scheduled_time=nominal,
         request=run.start.request,
@@ -113,7 +113,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
             "annotations": {
                 **foreign["annotations"],
                 **start,
-                labels.SCHEDULED_BY_ANNOTATION: _fitting(tie, {**foreign["annotations"], **start}),
+                labels.SCHEDULED_BY_ANNOTATION: _fit_annotation(annotation, {**foreign["annotations"], **start}),
             },
             "ownerReferences": [
                 {
@@ -169,24 +169,28 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
     return {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()} if extras != StartExtras() else {}
 
 
-def not_handed_on(obj: KubeObject, state: ScheduleState) -> str:
-    """Name the data that a run was not given because it is too large; empty if nothing was left out."""
-    tie = scheduled_by(obj)
-    assert tie is not None
+def omitted_data(obj: KubeObject, state: ScheduleState) -> str:
+    """Name the data that a run does not get because it is too large; empty if nothing was left out."""
+    annotation = scheduled_by(obj)
+    assert annotation is not None
     left_out = [
-        *(["the last completion result"] if state.result is not None and tie.last_completion_result is None else []),
-        *(["the last failure"] if state.failure is not None and tie.last_failure is None else []),
+        *(
+            ["the last completion result"]
+            if state.result is not None and annotation.last_completion_result is None
+            else []
+        ),
+        *(["the last failure"] if state.failure is not None and annotation.last_failure is None else []),
     ]
     return " and ".join(left_out)
 
 
-def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
+def is_of(obj: KubeObject, schedule: KubeObject, run: ScheduledRun) -> bool:
     """Whether a WorkflowRun is the run that the schedule is about to create: it may exist already after a crash."""
-    tie = scheduled_by(obj)
+    annotation = scheduled_by(obj)
     return (
-        tie is not None
-        and (tie.scheduled_time, tie.request) == (run.start.nominal, run.start.request)
-        and tie.name == schedule["metadata"]["name"]
+        annotation is not None
+        and (annotation.scheduled_time, annotation.request) == (run.start.nominal, run.start.request)
+        and annotation.name == schedule["metadata"]["name"]
         and owner_of(obj) == schedule["metadata"]["uid"]
     )
 
@@ -199,23 +203,25 @@ def owner_of(run: KubeObject) -> str:
     for owner in run["metadata"].get("ownerReferences") or ():
         group = str(owner.get("apiVersion", "")).partition("/")[0]
         if (group, owner.get("kind")) == (labels.GROUP, "Schedule") and owner.get("controller"):
-            tie = scheduled_by(run)
-            return str(owner["uid"]) if tie is not None and tie.name == owner.get("name") else ""
+            annotation = scheduled_by(run)
+            return str(owner["uid"]) if annotation is not None and annotation.name == owner.get("name") else ""
     return ""
 
 
-def _fitting(tie: ScheduledBy, others: dict[str, str]) -> str:
+def _fit_annotation(annotation: ScheduledBy, others: dict[str, str]) -> str:
     """Encode the annotation. Leave out the result, the failure, or both if it does not fit next to the other annotations."""
     free = MAX_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in others.items())
     for smaller in (
-        tie,
-        msgspec.structs.replace(tie, last_completion_result=None),
-        msgspec.structs.replace(tie, last_failure=None),
+        annotation,
+        msgspec.structs.replace(annotation, last_completion_result=None),
+        msgspec.structs.replace(annotation, last_failure=None),
     ):
         encoded = msgspec.json.encode(smaller)
         if len(encoded) <= free:
             return encoded.decode()
-    return msgspec.json.encode(msgspec.structs.replace(tie, last_completion_result=None, last_failure=None)).decode()
+    return msgspec.json.encode(
+        msgspec.structs.replace(annotation, last_completion_result=None, last_failure=None)
+    ).decode()
 
 
 def _without_ours(marks: dict[str, str]) -> dict[str, str]:

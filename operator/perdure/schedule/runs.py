@@ -1,4 +1,4 @@
-"""What happens to the runs of a schedule: created, rejected, renamed, closed, and retried.
+"""The runs of a schedule during a step: they are created, rejected, renamed, closed, and retried.
 
 A run is rejected, or renamed if its name belongs to another WorkflowRun. The end of a run sets the last completion result or the
 last failure. A failure causes a retry or a pause: `spec.retryPolicy` retries the newest scheduled run until the next time is due.
@@ -18,7 +18,7 @@ from perdure.schedule import inputs as inp
 from perdure.schedule.draft import ScheduleDraft, time_text
 from perdure.schedule.inputs import Rules, RunOutcome
 from perdure.schedule.requests import pause_on_failure
-from perdure.schedule.state import PendingRetry, Running, ScheduleState
+from perdure.schedule.state import PendingRetry, ScheduledRun, ScheduleState
 
 MAX_RENAMES = 5
 """How often a run is renamed because a WorkflowRun that the schedule did not create has its name."""
@@ -28,7 +28,7 @@ _MAX_REFUSAL = 1024
 """Length to which a message of the API server is truncated, in characters."""
 
 
-def record_created(draft: ScheduleDraft, created: inp.RunMade) -> None:
+def record_created(draft: ScheduleDraft, created: inp.RunCreated) -> None:
     """Record the run ID of a run that exists now."""
     draft.change_run(created.name, lambda run: replace(run, run_id=created.run_id))
     draft.change_action(created.name, run_id=created.run_id)
@@ -46,20 +46,22 @@ def record_refused(draft: ScheduleDraft, name: str, message: str) -> None:
         draft.change(refused=reason)
 
 
-def rename(draft: ScheduleDraft, taken: inp.NameTaken) -> None:
+def rename(draft: ScheduleDraft, conflict: inp.NameTaken) -> None:
     """Rename a run, so that its time is not lost when another client has used the name."""
-    run = next((run for run in draft.state.running if run.name == taken.name), None)
+    run = next((run for run in draft.state.running if run.name == conflict.name), None)
     if run is None:
         return
     if run.renamed == MAX_RENAMES:
         message = f"this name and {MAX_RENAMES} others belong to WorkflowRuns that this Schedule did not create"
-        record_refused(draft, taken.name, message)
+        record_refused(draft, conflict.name, message)
         return
-    instead = hashlib.sha256(taken.uid.encode()).hexdigest()[:4]
+    instead = hashlib.sha256(conflict.uid.encode()).hexdigest()[:4]
     name = run.start.run_name(draft.rules.name, run.attempt, instead)
-    draft.change_run(taken.name, lambda run: replace(run, name=name, instead=instead, renamed=run.renamed + 1))
-    draft.change_action(taken.name, name=name)
-    text = f"WorkflowRun `{taken.name}` exists and was not created by this Schedule; the run starts as `{name}` instead"
+    draft.change_run(conflict.name, lambda run: replace(run, name=name, instead=instead, renamed=run.renamed + 1))
+    draft.change_action(conflict.name, name=name)
+    text = (
+        f"WorkflowRun `{conflict.name}` exists and was not created by this Schedule; the run starts as `{name}` instead"
+    )
     draft.note(EventReason.RUN_NAME_TAKEN, text, warning=True)
 
 
@@ -98,7 +100,7 @@ def _keep_failure(draft: ScheduleDraft, closed: inp.RunClosed) -> None:
         draft.change(failure=failure, closed_time=closed.time)
 
 
-def plan_retry(draft: ScheduleDraft, run: Running, closed: inp.RunClosed) -> bool:
+def plan_retry(draft: ScheduleDraft, run: ScheduledRun, closed: inp.RunClosed) -> bool:
     """Plan a retry of a run that failed, if its policy allows one; return whether it does."""
     state, times = draft.state, draft.rules.times
     newest = run.start.by_time and run.start.nominal == state.last_scheduled
@@ -138,7 +140,7 @@ def start_retry(draft: ScheduleDraft) -> None:
     if retry is None or retry.due > draft.now or not has_room_for_retry(draft.rules, draft.state):
         return
     draft.change(retry=None)
-    run = Running(
+    run = ScheduledRun(
         overlapping=draft.rules.overlaps(retry.start),
         name=retry.start.run_name(draft.rules.name, retry.attempt, retry.instead),
         start=retry.start,

@@ -56,7 +56,7 @@ class Start(StoredStruct, frozen=True, kw_only=True):
         return f"{schedule}-{self.nominal.astimezone(UTC).strftime(NAME_FORM)}{ending}"
 
 
-class Running(StoredStruct, frozen=True, kw_only=True):
+class ScheduledRun(StoredStruct, frozen=True, kw_only=True):
     """A run that is open, or that the schedule is about to create."""
 
     name: str
@@ -92,7 +92,7 @@ class PendingRetry(StoredStruct, frozen=True, kw_only=True):
     """`instead` of the failed run."""
 
 
-class Backfilling(StoredStruct, frozen=True, kw_only=True):
+class PendingBackfill(StoredStruct, frozen=True, kw_only=True):
     """A backfill that is not complete yet."""
 
     request: str
@@ -109,7 +109,7 @@ class Recent(StoredStruct, frozen=True, kw_only=True):
     started: datetime
     nominal: datetime | None = None
     run_id: str = ""
-    status: str = "Running"
+    status: str = "ScheduledRun"
 
 
 class Paused(StoredStruct, frozen=True, kw_only=True):
@@ -168,9 +168,9 @@ class ScheduleState(StoredStruct, frozen=True, kw_only=True):
     remaining: int | None = None
     paused: Paused | None = None
     buffer: tuple[Start, ...] = ()
-    running: tuple[Running, ...] = ()
+    running: tuple[ScheduledRun, ...] = ()
     retry: PendingRetry | None = None
-    backfills: tuple[Backfilling, ...] = ()
+    backfills: tuple[PendingBackfill, ...] = ()
     recent: tuple[Recent, ...] = ()
     """Oldest first."""
     counts: Counts = Counts()

@@ -23,7 +23,7 @@ from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
 from perdure.schedule.cursor import apply_changes, buffer_due
 from perdure.schedule.draft import Note, ScheduleDraft
-from perdure.schedule.inputs import Rules
+from perdure.schedule.inputs import Rules, RunCreated
 from perdure.schedule.overlap import start_buffered
 from perdure.schedule.requests import (
     answer_triggers,
@@ -32,7 +32,7 @@ from perdure.schedule.requests import (
     update_blocked,
 )
 from perdure.schedule.runs import has_room_for_retry, record_closed, record_created, record_refused, rename, start_retry
-from perdure.schedule.state import Running, ScheduleState
+from perdure.schedule.state import ScheduledRun, ScheduleState
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def step(
     )
 
 
-def _apply(draft: ScheduleDraft, each: inp.RunMade | inp.RunRefused | inp.NameTaken | inp.ScheduleRequest) -> None:
+def _apply(draft: ScheduleDraft, each: RunCreated | inp.RunRefused | inp.NameTaken | inp.ScheduleRequest) -> None:
     match each:
-        case inp.RunMade():
+        case RunCreated():
             record_created(draft, each)
         case inp.RunRefused(name=name, message=message):
             record_refused(draft, name, message)
@@ -124,14 +124,14 @@ def next_wake(rules: Rules, state: ScheduleState, now: datetime) -> datetime | N
 class StartRun:
     """Create a run, or record why it cannot be created."""
 
-    run: Running
+    run: ScheduledRun
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
     """Request every open run of a chain to stop, because another run replaces it."""
 
-    run: Running
+    run: ScheduledRun
 
 
 Effect = StartRun | StopRun

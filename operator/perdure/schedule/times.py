@@ -432,9 +432,9 @@ def _zone(named: Mapping[str, str], data: str | None) -> Zone:
         raise error.below("spec.timeZoneData" if data else next(iter(named))) from error
 
 
-def _jitter(seed: str, nominal: datetime, most: timedelta) -> timedelta:
+def _jitter(seed: str, nominal: datetime, limit: timedelta) -> timedelta:
     number = int.from_bytes(hashlib.sha256(f"{seed}/{int(nominal.timestamp())}".encode()).digest()[:8], "big")
-    return timedelta(milliseconds=number * (most // timedelta(milliseconds=1)) >> 64)
+    return timedelta(milliseconds=number * (limit // timedelta(milliseconds=1)) >> 64)
 
 
 def _too_much_excluded() -> InvalidTimesError:

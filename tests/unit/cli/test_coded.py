@@ -34,7 +34,7 @@ def take(run: Coded, name: str, seconds: float, identity: str = "77@worker") -> 
     """A worker takes an attempt."""
     open_ = next(each for each in run.state.activities.values() if each.activity_id == name)
     held = {"scheduled_event_id": open_.scheduled_event_id, "attempt": open_.attempt, "fence": "f"}
-    assert run.ask(inp.ActivityTaken, seconds, **held, identity=identity).ok
+    assert run.ask(inp.ActivityDispatched, seconds, **held, identity=identity).ok
     return held
 
 

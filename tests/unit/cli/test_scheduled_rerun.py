@@ -10,7 +10,7 @@ import yaml
 
 from perdure.api.labels import API_VERSION
 from perdure.schedule.run_manifests import owner_of, scheduled_run
-from perdure.schedule.state import Running, ScheduleState, Start
+from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 from unit.cli.apiserver import ApiServer
 from unit.cli.calling import RUNS, call
 
@@ -38,7 +38,7 @@ REPORT = {
 def started(server: ApiServer, *, definition: Any = None, **state: Any) -> dict[str, Any]:
     """Have the API server show a closed run of the Schedule."""
     start = Start(nominal=DUE, actual=DUE)
-    running = Running(name=start.run_name("nightly", 1, ""), start=start, started=DUE)
+    running = ScheduledRun(name=start.run_name("nightly", 1, ""), start=start, started=DUE)
     run = scheduled_run(SCHEDULE, running, ScheduleState(cursor=DUE, handled_after=DUE, **state))
     run["metadata"]["uid"] = "u"
     run["status"] = {"phase": "Failed", "completionTime": "2026-01-31T02:31:00Z"}

@@ -298,7 +298,7 @@ def test_a_pod_that_no_attempt_of_the_state_needs_is_released() -> None:
     held, dropped = holding(failed_pod(2))
     newer = RunState(start_time=T0, next_event_id=9)
     held.give_up(newer, held.superfluous(newer))
-    assert len(held.leaving) == 1
+    assert len(held.to_release) == 1
     assert dropped == [2]
 
 
@@ -306,7 +306,7 @@ def test_a_pod_observed_after_the_state_was_confirmed_is_not_released() -> None:
     held, dropped = holding(failed_pod(2))
     older = RunState(start_time=T0, next_event_id=2)
     held.give_up(older, [])
-    assert not held.leaving
+    assert not held.to_release
     assert not dropped
     assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]
 
@@ -315,7 +315,7 @@ def test_all_pods_of_a_deleted_run_are_released_until_they_are_deleted() -> None
     pod = failed_pod(2)
     held, _ = holding(pod)
     held.release_all()
-    assert list(held.leaving) == [pod["metadata"]["uid"]]
+    assert list(held.to_release) == [pod["metadata"]["uid"]]
     assert not held.settled
     held.released(pod["metadata"]["uid"])
     assert held.settled
@@ -332,7 +332,7 @@ def test_a_pod_is_released_as_it_ended_when_a_watch_lags_behind_the_read_that_sh
     held, _ = holding(ended)
     held.observe(earlier)
     held.retire(PodKey(2, 1), AttemptOutcome.COMPLETED)
-    assert list(held.leaving.values()) == [(ended, Retention.EXPIRE)]
+    assert list(held.to_release.values()) == [(ended, Retention.EXPIRE)]
 
 
 def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_attempt() -> None:

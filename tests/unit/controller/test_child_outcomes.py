@@ -77,7 +77,7 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
         peers, policies = manager.runs, manager.tools.policies
         effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
         outcomes = ChildOutcomes(effects.context, effects.has_applied)
-        outcomes.observe_child("uid-2")
+        outcomes.observe("uid-2")
         (observed,) = await outcomes.gather(parent.state)
     assert isinstance(observed, inp.ChildClosed)
     assert refused == []

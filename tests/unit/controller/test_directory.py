@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perdure.api import labels
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.controller.directory import Directory, Go, Standing, Wait
+from perdure.controller.directory import Directory, Standing, Start, Wait
 from perdure.kube import client as kube
 
 
@@ -80,7 +80,7 @@ class Operator:
             return
         reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.FAIL
         others = self.directory.sharing(entry)
-        if isinstance(self.directory.claims.claim(entry, others, reuse=reuse, conflict=conflict), Go):
+        if isinstance(self.directory.claims.claim(entry, others, reuse=reuse, conflict=conflict), Start):
             self.going.append(self.known[uid])
 
     def land(self) -> None:
@@ -235,4 +235,4 @@ def test_a_run_waits_until_the_run_that_it_continues_is_seen_to_be_closed() -> N
     server.close("a")
     operator.observe(server.runs["a"])
     others = operator.directory.sharing(entry)
-    assert isinstance(claims.claim(entry, others, reuse=reuse, conflict=WorkflowIdConflictPolicy.FAIL), Go)
+    assert isinstance(claims.claim(entry, others, reuse=reuse, conflict=WorkflowIdConflictPolicy.FAIL), Start)

@@ -83,7 +83,7 @@ def test_random_operations_keep_the_limits_and_lose_no_item(events: list[str], s
             queue.put(event, number)
             waiting.setdefault(event, []).append(number)
         assert len(queue) == sum(map(len, waiting.values()))
-        assert queue.taken == busy.total() <= slots
+        assert queue.in_progress == busy.total() <= slots
 
 
 @given(st.integers(2, 8), st.integers(1, 4))

@@ -84,11 +84,11 @@ def test_a_deleted_finished_run_leaves_no_memory(manager: Manager) -> None:
 def test_only_versions_written_or_seen_by_this_process_skip_the_handlers(manager: Manager) -> None:
     run = finished(1, 0)
     later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
-    assert not manager.knows("workflowruns", run)  # another client has written it
-    manager.runs.noted(run)
-    assert manager.knows("workflowruns", run)
-    assert not manager.knows("workflowruns", later)
-    assert not manager.knows("pods", run)
+    assert not manager.process_change("workflowruns", run)  # another client has written it
+    manager.runs.publish(run)
+    assert manager.process_change("workflowruns", run)
+    assert not manager.process_change("workflowruns", later)
+    assert not manager.process_change("pods", run)
 
 
 async def test_changes_of_runs_of_other_members_skip_the_handlers() -> None:
@@ -97,9 +97,9 @@ async def test_changes_of_runs_of_other_members_skip_the_handlers() -> None:
     later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
     async with client_without_server() as client:
         manager = manager_over(client, fleet="perdure")
-        assert not manager.knows("workflowruns", run)  # this member may own it
+        assert not manager.process_change("workflowruns", run)  # this member may own it
         manager.informers["workflowruns"].on_event(run, deleted=False)
-        assert manager.knows("workflowruns", later)
+        assert manager.process_change("workflowruns", later)
         known = manager.directory.get(run["metadata"]["uid"])
         assert known is not None
         assert known.version == "10000002"

@@ -5,7 +5,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.namespaces import CHECK_SECONDS, ServedNamespaces, check_for_ever
+from perdure.controller.namespaces import CHECK_SECONDS, ServedNamespaces, check_forever
 from perdure.kube import client as kube
 from unit.controller.queue_bench import elapsed, in_virtual_time
 
@@ -28,7 +28,7 @@ async def test_a_failed_check_is_repeated_and_does_not_delay_other_namespaces() 
 
     with capture_logs() as logged:
         checking = asyncio.create_task(
-            check_for_ever(check, ServedNamespaces(("shop", "team-a")), AllShards(), "the-subject")
+            check_forever(check, ServedNamespaces(("shop", "team-a")), AllShards(), "the-subject")
         )
         await asyncio.sleep(CHECK_SECONDS * 1.5)
         checking.cancel()
@@ -43,7 +43,7 @@ async def test_a_member_checks_only_subjects_that_it_owns() -> None:
     async def check(namespace: str | None) -> None:
         checked.append(namespace)
 
-    checking = asyncio.create_task(check_for_ever(check, ServedNamespaces(), _NoShards(), "the-subject"))
+    checking = asyncio.create_task(check_forever(check, ServedNamespaces(), _NoShards(), "the-subject"))
     await asyncio.sleep(CHECK_SECONDS * 3)
     checking.cancel()
     assert checked == []

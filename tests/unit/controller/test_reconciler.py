@@ -120,7 +120,7 @@ async def test_an_object_that_cannot_be_processed_is_reported(client: Client, er
 
 async def test_a_deleted_object_is_finalized_and_not_reconciled(client: Client) -> None:
     thing = Thing(client, lambda: LATER)
-    thing.record.gone = True
+    thing.record.deleted = True
     assert await thing.reconciler.advance() is None
     assert thing.called == ["wind up"]
 
@@ -129,7 +129,7 @@ async def test_an_object_found_deleted_during_a_reconciliation_is_finalized(clie
     thing = Thing(client, lambda: LATER)
 
     def ends() -> datetime:
-        thing.record.gone = True
+        thing.record.deleted = True
         return LATER
 
     thing.ends = ends

@@ -21,7 +21,7 @@ from perdure.controller.runs.deciders import Idle, scope_of
 from perdure.controller.runs.start import first_event
 from perdure.controller.runs.status import RunFacts, compose
 from perdure.controller.workflows import definitions
-from perdure.controller.workflows.definitions import as_far_as_fit, check_options, read_spec
+from perdure.controller.workflows.definitions import check_options, read_spec, without_invalid_attributes
 from perdure.engine.step import start
 from perdure.handlers.main import _DEEPEST
 from perdure.language.interpreter import Interpreter
@@ -153,4 +153,4 @@ def test_a_run_rejected_for_a_search_attribute_keeps_the_others() -> None:
     spec = read_spec({"workflow": {"name": "w"}, "searchAttributes": attributes})
     with pytest.raises(InvalidWorkflowError, match=r"spec.searchAttributes.deep: is nested too deeply"):
         check_options(spec)
-    assert as_far_as_fit(spec).search_attributes == {"customer": "c-1"}
+    assert without_invalid_attributes(spec).search_attributes == {"customer": "c-1"}

@@ -14,7 +14,7 @@ from perdure.cli.app import build
 from perdure.cli.lint import lint
 from perdure.language.program import Severity
 from perdure.schedule.run_manifests import scheduled_run
-from perdure.schedule.state import Running, ScheduleState, Start
+from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 
 PAGE = REPOSITORY / "docs" / "start.md"
 
@@ -56,7 +56,7 @@ def test_the_scheduled_run_of_the_start_page_has_the_output_that_the_page_shows(
     found = followed()
     found["Schedule"]["metadata"] |= {"namespace": "default", "uid": "s"}
     start = Start(nominal=due, actual=due)
-    running = Running(name=start.run_name("hello-every-minute", 1, ""), start=start, started=due)
+    running = ScheduledRun(name=start.run_name("hello-every-minute", 1, ""), start=start, started=due)
     run = scheduled_run(found["Schedule"], running, ScheduleState(cursor=due, handled_after=due))
     assert simulated(tmp_path, f"hello {run['spec']['input']['name']}", found["Workflow"], run) == shown
 

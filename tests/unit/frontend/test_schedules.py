@@ -21,7 +21,7 @@ from perdure.frontend.schedules.schedules import first_times
 from perdure.schedule.calendar import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field, Work
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of, scheduled_run, workflow_id_of
-from perdure.schedule.state import Running, ScheduleState, Start
+from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 from unit.frontend.schedule_requests import asked, made_of, seconds
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -304,7 +304,7 @@ def test_the_workflow_id_of_a_run_is_derived_from_its_name(request_id: str, atte
     if base is None:
         del obj["spec"]["workflowRunTemplate"]["spec"]["workflowId"]
     start = Start(nominal=NOW, actual=NOW, request=request_id)
-    run = Running(name=start.run_name("nightly", attempt), start=start, started=NOW, attempt=attempt)
+    run = ScheduledRun(name=start.run_name("nightly", attempt), start=start, started=NOW, attempt=attempt)
     made = scheduled_run(obj, run, ScheduleState(cursor=NOW, handled_after=NOW))
     found = made["spec"].get("workflowId", made["metadata"]["name"])
     assert found == workflow_id_of(run.name, "nightly", base)
@@ -316,7 +316,7 @@ def test_a_code_run_gets_the_fields_of_the_client() -> None:
         Payload(metadata={"encoding": b"json/plain"}, data=b'"why"')
     )
     start = Start(nominal=NOW, actual=NOW)
-    run = Running(name=start.run_name("nightly"), start=start, started=NOW)
+    run = ScheduledRun(name=start.run_name("nightly"), start=start, started=NOW)
     made = scheduled_run(made_of(said), run, ScheduleState(cursor=NOW, handled_after=NOW, result={"n": 1}))
     reported = made["metadata"]["annotations"][labels.START_ANNOTATION]
     assert reported == '{"identity":"temporal-scheduler-shop-nightly","memo":{"note":"why"}}', "as on Temporal's server"

@@ -66,19 +66,19 @@ class Finished:
     written: set[str] = field(default_factory=set)
     """Versions of runs that the process has written itself."""
 
-    async def listed(self, plural: str, namespace: str | None) -> str:
+    async def list_version(self, plural: str, namespace: str | None) -> str:
         assert (plural, namespace) == ("workflowruns", None)
         version, self.version = self.version, ""
         return version
 
-    def takes(self, plural: str, obj: Object) -> bool:
+    def process_listed(self, plural: str, obj: Object) -> bool:
         assert plural == "workflowruns"
         name = obj["metadata"]["name"]
         if name in self.names:
             self.taken.append(name)
         return name in self.names
 
-    def knows(self, plural: str, obj: Object) -> bool:
+    def process_change(self, plural: str, obj: Object) -> bool:
         assert plural == "workflowruns"
         return obj["metadata"]["resourceVersion"] in self.written
 

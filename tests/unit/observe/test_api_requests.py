@@ -25,13 +25,13 @@ async def test_requests_are_measured_by_method_and_code() -> None:
     before = [measured("GET", "200"), measured("GET", "404"), measured("GET", "none")]
     async with Server().serve() as server:
         access = Access(server=server.address)
-        async with Client.open(access, user_agent="u", traces=[metrics.measuring()]) as client:
+        async with Client.open(access, user_agent="u", traces=[metrics.request_tracing()]) as client:
             server.answer = lambda _: web.json_response({"metadata": {"name": "web"}})
             await client.get(WEB)
             server.refuse(404, "NotFound")
             with pytest.raises(NotFoundError):
                 await client.get(WEB)
-    async with Client.open(access, user_agent="u", traces=[metrics.measuring()]) as client:
+    async with Client.open(access, user_agent="u", traces=[metrics.request_tracing()]) as client:
         with pytest.raises(NoResponseError):
             await client.get(WEB)
     after = [measured("GET", "200"), measured("GET", "404"), measured("GET", "none")]

@@ -171,7 +171,7 @@ class ArtifactCollector:
         self._pods = pods
         self._log = structlog.get_logger("perdure.artifacts")
 
-    async def collect_for_ever(self, served: ServedNamespaces, shards: Shards) -> None:
+    async def collect_forever(self, served: ServedNamespaces, shards: Shards) -> None:
         """Delete artifacts that nothing needs, until cancelled.
 
         Args:

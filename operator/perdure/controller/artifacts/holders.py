@@ -16,7 +16,7 @@ from perdure.api.kinds.artifactset import MAX_HOLDERS, HolderKind
 from perdure.api.kinds.workflow import Activity
 from perdure.api.names import artifact_set_name
 from perdure.controller.pods.attempt_pods import AttemptBlockedError
-from perdure.controller.reconcile.refusals import is_for_now
+from perdure.controller.reconcile.refusals import is_temporary
 from perdure.kube import client as kube
 from perdure.runtime.artifact_sets import build_set, holder, uploaders_in
 from perdure.runtime.attempts import RunRef
@@ -58,7 +58,7 @@ class RunArtifacts:
         except kube.AlreadyExistsError:
             await _add(self._client, self._run.namespace, self._run.uid, self._holder, store=artifacts.store)
         except kube.ApiError as error:
-            if is_for_now(error):
+            if is_temporary(error):
                 raise AttemptBlockedError(f"the ArtifactSet of the run cannot be created: {error.message}") from error
             raise
         self._stores.add(artifacts.store)

@@ -2,7 +2,7 @@
 
 It works on the runs whose shards it holds, and on guests: runs that another member owns, but for which this one has a request.
 The request is recorded here by compare-and-swap, and the owner sees the change through its watch. A guest leaves when it has
-been idle here for a moment.
+been idle here for a while.
 
 Only the owner of a shard admits runs to their workflow IDs. Its watch may lag behind the previous owner, which may have created
 or started a run that would keep another run from starting. A list that begins after the gain shows all of that, and is read
@@ -79,7 +79,7 @@ class FleetRuns:
         if not self._holds(run):
             self._invite(run)
 
-    def requested(self, run: Run) -> None:
+    def record_request(self, run: Run) -> None:
         """Record that a run got a request, or can drop one."""
         if self.is_guest(run.ref.uid):
             self._invite(run)
@@ -141,7 +141,7 @@ class FleetRuns:
             keep: Whether something other than a request keeps it here.
         """
         leaves = self._guests[run.ref.uid] + _GUEST_STAYS
-        if run.has_requests or keep:
+        if run.inbox or keep:
             self._queue.wake_at(key_of(run), wake)
         elif now() >= leaves:
             self._leave(run)
@@ -152,7 +152,7 @@ class FleetRuns:
     def _leave(self, run: Run) -> None:
         """Drop a run that another member owns. A run with pending requests here stays as a guest."""
         self._workers.release(run)
-        if run.has_requests and self._shards.active:
+        if run.inbox and self._shards.active:
             self._invite(run)
             return
         self._index.runs.pop(run.ref.uid, None)

@@ -8,7 +8,7 @@ from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.index import Index
 from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
+from perdure.controller.queue.keys import DeadLetterKey, Key, RunKey, ScheduleKey
 from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.kube import client as kube
@@ -26,7 +26,7 @@ class RunNeighbors:
         *,
         releases: LimitReleases,
         changed: Callable[[str], None],
-        ask: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
+        send: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
     ) -> None:
         """Create it without runs.
 
@@ -36,14 +36,14 @@ class RunNeighbors:
             workers: The server for workers, which gets every run.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with the namespace of each finished run.
-            ask: Delivers a request to a run.
+            send: Delivers a request to a run.
         """
         self._index = index
         self._queue = queue
         self._workers = workers
         self._releases = releases
         self._changed = changed
-        self._ask = ask
+        self._send = send
 
     def update(self, obj: kube.Object) -> None:
         """Update the directory, and wake the objects that wait for a change of a run."""
@@ -68,7 +68,7 @@ class RunNeighbors:
             self._releases.observe_run(obj)
         letter = dead_letter_of(obj)
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
-            self._queue.wake(LetterKey(namespace, letter))
+            self._queue.wake(DeadLetterKey(namespace, letter))
         known = after or before
         if known is None or (before and after and _seen_by_others(before) == _seen_by_others(after)):
             return
@@ -86,7 +86,7 @@ class RunNeighbors:
             self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid, schedule.name))
         parent = self._index.runs.get(run.parent_uid)
         if parent is not None:
-            parent.observe_child(run.uid)
+            parent.outcomes.observe(run.uid)
             self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid, parent.ref.workflow_id))
 
     def _orphan_children(self, parent: Entry) -> None:
@@ -94,7 +94,7 @@ class RunNeighbors:
         for child in self._index.directory.children_of(parent.namespace, parent.uid):
             if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
                 reason = f"its parent `{parent.name}` was deleted"
-                self._ask(
+                self._send(
                     child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
                 )
 

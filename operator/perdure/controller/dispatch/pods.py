@@ -60,7 +60,7 @@ class RunPods:
             self._held.pop(meta["uid"], None)
         run = self._runs.get(run_id)
         if run is not None:
-            run.observe_pod(obj)
+            run.attempts.observe(obj)
             self._queue.wake(key_of(run))
         elif meta["uid"] in self._held and self._holds(meta["namespace"], run_id):
             self._orphans[self._wake(meta["uid"])] = obj
@@ -72,7 +72,7 @@ class RunPods:
         self._held.pop(obj["metadata"]["uid"], None)
         run = self._runs.get(_run_id(obj))
         if run is not None:
-            run.observe_pod_deletion(obj)
+            run.attempts.observe_deletion(obj)
             self._queue.wake(key_of(run))
         self._releases.observe_pod(obj)
 

@@ -17,10 +17,10 @@ from perdure.controller.dispatch.fleet import CatchUp, FleetRuns, key_of
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.neighbors import RunNeighbors
 from perdure.controller.errors import isolate
-from perdure.controller.expiry import RunExpiries, expiry_of, has_chores
+from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work
 from perdure.controller.limits.releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
+from perdure.controller.queue.keys import DeadLetterKey, ExpiryKey, Key, RunKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported
 from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
@@ -61,7 +61,7 @@ class WorkflowRuns:
         self._index = index
         self._queue = queue
         self._expiries = expiries
-        self._neighbors = RunNeighbors(index, queue, tools.workers, releases=releases, changed=changed, ask=self.ask)
+        self._neighbors = RunNeighbors(index, queue, tools.workers, releases=releases, changed=changed, send=self.send)
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards
@@ -141,16 +141,16 @@ class WorkflowRuns:
         isolate(obj, self.update)
         return True
 
-    def made(self, obj: kube.Object) -> None:
+    def add_created(self, obj: kube.Object) -> None:
         """Process a run that this process has created, to reconcile it before a watch reports it."""
         if self.get(obj["metadata"]["uid"]) is None:
             self.update(obj)
 
-    def noted(self, obj: kube.Object) -> None:
+    def publish(self, obj: kube.Object) -> None:
         """Process a run that this process has just written or read."""
         self._neighbors.update(obj)
 
-    def lost(self, entry: Entry) -> None:
+    def delete_missed(self, entry: Entry) -> None:
         """Process a deletion that no watch has reported."""
         run = self.get(entry.uid)
         if run is not None:
@@ -216,7 +216,7 @@ class WorkflowRuns:
 
     # Requests
 
-    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+    def send(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Send a request to a run; `then` is called with its answer once the answer is recorded."""
         self._start(self._deliver_until_done(entry, request, then))
 
@@ -231,7 +231,7 @@ class WorkflowRuns:
         except kube.RequestError as error:
             self._log.warning("Could not send a request to a run, retrying", run=entry.name, error=repr(error))
             await asyncio.sleep(_RETRY_SECONDS)
-            self.ask(entry, request, then)
+            self.send(entry, request, then)
 
     async def deliver(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Send a request to a run, and return when the run has it. So requests that are delivered in sequence stay in order.
@@ -244,22 +244,22 @@ class WorkflowRuns:
             message = f"WorkflowRun `{entry.name}` was deleted"
             then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
             return
-        run.ask(request, then)
-        self.fleet.requested(run)
+        run.inbox.put(request, then)
+        self.fleet.record_request(run)
         self._wake(run)
 
     def withdraw(self, run_id: str, request_id: str) -> None:
         """Withdraw a request, unless the run has already recorded it."""
         run = self.get(run_id)
         if run is not None:
-            run.withdraw(request_id)
+            run.inbox.withdraw(request_id)
 
-    def answered(self, entry: Entry, request_id: str) -> None:
+    def acknowledge(self, entry: Entry, request_id: str) -> None:
         """Report to a run that the sender has recorded its answer to a request, so that the run can drop the request."""
         run = self.get(entry.uid)
         if run is not None:
             run.forget(request_id)
-            self.fleet.requested(run)
+            self.fleet.record_request(run)
             if self.fleet.is_guest(entry.uid):
                 self._wake(run)
         elif entry.uid in self.fleet.others:
@@ -270,7 +270,7 @@ class WorkflowRuns:
             run = await self.find(entry)
         except kube.RequestError:
             await asyncio.sleep(_RETRY_SECONDS)
-            self.answered(entry, request_id)
+            self.acknowledge(entry, request_id)
             return
         if run is not None:
             run.forget(request_id)
@@ -279,7 +279,7 @@ class WorkflowRuns:
     def record_start(self, entry: Entry) -> bool:
         """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
         run = self.get(entry.uid)
-        if run is None or run.gone or not run.record_start():
+        if run is None or run.deleted or not run.record_start():
             return False
         self._wake(run)
         return True
@@ -296,13 +296,13 @@ class WorkflowRuns:
         run = self.get(key.uid) or await self.fleet.gained(key)
         if run is None:
             return
-        with metrics.PASSES.time():
+        with metrics.RECONCILIATIONS.time():
             wake = await run.advance()
         if self.get(key.uid) is not run:
             return  # another member owns it now
         if run.done:
-            if not run.gone and self.directory.closed_version(key.uid) is None:
-                self.noted(run.object)  # another client has recorded its end, and the watch may lag
+            if not run.deleted and self.directory.closed_version(key.uid) is None:
+                self.publish(run.object)  # another client has recorded its end, and the watch may lag
             self._index.runs.pop(key.uid, None)
             self.fleet.remove(key.uid)
             self._queue.forget(key)
@@ -323,13 +323,13 @@ class WorkflowRuns:
         self._suspects.discard(uid)
         letter = dead_letter_of(run.object)
         if letter is not None:
-            self._queue.wake(LetterKey(run.ref.namespace, letter))
+            self._queue.wake(DeadLetterKey(run.ref.namespace, letter))
         self._neighbors.wake(entry)
 
 
 def _has_work(run: kube.Object) -> bool:
     """Whether a closed run has pending work, or an older operator has reported that it cannot read it."""
-    return has_chores(run) or is_reported(run.get("status") or {})
+    return has_pending_work(run) or is_reported(run.get("status") or {})
 
 
 def _was_edited(before: Entry, run: kube.Object) -> bool:

@@ -44,7 +44,7 @@ class Schedules:
         schedule = self._index.schedules.get(key.uid)
         if obj["metadata"].get("deletionTimestamp"):
             if schedule is not None:
-                self.lost(schedule)
+                self.delete_missed(schedule)
             return
         if schedule is None:
             self._index.schedules[key.uid] = ReconciledSchedule(
@@ -65,9 +65,9 @@ class Schedules:
         self._index.forget(obj["metadata"]["uid"])
         schedule = self._index.schedules.get(obj["metadata"]["uid"])
         if schedule is not None:
-            self.lost(schedule)
+            self.delete_missed(schedule)
 
-    def lost(self, schedule: ReconciledSchedule) -> None:
+    def delete_missed(self, schedule: ReconciledSchedule) -> None:
         """Process a deletion, even if no watch has reported it."""
         schedule.observe_deletion()
         if self._tools.shards.holds(schedule.namespace, schedule.name):
@@ -111,7 +111,7 @@ class Schedules:
 
     # Requests
 
-    async def ask(self, namespace: str, name: str, request: ScheduleRequest) -> Answer:
+    async def request(self, namespace: str, name: str, request: ScheduleRequest) -> Answer:
         """Deliver a request to a Schedule, and return its answer once the answer is recorded.
 
         A Schedule processes each request ID once, so a caller that does not know the answer may send the request again.
@@ -120,11 +120,15 @@ class Schedules:
             RequestError: The Kubernetes API request failed.
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        await self.hand(namespace, name, request, lambda given: None if answer.done() else answer.set_result(given))
+        await self.deliver(
+            namespace, name, request, lambda result: None if answer.done() else answer.set_result(result)
+        )
         return await answer
 
-    async def hand(self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[Answer], None]) -> None:
-        """Deliver a request to a Schedule, like `ask`; `then` is called with the answer once the answer is recorded.
+    async def deliver(
+        self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[Answer], None]
+    ) -> None:
+        """Deliver a request to a Schedule, like `request`; `then` is called with the answer once the answer is recorded.
 
         Raises:
             RequestError: The Kubernetes API request failed.
@@ -134,7 +138,7 @@ class Schedules:
             message = f"there is no Schedule `{name}` in namespace `{namespace}`"
             then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
             return
-        schedule.ask(request, then)
+        schedule.inbox.put(request, then)
         self._wake(schedule)
 
     def withdraw(self, namespace: str, name: str, request_id: str) -> None:
@@ -157,7 +161,7 @@ class Schedules:
         return self._known(namespace, name)
 
     def _known(self, namespace: str, name: str) -> ReconciledSchedule | None:
-        return next((each for each in self._named(namespace, name) if not each.gone), None)
+        return next((each for each in self._named(namespace, name) if not each.deleted), None)
 
     def _named(self, namespace: str, name: str) -> list[ReconciledSchedule]:
         """The known Schedules with a name: the existing one, and deleted ones that are still being processed."""
@@ -176,7 +180,7 @@ class Schedules:
         if schedule is None:
             return
         wake = await schedule.advance()
-        if schedule.gone:
+        if schedule.deleted:
             self._forget(schedule)
         else:
             self._queue.wake_at(key, wake)

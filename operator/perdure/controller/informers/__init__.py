@@ -1,1 +1,1 @@
-"""What tells this process which objects exist: watches, the first lists, and the resync."""
+"""How this process learns which objects exist: watches, the first lists, and the resync."""

@@ -20,7 +20,7 @@ from perdure.controller.errors import isolate
 from perdure.controller.informers.informer import Informer
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, LetterKey
+from perdure.controller.queue.keys import DeadLetterKey, Key
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 from perdure.kube.decoding import Stored
@@ -176,14 +176,14 @@ class Resync:
         schedule, entry = self._index.schedules.get(uid), self._index.directory.get(uid)
         worked_on = uid in self._index.runs
         if schedule is not None:
-            if await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
-                self._schedules.lost(schedule)
-        elif entry is not None and await self._is_gone(entry.namespace, "workflowruns", entry.name, uid):
-            self._runs.lost(entry)
+            if await self._is_deleted(schedule.namespace, "schedules", schedule.name, uid):
+                self._schedules.delete_missed(schedule)
+        elif entry is not None and await self._is_deleted(entry.namespace, "workflowruns", entry.name, uid):
+            self._runs.delete_missed(entry)
             self._dead_letters_due |= worked_on
         return True
 
-    async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
+    async def _is_deleted(self, namespace: str, plural: str, name: str, uid: str) -> bool:
         try:
             return (await self._client.stored(kube.path(kube.PERDURE, namespace, plural, name))).uid != uid
         except kube.NotFoundError:
@@ -194,7 +194,7 @@ class Resync:
         for namespace in self._served:
             async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, "deadletters")):
                 if runs_again(obj):
-                    self._queue.wake(LetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+                    self._queue.wake(DeadLetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
         return True
 
 

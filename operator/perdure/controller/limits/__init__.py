@@ -1,1 +1,1 @@
-"""WorkflowLimits: runs and activities take them before they start, and release them when they have ended."""
+"""WorkflowLimits: runs and activities acquire them before they start, and release them when they have ended."""

@@ -101,7 +101,7 @@ class LimitReleases:
     def observe_run(self, run: kube.Object) -> None:
         """Wake the limits of activities that a version of an open run does not have any more."""
         namespace = run["metadata"]["namespace"]
-        for name, entries in self._limits.naming(namespace, run["metadata"]["uid"]):
+        for name, entries in self._limits.listing(namespace, run["metadata"]["uid"]):
             ended = {each.id for each in entries if each.event_id is not None and not _has_activity(run, each)}
             if ended and self._shards.holds(namespace, name):
                 self._activities.setdefault((namespace, name), _Activities()).suspects |= ended
@@ -117,7 +117,7 @@ class LimitReleases:
             self._wake_limits(meta["namespace"], run_id)
 
     def _wake_limits(self, namespace: str, uid: str) -> None:
-        for name, _ in self._limits.naming(namespace, uid):
+        for name, _ in self._limits.listing(namespace, uid):
             self._wake(LimitKey(namespace, name))
 
     async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:

@@ -66,7 +66,7 @@ def limit_entry(  # noqa: PLR0917 (the fields of the entry)
         taker: The activity, the activity that takes the limits of a step, or what the step holds.
         key: The key of the limit.
         priority: The priority of the run.
-        created: When it asked for the limit, for the order.
+        created: When it first requested the limit, which determines the order.
         now: The time.
     """
     is_step = isinstance(taker, HeldLimits) or taker.takes_limits
@@ -175,7 +175,7 @@ class WorkflowLimits:
     # Known limits
 
     def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Take a WorkflowLimit from a watch, or from a response of the API server."""
+        """Process a WorkflowLimit from a watch, or from a response of the API server."""
         meta = obj["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         known = self._known[namespace].get(name)
@@ -186,7 +186,7 @@ class WorkflowLimits:
         elif known is None or not same or kube.older(known.version, meta["resourceVersion"]):
             self._keep(_KnownLimit.read(obj))
 
-    def naming(self, namespace: str, uid: str) -> Iterable[tuple[str, Sequence[LimitEntry]]]:
+    def listing(self, namespace: str, uid: str) -> Iterable[tuple[str, Sequence[LimitEntry]]]:
         """The limits of a namespace whose status names a run or its activities, with these entries."""
         return [(name, known.by_run[uid]) for name, known in self._known[namespace].items() if uid in known.by_run]
 

@@ -6,7 +6,7 @@ Pending ─▶ the targeted run is recorded ─▶ Delivered ─▶ the run reco
    ▲         └ killed here: delivered again               └ killed here: delivered again; the run recognizes it
    └─────────────── the run had closed, and the next run of its chain must get the request ───────┘
 
-A reset or a retry creates a run: Pending ─▶ the new run is recorded ─▶ Beginning ─▶ it has begun ─▶ Answered ─▶ Recorded
+A reset or a retry creates a run: Pending ─▶ the new run is recorded ─▶ Created ─▶ it has begun ─▶ Answered ─▶ Recorded
 """
 
 from collections.abc import Callable
@@ -167,7 +167,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class Created:
     """A reset or a retry has created its run, which has not begun yet."""
 
     outcome: OperationAnswer
@@ -199,7 +199,7 @@ class NoRoom:
     """The spec leaves no room for an answer in the status. An Event reports the answer."""
 
 
-Progress = Pending | Delivered | Beginning | Answered | Recorded | NoRoom
+Progress = Pending | Delivered | Created | Answered | Recorded | NoRoom
 
 
 class OperationContext:
@@ -236,9 +236,9 @@ class ReconciledOperation:
         return self._record.latest()
 
     @property
-    def gone(self) -> bool:
+    def deleted(self) -> bool:
         """Whether the Operation was deleted."""
-        return self._record.gone
+        return self._record.deleted
 
     @property
     def is_pending(self) -> bool:
@@ -251,19 +251,19 @@ class ReconciledOperation:
         return isinstance(self.progress, Pending) and self.progress.again
 
     @property
-    def asked_run(self) -> str:
+    def requested_run(self) -> str:
         """UID of the run whose answer is missing or not recorded yet; empty if there is none."""
         match self.progress:
             case Delivered(Entry() as entry) | Answered(OperationAnswer(entry=Entry() as entry)):
                 return entry.uid
-            case Beginning(run_id=run_id):
+            case Created(run_id=run_id):
                 return run_id
             case _:
                 return ""
 
     def observe_deletion(self) -> None:
         """Process the deletion of the Operation: withdraw its request, unless the run has recorded it."""
-        self._record.gone = True
+        self._record.deleted = True
         self.withdraw()
 
     def withdraw(self) -> None:
@@ -281,8 +281,8 @@ class ReconciledOperation:
         """Deliver the request, or record its answer."""
         match self.progress:
             case Pending():
-                return await self._take_up(time)
-            case Beginning(outcome=outcome, until=until, run_id=run_id):
+                return await self._process(time)
+            case Created(outcome=outcome, until=until, run_id=run_id):
                 await self._note_new_run(outcome)
                 if time < until and not await self._context.resets.has_begun(run_id):
                     return now() + _SOON
@@ -310,7 +310,7 @@ class ReconciledOperation:
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report the answer in an Event only."""
-        outcome = self.progress.outcome if isinstance(self.progress, Beginning | Answered) else _failed(error)
+        outcome = self.progress.outcome if isinstance(self.progress, Created | Answered) else _failed(error)
         self.progress = NoRoom()
         record_answer(self._context.tools.recorder, self.object, outcome)
 
@@ -324,7 +324,7 @@ class ReconciledOperation:
         with suppress(kube.RequestError):
             await self._write(outcome, now())
 
-    async def _take_up(self, time: datetime) -> datetime | None:
+    async def _process(self, time: datetime) -> datetime | None:
         """Perform the action of the Operation; return when to check again if it must wait."""
         try:
             outcome = await self._apply(action_of(self.object), time)
@@ -337,7 +337,7 @@ class ReconciledOperation:
         if outcome is not None:
             self.progress = Answered(outcome)
             await self._write(outcome, time)
-        return now() if isinstance(self.progress, Beginning) else None
+        return now() if isinstance(self.progress, Created) else None
 
     async def _apply(self, action: Action, time: datetime) -> OperationAnswer | None:
         """Apply an action; return its outcome, or None if a run or Schedule determines it later.
@@ -375,7 +375,7 @@ class ReconciledOperation:
             entry = await self._context.targets.find(self.object, None, again=False)
             await self._note(entry, time)
             outcome = await self._context.resets.reset(self.object, wanted, entry)
-        self.progress = Beginning(outcome, time + _BEGIN_WITHIN)
+        self.progress = Created(outcome, time + _BEGIN_WITHIN)
 
     async def _deliver(self, request: inputs.Request, time: datetime) -> None:
         entry = await self._context.targets.find(self.object, request, again=self.must_reach_next_run)
@@ -384,7 +384,7 @@ class ReconciledOperation:
         await self._note(entry, time)
         self.progress = Delivered(entry)
         try:
-            await self._context.runs.deliver(entry, request, self._take_answer)
+            await self._context.runs.deliver(entry, request, self._process_answer)
         except BaseException:
             self.progress = Pending()
             raise
@@ -392,7 +392,7 @@ class ReconciledOperation:
     async def _deliver_to_schedule(self, name: str, request: ScheduleRequest) -> None:
         self.progress = Delivered(None)
         try:
-            await self._context.schedules.hand(self.target.namespace, name, request, self._take_answer)
+            await self._context.schedules.deliver(self.target.namespace, name, request, self._process_answer)
         except BaseException:
             self.progress = Pending()
             raise
@@ -407,7 +407,7 @@ class ReconciledOperation:
         if "result" not in self._record.status:
             await self._record.write({**self._record.status, "result": outcome.result})
 
-    def _take_answer(self, answer: Answer) -> None:
+    def _process_answer(self, answer: Answer) -> None:
         """Process the answer of a run or a Schedule."""
         if not isinstance(self.progress, Delivered):
             return

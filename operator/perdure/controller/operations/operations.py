@@ -31,7 +31,7 @@ from perdure.controller.informers.resync import RESYNC_SECONDS, repeat
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.operations.operation import (
     Answered,
-    Beginning,
+    Created,
     Delivered,
     ForgetKey,
     Key,
@@ -192,13 +192,13 @@ class Operations:
             remembers=self._remembers,
         )
         tools.shards.subscribe(self._reassign)
-        self._taken_up: dict[str, ReconciledOperation] = {}
+        self._in_progress: dict[str, ReconciledOperation] = {}
         self._held: set[TargetKey] = set()
         """Targets with an Operation that waits for the answer to an earlier Operation."""
         self._forgotten: set[str] = set()
         self._full: set[str] = set()
         """UIDs of pending Operations without room for an answer."""
-        self._relisting: asyncio.Task[None] | None = None
+        self._list_task: asyncio.Task[None] | None = None
 
     # Watch events
 
@@ -226,12 +226,12 @@ class Operations:
         if done:
             self._queue.wake_at(ExpiryKey.of(obj), _expiry(obj))
             self._forget_later(obj, done)
-        elif uid not in self._taken_up:
+        elif uid not in self._in_progress:
             self._queue.wake(TargetKey.of(obj))
 
     def _withdraw(self, uid: str) -> None:
         """Process the deletion of an Operation: withdraw its request if the run has not recorded it."""
-        operation = self._taken_up.pop(uid, None)
+        operation = self._in_progress.pop(uid, None)
         if operation is not None:
             operation.observe_deletion()
             self._continue_target(operation.target)
@@ -267,16 +267,16 @@ class Operations:
 
     def _reassign(self) -> None:
         """Apply a change of the shards: drop the Operations that others own now, and list the own ones."""
-        for uid, operation in list(self._taken_up.items()):
+        for uid, operation in list(self._in_progress.items()):
             if not self._shards.owns(operation.target.namespace, operation.target.sharded_by):
                 operation.withdraw()
-                self._taken_up.pop(uid, None)
+                self._in_progress.pop(uid, None)
         self._held = {key for key in self._held if self._shards.owns(key.namespace, key.sharded_by)}
         self._queue.readmit()
         if self._shards.active:
-            if self._relisting is not None:
-                self._relisting.cancel()
-            self._relisting = asyncio.get_running_loop().create_task(self._resync.retry())
+            if self._list_task is not None:
+                self._list_task.cancel()
+            self._list_task = asyncio.get_running_loop().create_task(self._resync.retry())
 
     async def drain(self) -> None:
         """Wait until nothing is in progress."""
@@ -294,7 +294,7 @@ class Operations:
         await self._first_lists.wait()
         match key:
             case TargetKey():
-                await self._take_up_all(key)
+                await self._process_target(key)
             case OperationKey():
                 await self._advance(key)
             case ExpiryKey():
@@ -303,11 +303,11 @@ class Operations:
             case ForgetKey():
                 entry = self._runs.directory.get(key.run_id)
                 if entry is not None:
-                    self._runs.answered(entry, key.uid)
+                    self._runs.acknowledge(entry, key.uid)
             case _:
                 assert_never(key)
 
-    async def _take_up_all(self, key: TargetKey) -> None:
+    async def _process_target(self, key: TargetKey) -> None:
         """Process the pending Operations of a target in order, until one must wait."""
         self._held.discard(key)
         earlier = ""
@@ -315,15 +315,15 @@ class Operations:
             uid = obj["metadata"]["uid"]
             if uid in self._full:
                 continue
-            operation = self._taken_up.get(uid) or self._add(obj)
-            if operation.is_pending and not await self._take_up(operation, earlier):
+            operation = self._in_progress.get(uid) or self._add(obj)
+            if operation.is_pending and not await self._process(operation, earlier):
                 return
-            if operation.asked_run:
-                earlier = operation.asked_run
+            if operation.requested_run:
+                earlier = operation.requested_run
                 self._held.add(key)  # noted before anything is awaited, so that its answer wakes a later one
         self._held.discard(key)
 
-    async def _take_up(self, operation: ReconciledOperation, earlier: str) -> bool:
+    async def _process(self, operation: ReconciledOperation, earlier: str) -> bool:
         """Reconcile a pending Operation; return whether later ones can proceed.
 
         Raises:
@@ -338,12 +338,12 @@ class Operations:
                 raise
             wake = now()  # its answer is recorded separately
         self._note_progress(operation, wake)
-        return operation.gone or not operation.is_pending
+        return operation.deleted or not operation.is_pending
 
     def _add(self, obj: kube.Object) -> ReconciledOperation:
         key = OperationKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], TargetKey.of(obj).sharded_by)
         operation = ReconciledOperation(self._context, obj, lambda: self._queue.wake(key))
-        self._taken_up[key.uid] = operation
+        self._in_progress[key.uid] = operation
         return operation
 
     def _wait(self, operation: ReconciledOperation, wake: datetime | None) -> None:
@@ -355,24 +355,24 @@ class Operations:
     def _release(self, operation: ReconciledOperation) -> None:
         """Drop a pending Operation from memory, because it is listed again. Keep one that must reach the next run."""
         if not operation.must_reach_next_run:
-            self._taken_up.pop(operation.uid, None)
+            self._in_progress.pop(operation.uid, None)
 
     async def _advance(self, key: OperationKey) -> None:
         """Record the answer to an Operation, or deliver its request to the next run of the chain."""
-        operation = self._taken_up.get(key.uid)
+        operation = self._in_progress.get(key.uid)
         if operation is not None and not operation.is_pending:
             self._note_progress(operation, await operation.advance())
 
     def _note_progress(self, operation: ReconciledOperation, wake: datetime | None) -> None:
         """Follow up on an Operation after its reconciliation."""
         match operation.progress:
-            case _ if operation.gone:
+            case _ if operation.deleted:
                 self._close(operation)
             case Pending():
                 self._wait(operation, wake)
             case Delivered():
                 pass
-            case Beginning() | Answered():
+            case Created() | Answered():
                 target = operation.target
                 self._queue.wake_at(OperationKey(target.namespace, operation.uid, target.sharded_by), wake)
             case Recorded():
@@ -385,7 +385,7 @@ class Operations:
                 assert_never(operation.progress)
 
     def _close(self, operation: ReconciledOperation) -> None:
-        self._taken_up.pop(operation.uid, None)
+        self._in_progress.pop(operation.uid, None)
         self._continue_target(operation.target)
 
     def _continue_target(self, key: TargetKey) -> None:

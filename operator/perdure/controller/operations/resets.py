@@ -73,7 +73,7 @@ class RunResets:
             identity=identity(obj),
             principal=created_by(obj),
         )
-        self._runs.made(made.object)
+        self._runs.add_created(made.object)
         text = _message(made.name, made.event_id, entry.name)
         if made.kept:
             text += f" and keeps {made.kept} later results"
@@ -97,7 +97,7 @@ class RunResets:
         with suppress(kube.NotFoundError):
             found = await self._client.get(_path(obj["metadata"]["namespace"], new.name))
             if found["metadata"]["uid"] == new.run_id:
-                self._runs.made(found)  # a watch may not have shown it yet
+                self._runs.add_created(found)  # a watch may not have shown it yet
         base = self._runs.directory.get(status["runId"])
         return _answer(new, _message(new.name, new.event_id, status["workflowRun"]), base)
 
@@ -120,7 +120,7 @@ class RunResets:
         except kube.NotFoundError:
             run = None
         if run is None or run["metadata"]["uid"] != run_id:
-            self._runs.lost(entry)
+            self._runs.delete_missed(entry)
             return True
         reasons = {condition.reason for condition in read_conditions(run.get("status") or {})}
         return bool(reasons) and not reasons & _ABOUT_TO_BEGIN

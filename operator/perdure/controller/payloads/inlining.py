@@ -18,7 +18,7 @@ from perdure.runtime.blobs import reference_in
 _FIELDS: Mapping[type[Any], tuple[str, ...]] = {
     inputs.SignalRequested: ("input",),
     inputs.ActivityReported: ("result", "heartbeat_details"),
-    inputs.ActivityBeat: ("details",),
+    inputs.ActivityHeartbeat: ("details",),
     inputs.ChildClosed: ("result",),
     inputs.OperationEnded: ("result",),
 }
@@ -85,11 +85,11 @@ async def output_of(run: kube.Object, blobs: Blobs, workers: Workers) -> Any:
         return output
 
 
-async def _inlined(given: inputs.RunInput, namespace: str, blobs: Blobs, workers: Workers) -> inputs.RunInput:
+async def _inlined(item: inputs.RunInput, namespace: str, blobs: Blobs, workers: Workers) -> inputs.RunInput:
     values = {}
-    for field in _FIELDS.get(type(given), ()):
-        reference = reference_in(getattr(given, field))
+    for field in _FIELDS.get(type(item), ()):
+        reference = reference_in(getattr(item, field))
         if reference is not None:
             value = workers.inlined(await blobs.load(namespace, reference))
-            values[field] = plain(value) if isinstance(given, inputs.ChildClosed) else value
-    return replace(given, **values) if values else given
+            values[field] = plain(value) if isinstance(item, inputs.ChildClosed) else value
+    return replace(item, **values) if values else item

@@ -121,13 +121,13 @@ class Blobs:
                 with suppress(kube.AlreadyExistsError):
                     await self._client.create(_url(namespace), part)
         if saved is None and owned_by is not None:
-            await give(self._client, namespace, reference.name, owned_by)
+            await add_owner(self._client, namespace, reference.name, owned_by)
         return saved
 
-    async def give(self, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
-        """Make a run an owner of a blob, like `give`."""
+    async def add_owner(self, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
+        """Make a run an owner of a blob, within the limit of concurrent requests."""
         async with self._places:
-            await give(self._client, namespace, name, owned_by)
+            await add_owner(self._client, namespace, name, owned_by)
 
     async def load(self, namespace: str, reference: Mapping[str, Any]) -> bytes:
         """Return the bytes of a blob.
@@ -164,7 +164,7 @@ class Blobs:
         """
         await self._client.delete(_url(namespace, saved.name), uid=saved.uid, version=saved.version)
 
-    async def remove_unclaimed_for_ever(self, served: ServedNamespaces, shards: Shards) -> None:
+    async def remove_unclaimed_forever(self, served: ServedNamespaces, shards: Shards) -> None:
         """Remove blobs of runs that were never created, until cancelled.
 
         Args:
@@ -238,7 +238,7 @@ class BlobsOfRun:
             return  # its commit has failed, and is repeated
         owned_by = blobs.owner(self._run.name, self._run.uid)
         if reference is None:
-            await self._store.give(self._run.namespace, name, owned_by)
+            await self._store.add_owner(self._run.namespace, name, owned_by)
             return
         saved = await self._store.save(self._run.namespace, reference, owned_by)
         if saved is not None:
@@ -278,7 +278,7 @@ class BlobsOfRun:
             del self._left_over[name]
 
 
-async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
+async def add_owner(client: kube.Client, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
     """Make a run an owner of a blob. If the blob was deleted, reading it reports that later.
 
     Raises:
@@ -287,7 +287,7 @@ async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping
     url = _url(namespace, name)
     while True:
         try:
-            operations = _taken_over((await client.metadata(url))["metadata"], owned_by)
+            operations = _adoption((await client.metadata(url))["metadata"], owned_by)
             if operations:
                 await client.patch(url, operations)
         except kube.NotFoundError:
@@ -297,17 +297,17 @@ async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping
         return
 
 
-async def give_all(client: kube.Client, run: kube.Object) -> None:
+async def add_owner_to_all(client: kube.Client, run: kube.Object) -> None:
     """Make a run an owner of all blobs that it starts with, because the run that created it may be deleted first.
 
     Raises:
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
     for name in blobs.given_to(run):
-        await give(client, run["metadata"]["namespace"], name, blobs.owner_of(run))
+        await add_owner(client, run["metadata"]["namespace"], name, blobs.owner_of(run))
 
 
-def _taken_over(meta: Mapping[str, Any], owned_by: Mapping[str, Any]) -> list[kube.Operation]:
+def _adoption(meta: Mapping[str, Any], owned_by: Mapping[str, Any]) -> list[kube.Operation]:
     """Build the patch that adds an owner; empty if the run is already an owner."""
     owners = meta.get("ownerReferences") or []
     labels = meta.get("labels") or {}

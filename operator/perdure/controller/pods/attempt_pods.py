@@ -17,7 +17,7 @@ from perdure.api.names import pod_name
 from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.pods.logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
-from perdure.controller.reconcile.refusals import is_for_now
+from perdure.controller.reconcile.refusals import is_temporary
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
@@ -267,7 +267,7 @@ class Pods:
             failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
             raise AttemptImpossibleError(failure) from error
         except kube.ApiError as error:
-            if is_for_now(error):  # also a service account that does not exist yet
+            if is_temporary(error):  # also a service account that does not exist yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
                     await delete_expired(self._client, KEPT_PODS, run.namespace, now(), limit=0)

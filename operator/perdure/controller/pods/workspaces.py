@@ -18,7 +18,7 @@ from perdure.api.kinds.workflow import Activity
 from perdure.api.kinds.workspace import Workspace
 from perdure.controller.directory import Directory, Standing
 from perdure.controller.pods.attempt_pods import DENIED, AttemptBlockedError, AttemptImpossibleError
-from perdure.controller.reconcile.refusals import is_for_now
+from perdure.controller.reconcile.refusals import is_temporary
 from perdure.controller.recorded_state import distrust
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
@@ -78,14 +78,14 @@ class WorkspaceVolumes:
         return {name: await self._volume(self._workspaces[name]) for name in names}
 
     async def _volume(self, workspace: Workspace) -> Volume:
-        given = workspace.persistent_volume_claim
-        if given is not None:
+        existing = workspace.persistent_volume_claim
+        if existing is not None:
             try:
-                return volume_of(await self._client.get(self._url(given.claim_name)))
+                return volume_of(await self._client.get(self._url(existing.claim_name)))
             except kube.NotFoundError:
                 where = f"in namespace `{self._run.namespace}`"
                 message = (
-                    f"workspace `{workspace.name}`: there is no PersistentVolumeClaim `{given.claim_name}` {where}"
+                    f"workspace `{workspace.name}`: there is no PersistentVolumeClaim `{existing.claim_name}` {where}"
                 )
                 raise AttemptBlockedError(message) from None
         return own_volume(workspace) or volume_of(await self._ensure_claim(workspace))
@@ -113,7 +113,7 @@ class WorkspaceVolumes:
         except kube.AlreadyExistsError:
             return None
         except kube.ApiError as error:
-            if is_for_now(error) or DENIED in error.message:
+            if is_temporary(error) or DENIED in error.message:
                 raise AttemptBlockedError(f"{what} cannot be created: {error.message}") from error
             if not isinstance(error, kube.InvalidError):
                 raise
@@ -190,7 +190,7 @@ async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspac
         name = body["metadata"]["name"]
         return error.message.removeprefix(f'PersistentVolumeClaim "{name}" is invalid: ')
     except kube.ApiError as error:
-        if not is_for_now(error) and not isinstance(error, kube.AlreadyExistsError | kube.NotFoundError):
+        if not is_temporary(error) and not isinstance(error, kube.AlreadyExistsError | kube.NotFoundError):
             raise
     return None
 

@@ -36,16 +36,16 @@ class FairQueue(Generic[Item]):
         self._levels: list[OrderedDict[str, None]] = [OrderedDict() for _ in range(each)]
         """The waiting tenants below their limit, in order, by the number of their items in progress."""
         self._depth = 0
-        self._taken = 0
+        self._in_progress = 0
 
     def __len__(self) -> int:
         """The number of waiting items."""
         return self._depth
 
     @property
-    def taken(self) -> int:
+    def in_progress(self) -> int:
         """The number of items in progress."""
-        return self._taken
+        return self._in_progress
 
     def put(self, tenant: str, item: Item) -> None:
         """Add an item behind the items of its tenant."""
@@ -55,7 +55,7 @@ class FairQueue(Generic[Item]):
 
     def take(self) -> tuple[str, Item] | None:
         """Start the next item, and return it with its tenant; None if none may start."""
-        if self._taken >= self._slots:
+        if self._in_progress >= self._slots:
             return None
         level = next(filter(None, self._levels), None)
         if level is None:
@@ -66,7 +66,7 @@ class FairQueue(Generic[Item]):
         if not items:
             del self._waiting[tenant]
         self._depth -= 1
-        self._taken += 1
+        self._in_progress += 1
         self._busy[tenant] = self._busy.get(tenant, 0) + 1
         self._enter(tenant)
         return tenant, item
@@ -78,7 +78,7 @@ class FairQueue(Generic[Item]):
             self._levels[busy].pop(tenant, None)
         if busy > 1:
             self._busy[tenant] = busy - 1
-        self._taken -= 1
+        self._in_progress -= 1
         self._enter(tenant)
 
     def _enter(self, tenant: str) -> None:
@@ -112,8 +112,8 @@ class FairPool:
         return future
 
     def _dispatch(self) -> None:
-        while taken := self._jobs.take():
-            tenant, (job, future) = taken
+        while started := self._jobs.take():
+            tenant, (job, future) = started
             task = asyncio.get_running_loop().create_task(self._do(tenant, job, future))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -175,11 +175,11 @@ class KeyedQueue(Generic[Key]):
                     self.wake(key)
 
     async def _next(self) -> tuple[str, tuple[Key, float]]:
-        while (taken := self._ready.take()) is None:
+        while (item := self._ready.take()) is None:
             called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(called)
             await called
-        return taken
+        return item
 
     def _call_worker(self) -> None:
         """Wake an idle worker. A worker that has finished a key takes the next one on its own."""
@@ -193,14 +193,14 @@ class KeyedQueue(Generic[Key]):
         before = self._parked.get(key)
         self._parked[key] = error.awaited
         if before is not error.awaited:
-            error.awaited.add_done_callback(lambda made: self._unpark(key, made))
+            error.awaited.add_done_callback(lambda future: self._unpark(key, future))
         if error.until is not None:
             self.wake_at(key, min(error.until, self._armed.get(key, error.until)))
 
-    def _unpark(self, key: Key, made: asyncio.Future[Any]) -> None:
-        if not made.cancelled():
-            made.exception()  # the next caller gets the exception
-        if self._parked.get(key) is made:
+    def _unpark(self, key: Key, result: asyncio.Future[Any]) -> None:
+        if not result.cancelled():
+            result.exception()  # the next caller gets the exception
+        if self._parked.get(key) is result:
             self.wake(key)
 
     def _retry(self, key: Key, error: Exception) -> None:

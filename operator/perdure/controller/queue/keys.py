@@ -103,7 +103,7 @@ class WebhookKey(_NamedKey):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterKey(_NamedKey):
+class DeadLetterKey(_NamedKey):
     """Record the outcome of a DeadLetter's re-drive."""
 
 
@@ -117,7 +117,7 @@ Key = (
     | PolicyKey
     | LimitKey
     | WebhookKey
-    | LetterKey
+    | DeadLetterKey
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.errors import may_pass
+from perdure.controller.errors import is_transient
 from perdure.engine.inputs import Answer
 
 
@@ -97,7 +97,7 @@ class Inbox(Generic[Request]):
 
         If there were several, the next reconciliations process them one at a time, and a request that fails alone is refused.
         """
-        if not processed or may_pass(error):
+        if not processed or is_transient(error):
             return False
         self.one_by_one = len(processed) > 1
         if not self.one_by_one and processed[0] in self._pending:

@@ -51,7 +51,7 @@ class NewerStateReports:
         self._next: datetime | None = None
 
     @property
-    def begun(self) -> bool:
+    def has_reported(self) -> bool:
         """Whether the object was reported."""
         return self._reports > 0
 

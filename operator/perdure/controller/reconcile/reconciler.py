@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from perdure.controller.errors import may_pass
+from perdure.controller.errors import is_transient
 from perdure.controller.reconcile.record import Record
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -60,7 +60,7 @@ class Reconciler:
             NotYetError: A definition that it needs is being compiled.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        if self._is_gone():
+        if self._is_deleted():
             await self._one.finalize()
             return None
         try:
@@ -68,7 +68,7 @@ class Reconciler:
             self._record.unconfirm()
             if self._record.outdated:
                 await self._one.read_again()
-            wake = None if self._is_gone() else await self._one.reconcile(now())
+            wake = None if self._is_deleted() else await self._one.reconcile(now())
         except kube.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
@@ -81,11 +81,11 @@ class Reconciler:
             return None
         except Exception as error:
             self._one.recheck()
-            if not may_pass(error):
+            if not is_transient(error):
                 await self._one.broken(error)
             raise
         self._conflicts = 0
-        return now() if self._is_gone() else wake
+        return now() if self._is_deleted() else wake
 
-    def _is_gone(self) -> bool:
-        return self._record.gone
+    def _is_deleted(self) -> bool:
+        return self._record.deleted

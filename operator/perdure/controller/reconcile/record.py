@@ -40,7 +40,7 @@ class Record:
         meta = obj["metadata"]
         self.object = obj
         self.status: Status = obj.get("status") or {}
-        self.gone = False
+        self.deleted = False
         """Whether the object was deleted. It is never written again."""
         self._confirmed = -math.inf
         """Loop time of the last request whose response showed that the object is current."""
@@ -142,11 +142,11 @@ class Record:
         try:
             fresh = await self._client.get(self._url)
         except kube.NotFoundError:
-            self.gone = True
+            self.deleted = True
             return False
         meta = fresh["metadata"]
         if meta["uid"] != self.object["metadata"]["uid"] or meta.get("deletionTimestamp"):
-            self.gone = True
+            self.deleted = True
             return False
         self.object = fresh
         self._confirmed = sent

@@ -76,6 +76,6 @@ def pause(tries: int) -> timedelta:
     return min(_FIRST_PAUSE * (1 << min(tries, 10)), _LONGEST_PAUSE)
 
 
-def is_for_now(error: kube.ApiError) -> bool:
+def is_temporary(error: kube.ApiError) -> bool:
     """Whether the object may be accepted later, with a larger quota, another policy or a new permission."""
     return error.status == 403  # noqa: PLR2004 (Forbidden)

@@ -1,4 +1,4 @@
-"""Other conditions of a run than its progress: why it does not start, why it waits, and why it cannot be processed."""
+"""The conditions of a run other than its progress: why it does not start, why it waits, and why it cannot be processed."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -83,7 +83,7 @@ class RunConditions:
         """
         verdicts: dict[ConditionType, bool | None] = {ConditionType.NEWER_STATE: True}
         if self._store.record.status.get("completionTime"):  # its outcome stays visible, and nothing is left to do
-            if self._newer.begun:
+            if self._newer.has_reported:
                 return None
         else:
             verdicts[ConditionType.SUCCEEDED] = None

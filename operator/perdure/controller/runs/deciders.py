@@ -16,7 +16,7 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.decider import Decider, Decision
-from perdure.engine.standalone import OneActivity, OneOperation
+from perdure.engine.standalone import ActivityDecider, OperationDecider
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
@@ -28,7 +28,7 @@ from perdure.schedule.run_manifests import schedule_scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deciding:
+class RunDecider:
     """The decider of a run, with its definition."""
 
     decider: Decider | None
@@ -88,7 +88,7 @@ class RunDeciders:
         self._record = record
         self._inbox = inbox
 
-    def resume(self, state: RunState) -> Deciding:
+    def resume(self, state: RunState) -> RunDecider:
         """Find the decider of a run that has already begun.
 
         Raises:
@@ -96,21 +96,21 @@ class RunDeciders:
             DamagedStateError: The stored definition has changed or is not valid.
             NewerStateError: A newer version has written the spec or the definition.
         """
-        given, snapshot = self._record.object["spec"], self._record.status.get("definition")
+        stored, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:
-            spec = read_spec(given)
+            spec = read_spec(stored)
             standalone = self.standalone(spec)
             if standalone is not None:
-                return Deciding(decider=standalone)
+                return RunDecider(decider=standalone)
             definition = self._tools.definitions.pinned(
-                self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
+                self._run.namespace, self._run.name, spec, stored.get("inline"), snapshot
             )
         except InvalidWorkflowError as error:
             at = "spec.inline" if snapshot is None else "status.definition"
-            if why := newer_definition(snapshot or given.get("inline"), at):
+            if why := newer_definition(snapshot or stored.get("inline"), at):
                 raise NewerStateError(why) from error
             if self._inbox.has(inputs.TerminateRequested):
-                return Deciding(decider=Idle())  # ending it needs no definition
+                return RunDecider(decider=Idle())  # ending it needs no definition
             message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
             raise DamagedStateError(message) from error
         pending = {
@@ -120,26 +120,26 @@ class RunDeciders:
             names = ", ".join(sorted(unknown))
             message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"
             raise DamagedStateError(message)
-        return Deciding(decider=self.interpreter(definition, spec, state.start_time), definition=definition)
+        return RunDecider(decider=self.interpreter(definition, spec, state.start_time), definition=definition)
 
-    def standalone(self, spec: WorkflowRunSpec) -> OneActivity | OneOperation | None:
+    def standalone(self, spec: WorkflowRunSpec) -> ActivityDecider | OperationDecider | None:
         """The decider of a standalone activity or Nexus operation; None if the run is a workflow."""
         extras = extras_of(self._record.object)
         if spec.activity is not None:
-            return one_activity(self._run.workflow_id, spec, spec.activity, extras)
+            return activity_decider(self._run.workflow_id, spec, spec.activity, extras)
         if spec.nexus_operation is not None:
-            return one_operation(spec, spec.nexus_operation, extras)
+            return operation_decider(spec, spec.nexus_operation, extras)
         return None
 
     def interpreter(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> Interpreter:
         """The decider of a run of a Workflow."""
-        given = with_defaults(definition.program, spec.input)
-        return Interpreter(definition.program, scope_of(self._record.object), input=given, start_time=start_time)
+        values = with_defaults(definition.program, spec.input)
+        return Interpreter(definition.program, scope_of(self._record.object), input=values, start_time=start_time)
 
 
-def one_activity(
+def activity_decider(
     activity_id: str, spec: WorkflowRunSpec, activity: StandaloneActivity, extras: StartExtras
-) -> OneActivity:
+) -> ActivityDecider:
     """The decider of a standalone activity.
 
     Args:
@@ -163,10 +163,12 @@ def one_activity(
         start_delay=spec.start_delay or None,
         user_metadata=extras.user_metadata,
     )
-    return OneActivity(scheduled)
+    return ActivityDecider(scheduled)
 
 
-def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, extras: StartExtras) -> OneOperation:
+def operation_decider(
+    spec: WorkflowRunSpec, operation: StandaloneNexusOperation, extras: StartExtras
+) -> OperationDecider:
     """The decider of a standalone Nexus operation.
 
     Only the two namespaces may know the request ID, so it is not derived from anything that others can read. It is used once the
@@ -191,7 +193,7 @@ def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, ex
         nexus_header=operation.headers,
         user_metadata=extras.user_metadata,
     )
-    return OneOperation(scheduled)
+    return OperationDecider(scheduled)
 
 
 def scope_of(run: kube.Object) -> RunScope:

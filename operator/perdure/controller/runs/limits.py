@@ -41,12 +41,12 @@ class RunLimits:
         self._peers = context.peers
         self._record = record
 
-    async def take(self, program: Program, given: Any, spec: WorkflowRunSpec, now: datetime) -> None:
+    async def acquire(self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime) -> None:
         """Acquire all limits of the run's definition.
 
         Args:
             program: The program of the run.
-            given: The input, including defaults.
+            values: The input, including defaults.
             spec: The spec of the run.
             now: The time.
 
@@ -61,13 +61,13 @@ class RunLimits:
             return
         created = parse_time(self._record.object["metadata"]["creationTimestamp"])
         schedule = scope_of(self._record.object).schedule
-        for use, key in limit_keys(program, given, schedule):
+        for use, key in limit_keys(program, values, schedule):
             entry = LimitEntry(
                 run=self._run.name, run_id=self._run.uid, key=key, priority=spec.priority, created=created, since=now
             )
-            await self._take(use, entry, now)
+            await self._acquire(use, entry, now)
 
-    async def take_again(self, holds: Iterable[HeldLimits], spec: WorkflowRunSpec, now: datetime) -> None:
+    async def acquire_again(self, holds: Iterable[HeldLimits], spec: WorkflowRunSpec, now: datetime) -> None:
         """Acquire the limits that steps hold at the point where a reset begins.
 
         Args:
@@ -87,9 +87,9 @@ class RunLimits:
             entry = limit_entry(self._run, hold, key, spec.priority, created, now)
             if not self._limits.lists(self._run.namespace, use.name, entry):
                 await self._record.confirm()  # an outdated state must not take a limit for a step that has ended
-            await self._take(use, entry, now)
+            await self._acquire(use, entry, now)
 
-    async def _take(self, use: LimitUse | StepLimit, entry: LimitEntry, now: datetime) -> None:
+    async def _acquire(self, use: LimitUse | StepLimit, entry: LimitEntry, now: datetime) -> None:
         policy = OverflowPolicy(use.overflow_policy.value)
         claim = Claim(
             self._run,

@@ -209,10 +209,10 @@ async def _last_task(definitions: Definitions, base: kube.Object, events: Sequen
     first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
     async for definition in _definitions(definitions, base, spec):
-        given = with_defaults(definition.program, spec.input)
+        values = with_defaults(definition.program, spec.input)
         with suppress(NondeterminismError, UndecidableError):
             return await asyncio.to_thread(
-                last_task, events, definition.program, scope_of(base), input=given, start_time=first.event_time
+                last_task, events, definition.program, scope_of(base), input=values, start_time=first.event_time
             )
     return None
 

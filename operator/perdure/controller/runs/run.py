@@ -5,8 +5,8 @@
     the clock                             ─┘             │
                                           conflict ──────┘ another client has written: read again, decide again
 
-`attempts` has the inputs from pods and the effects on them, `store` has the commit, and `reconcile.record` the write and its
-conflicts.
+`start` begins a run, and `deciders` finds its decider. `attempts` observes and changes its pods, and `effects` applies its other
+effects. `store` commits; `reconcile.record` has the write and its conflicts.
 
 Crash windows. Before the commit, nothing has happened. Between the commit and its effects, the committed state determines which
 pods must exist: after a restart, the operator creates missing pods (their names are locks) and releases unneeded ones. A commit
@@ -25,7 +25,7 @@ import structlog
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.payloads.inlining import inlined
-from perdure.controller.payloads.store import give_all
+from perdure.controller.payloads.store import add_owner_to_all
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
@@ -33,7 +33,7 @@ from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.conditions import RunConditions, lacks_worker
-from perdure.controller.runs.deciders import Deciding, Idle, Pointer, RunDeciders
+from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
 from perdure.controller.runs.effects.children import ChildOutcomes
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.events import RunEventRecorder
@@ -53,7 +53,6 @@ from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.events import AnyEvent
-from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, step
@@ -90,7 +89,7 @@ class Run:
         """The state of the run, with everything recorded that must be; None before the run has started or was read."""
         self._start: UnrecordedStart | None = None
         """The start of the run, if the first decision must record it."""
-        self._deciding = Deciding(decider=None)
+        self._decider = RunDecider(decider=None)
         """The decider of the run, and the definition that it interprets."""
         self._decide_again = False
         """Whether the decider must run again, although no event was added."""
@@ -102,16 +101,19 @@ class Run:
         """Whether the objects of a deleted run were released."""
         self._tools = tools
         self._peers = peers
-        self._inbox: Inbox[inputs.Request] = Inbox("the run")
+        self.inbox: Inbox[inputs.Request] = Inbox("the run")
+        """The pending requests. The answer to a request follows once it is recorded."""
         self._events = RunEventRecorder(tools.recorder, ref)
         self._store = RunStore(tools.client, obj, ref, tools.blobs)
         self._record = self._store.record
-        self._attempts = RunAttempts(tools, ref, self._store, reset, self._events, wake=wake)
+        self.attempts = RunAttempts(tools, ref, self._store, reset, self._events, wake=wake)
+        """The attempts in pods; it observes the run's pods."""
         self._effects = Effects(tools.client, ref, reset, peers, tools.policies, wake, self._events.create_refused)
-        self._outcomes = ChildOutcomes(self._effects.context, self._effects.has_applied)
+        self.outcomes = ChildOutcomes(self._effects.context, self._effects.has_applied)
+        """The outcomes of the children; it observes their runs."""
         self._conditions = RunConditions(ref, self._store, peers, self._events, self._facts)
-        self._deciders = RunDeciders(tools, ref, self._record, self._inbox)
-        self._starter = RunStarter(tools, self._effects.context, self._store, self._inbox, self._deciders)
+        self._deciders = RunDeciders(tools, ref, self._record, self.inbox)
+        self._starter = RunStarter(tools, self._effects.context, self._store, self.inbox, self._deciders)
         self._log = structlog.get_logger("perdure.run").bind(namespace=ref.namespace, run=ref.name)
         self.advance = Reconciler(self, self._record).advance
         """Reconcile the run; see there."""
@@ -132,23 +134,18 @@ class Run:
         return self._store.size
 
     @property
-    def gone(self) -> bool:
+    def deleted(self) -> bool:
         """Whether the run was deleted."""
-        return self._record.gone
+        return self._record.deleted
 
     @property
     def done(self) -> bool:
         """Whether no work is pending: the run is closed or deleted, and its pods are released."""
-        if self._record.gone:
-            return self._released and self._attempts.settled and not self._inbox
-        if self.state is None or not self.state.closed or self.state.has_chores:
+        if self._record.deleted:
+            return self._released and self.attempts.settled and not self.inbox
+        if self.state is None or not self.state.closed or self.state.has_pending_work:
             return False
-        return self._attempts.settled and self._outcomes.settled and not self._inbox
-
-    @property
-    def has_requests(self) -> bool:
-        """Whether requests are pending."""
-        return bool(self._inbox)
+        return self.attempts.settled and self.outcomes.settled and not self.inbox
 
     @property
     def waits_for_workflow(self) -> str | None:
@@ -178,42 +175,22 @@ class Run:
 
     def observe_deletion(self) -> None:
         """Record that the run was deleted. The garbage collector deletes its objects; their finalizers are removed here."""
-        self._record.gone = True
-
-    def observe_pod(self, pod: kube.Object) -> None:
-        """Process a watch event of one of the run's pods."""
-        self._attempts.observe(pod)
-
-    def observe_pod_deletion(self, pod: kube.Object) -> None:
-        """Process the deletion of one of the run's pods."""
-        self._attempts.observe_deletion(pod)
+        self._record.deleted = True
 
     def observe_policies(self) -> bool:
         """Process a change of a RetryPolicy or its circuit breaker; return whether it affects the run."""
         if self.state is None:
             return True
         self._decide_again |= self.state.task is not None and self.state.task.reason == POLICY_NOT_FOUND
-        return self._attempts.recheck_circuits() or self._decide_again
-
-    def observe_child(self, uid: str) -> None:
-        """Record that a child of this run has started or closed, or was deleted."""
-        self._outcomes.observe_child(uid)
+        return self.attempts.recheck_circuits() or self._decide_again
 
     # Requests
 
-    def ask(self, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Add a request; calls `then` with the answer once it is recorded."""
-        self._inbox.put(request, then)
-
-    def withdraw(self, request_id: str) -> None:
-        """Withdraw a request, unless it was already recorded."""
-        self._inbox.withdraw(request_id)
-
     def withdraw_all_of(self, senders: Collection[str]) -> None:
         """Withdraw the requests of some runs (their UIDs), unless the requests were already recorded."""
-        for each in list(self._inbox):
+        for each in list(self.inbox):
             if each.request.request_id.partition("/")[0] in senders:
-                self._inbox.withdraw(each.request.request_id)
+                self.inbox.withdraw(each.request.request_id)
 
     def forget(self, request_id: str) -> None:
         """Record that the caller has recorded the answer, so that the run can drop the request."""
@@ -238,7 +215,7 @@ class Run:
             return wake
         if self.state is not None:
             await self._conditions.recovered(self.state, wall_clock())
-        if not self._inbox:  # pending requests may refer to stored blobs
+        if not self.inbox:  # pending requests may refer to stored blobs
             await self._store.blobs.tidy(self._record.status)
         return wake
 
@@ -251,9 +228,9 @@ class Run:
         self._tools.workers.follow(self)
         if self._start is not None:
             return min(filter(None, (self._start.due, next_wake(state, now))))
-        pods = await self._attempts.done_by_pods(state)
-        await self._attempts.apply(pods, now)
-        if self._attempts.unreported(pods):
+        pods = await self.attempts.in_pods(state)
+        await self.attempts.apply(pods, now)
+        if self.attempts.unreported(pods):
             return now
         if self._effects.are_due(state, now):
             await self._effects.apply(state, self._record.latest(), now, self._record.confirm)
@@ -261,13 +238,13 @@ class Run:
         await self._conditions.report_blocked(state, now, offers=next_check is not None)
         wakes = (
             next_wake(state, now),
-            self._attempts.next_wake(pods, now),
+            self.attempts.next_wake(pods, now),
             self._effects.next_try(state),
             next_check,
         )
         return min(filter(None, wakes), default=None)
 
-    # Starting, and resuming after a restart
+    # The start, and resumption after a restart
 
     async def _load(self, now: datetime) -> bool:
         """Resume from the recorded state, or start the run; return whether the run can proceed."""
@@ -279,7 +256,7 @@ class Run:
             if state.activities or state.children or state.externals:
                 # A watch may lag, but pods must be created only for the current state.
                 await self.read_again()
-                if self._record.gone:
+                if self._record.deleted:
                     return False
                 state = self._store.state()
                 if state is None:
@@ -291,13 +268,13 @@ class Run:
             return False
         except DamagedStateError as error:
             await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)
-            self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
+            self.inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
             return False
         if not self._commits_everything:  # only the owner of a guest knows which tasks it has dispatched
             state = reclaim(state, self._tools.workers.epoch)
         if any(not activity.by_worker for activity in state.activities.values()):
-            await self._attempts.recover(await self._attempts.done_by_pods(state))
-        self._look_at_others_again()
+            await self.attempts.recover(await self.attempts.in_pods(state))
+        self._recheck_others()
         self.state = state
         return True
 
@@ -307,7 +284,7 @@ class Run:
         Raises:
             NotYetError: The definition of the run is being compiled.
         """
-        await give_all(self._tools.client, self._record.object)
+        await add_owner_to_all(self._tools.client, self._record.object)
         await self._store.artifacts.hold(msgspec.json.encode(self._record.object))
         try:
             begun = await self._starter.begin(now)
@@ -328,32 +305,32 @@ class Run:
         self.state = transition.state
         self._answer(begun.requests, transition)
         if begun.origin is not None:
-            self._look_at_others_again()
+            self._recheck_others()
         return True
 
-    def _decide_by(self, deciding: Deciding) -> None:
-        self._deciding = Deciding(decider=deciding.decider, definition=deciding.definition)
-        self._attempts.define(deciding.definition)
+    def _decide_by(self, decider: RunDecider) -> None:
+        self._decider = RunDecider(decider=decider.decider, definition=decider.definition)
+        self.attempts.define(decider.definition)
 
-    # Deciding, and the commit
+    # Decisions, and the commit
 
     async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
         """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
-        forgotten, requests = list(self._forgotten), await next_requests(self._inbox, self._effects.context)
-        deciding = state.code is not None and state.code.deciding
-        outcomes = [] if deciding and not prolongs_task(requests) else await self._outcomes.gather(state)
+        forgotten, requests = list(self._forgotten), await next_requests(self.inbox, self._effects.context)
+        task_started = state.code is not None and state.code.task_started
+        outcomes = [] if task_started and not prolongs_task(requests) else await self.outcomes.gather(state)
         observed = [*forgotten, *outcomes, *await self._observed(state, now), *(each.request for each in requests)]
         if state.closed and not observed:
             return state, False
         recorded = self._record.status
         code = state.code is not None
-        given = await inlined(observed, self.ref.namespace, self._tools.blobs, self._tools.workers, code=code)
-        if given.refused is not None:
-            refused = next(each for each in requests if each.request is given.refused)
-            self._inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, given.reason)
+        readable = await inlined(observed, self.ref.namespace, self._tools.blobs, self._tools.workers, code=code)
+        if readable.refused is not None:
+            refused = next(each for each in requests if each.request is readable.refused)
+            self.inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, readable.reason)
             return state, True
         try:
-            transition = await self._step(state, given.values, now, requests)
+            transition = await self._step(state, readable.values, now, requests)
         except NoRoomError:
             return state, True
         except OutOfStepError:
@@ -363,27 +340,27 @@ class Run:
             if self._record.status is not recorded:
                 self.state = None  # it is already recorded: deciding from the previous state would record it twice
                 raise
-            if self._inbox.refuse_failing(requests, error):
+            if self.inbox.refuse_failing(requests, error):
                 return state, True
             if not isinstance(error, kube.RequestError):
                 self.state = None  # uncommitted changes in memory may be the cause: continue from the recorded state
             raise
-        self._inbox.mark_recorded(requests)
+        self.inbox.mark_recorded(requests)
         self.state = transition.state
-        self._attempts.retire(transition)
-        self._outcomes.committed(len(outcomes))
+        self.attempts.retire(transition)
+        self.outcomes.committed(len(outcomes))
         del self._forgotten[: len(forgotten)]
         self._decide_again = False
         self._answer(requests, transition)
         after = transition.state.code
-        takes_more = not (after is not None and after.deciding) and not self._outcomes.settled
-        return transition.state, transition.more or takes_more or self._inbox.one_by_one
+        has_more = not (after is not None and after.task_started) and not self.outcomes.settled
+        return transition.state, transition.more or has_more or self.inbox.one_by_one
 
     async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
         """The observations of this process as inputs: pods, and the need to decide again."""
         observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self._decide_again else []
         if not state.closed:
-            observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
+            observed += await self.attempts.gather(await self.attempts.in_pods(state), now)
         return observed
 
     async def _step(
@@ -394,7 +371,7 @@ class Run:
         requests: Sequence[PendingRequest[inputs.Request]],
     ) -> RunTransition:
         """Step the engine, and commit the transition if necessary, together with an unrecorded start of the run."""
-        transition = step(state, observed, now, self._decider, self._tools.policies.of(self.ref.namespace))
+        transition = step(state, observed, now, self._next_decider, self._tools.policies.of(self.ref.namespace))
         if self._start is not None:
             transition = self._start.followed_by(transition, now)
         if transition.durable or (self._commits_everything and transition.state != state):
@@ -407,9 +384,9 @@ class Run:
         return transition
 
     @property
-    def _decider(self) -> Decider:
+    def _next_decider(self) -> Decider:
         """The decider for the next step. A closed run needs no decisions."""
-        return self._deciding.decider or Idle()
+        return self._decider.decider or Idle()
 
     async def _commit(
         self,
@@ -441,16 +418,16 @@ class Run:
         facts, heavy = partial(self._facts, now), carriers(requests)
         try:
             committed = await self._store.commit(
-                state, transition, now, self._decider, facts, origin, may_end=len(requests) <= 1 and not heavy
+                state, transition, now, self._next_decider, facts, origin, may_end=len(requests) <= 1 and not heavy
             )
         except NoRoomError:
             if len(requests) > 1:
-                self._inbox.one_by_one = True
+                self.inbox.one_by_one = True
                 raise
             message = (
                 "The status of the run has no room for this payload. Store it elsewhere and pass a reference to it"
             )
-            self._inbox.refuse(heavy[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
+            self.inbox.refuse(heavy[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
             raise
         transition = committed.transition
         if too_large := committed.too_large:
@@ -461,7 +438,7 @@ class Run:
             if committed.truncated:
                 self._events.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
             self._conditions.report_missing_workers(before)
-            self._events.committed(state, transition, self._record.status["progress"], self._deciding.definition)
+            self._events.committed(state, transition, self._record.status["progress"], self._decider.definition)
         except Exception:  # noqa: BLE001 - recorded events stand, even if they cannot be announced
             self._log.exception("Could not record Events for a commit")
         return transition
@@ -469,7 +446,7 @@ class Run:
     def _facts(self, now: datetime, state: RunState | None) -> RunFacts:
         """What the status shows in addition to the state, which is None for a run that has not started."""
         done, waits = "", list[Awaited]()
-        definition, decider = self._deciding.definition, self._deciding.decider
+        definition, decider = self._decider.definition, self._decider.decider
         if state is not None and definition is not None:
             memory = load_memory(state.memory)
             done = "{}/{}".format(*progress(definition.program, memory))
@@ -492,8 +469,8 @@ class Run:
         return unserved(state, now, self._tools.workers, self.ref.namespace, reported=reported)
 
     def _answer(self, requests: Sequence[PendingRequest[inputs.Request]], transition: RunTransition) -> None:
-        definition = self._deciding.definition
-        self._inbox.answer(
+        definition = self._decider.definition
+        self.inbox.answer(
             requests, transition.answers, lambda request, answer: with_warning(request, answer, self.ref, definition)
         )
 
@@ -503,35 +480,35 @@ class Run:
         """Read the run, and observe everything again if another client has written."""
         if await self._record.read_again():
             self.state = None
-            self._attempts.recheck()
-            self._look_at_others_again()
+            self.attempts.recheck()
+            self._recheck_others()
 
-    def _look_at_others_again(self) -> None:
+    def _recheck_others(self) -> None:
         self._effects.recheck()
-        self._outcomes.recheck()
+        self.outcomes.recheck()
 
     def recheck(self) -> None:
         """Observe the attempts again after a failed reconciliation."""
-        self._attempts.recheck()
+        self.attempts.recheck()
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
         message = refused_as_too_large(error.message)
         self._events.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
-        self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+        self.inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
 
     async def broken(self, error: Exception) -> None:
         """Report that the operator cannot process the run, and start over from the recorded state."""
         self.state = None
         message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
-        self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
+        self.inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
         if not self._record.status.get("completionTime"):
             with suppress(kube.RequestError):
                 await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
 
     async def finalize(self) -> None:
-        """Release the pods of a deleted run."""
-        self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
-        await self._attempts.finalize()
+        """Answer the pending requests of a deleted run, and release its pods."""
+        self.inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
+        await self.attempts.finalize()
         self._tools.workers.follow(self)
         self._released = True

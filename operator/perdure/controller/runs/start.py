@@ -17,16 +17,16 @@ from perdure.api.names import successor_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import search_marks
-from perdure.controller.directory import Entry, Standing, Taken, Wait, entry_of
+from perdure.controller.directory import Entry, IdInUse, Standing, Wait, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
-from perdure.controller.payloads.store import give
+from perdure.controller.payloads.store import add_owner
 from perdure.controller.peers import ALREADY_STARTED, Peers
 from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
-from perdure.controller.runs.deciders import Deciding, Idle, Pointer, RunDeciders
+from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.limits import RunLimits
@@ -37,10 +37,10 @@ from perdure.controller.workers import Workers
 from perdure.controller.workflows.definitions import (
     Definition,
     NotReadyError,
-    as_far_as_fit,
     check_options,
     newer_definition,
     read_spec,
+    without_invalid_attributes,
 )
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -52,7 +52,7 @@ from perdure.engine.opaque import referred_to
 from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resets import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
-from perdure.engine.standalone import OneActivity
+from perdure.engine.standalone import ActivityDecider
 from perdure.engine.starts import ParentReference, StartExtras
 from perdure.engine.step import RunTransition, start, step
 from perdure.kube import client as kube
@@ -78,7 +78,7 @@ _SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun(Deciding):
+class RunStart(RunDecider):
     """The start of a run, before the transition is committed."""
 
     transition: RunTransition
@@ -96,7 +96,7 @@ class _Draft:
     spec: WorkflowRunSpec = _EMPTY_SPEC
     decider: Decider | None = None
     definition: Definition | None = None
-    given: Any = None
+    input: Any = None
     policy: RetryPolicy | None = None
     extras: StartExtras | None = None
 
@@ -133,7 +133,7 @@ class RunStarter:
     def _record(self) -> Record:
         return self._store.record
 
-    async def begin(self, now: datetime) -> Begun:
+    async def begin(self, now: datetime) -> RunStart:
         """Start the run. An invalid run starts and fails.
 
         Raises:
@@ -161,7 +161,7 @@ class RunStarter:
             inline = self._record.object["spec"].get("inline")
             if inline is not None and (why := newer_definition(inline, "spec.inline")):
                 raise NewerStateError(why) from error
-            draft.decider, draft.spec = Refuser(str(error), error.type), as_far_as_fit(draft.spec)
+            draft.decider, draft.spec = Refuser(str(error), error.type), without_invalid_attributes(draft.spec)
         except RefusedError as error:
             draft.decider = Refuser(error.message, error.reason.value)
         return await self._first_transition(draft, now)
@@ -182,7 +182,7 @@ class RunStarter:
         standalone = self._deciders.standalone(spec)
         if standalone is not None:
             draft.decider, draft.extras = standalone, extras_of(self._record.object)
-            if isinstance(standalone, OneActivity):
+            if isinstance(standalone, ActivityDecider):
                 draft.workflow_type = standalone.activity.activity_type
                 used = policy_named(standalone.activity)
                 await self._find_policies(spec, frozenset({used} if used else ()))
@@ -190,14 +190,14 @@ class RunStarter:
                 draft.workflow_type = standalone.operation.operation
             return
         if spec.workflow is not None and spec.workflow.type is not None:
-            draft.workflow_type, draft.given = spec.workflow.type, spec.input
+            draft.workflow_type, draft.input = spec.workflow.type, spec.input
             draft.extras = await self._extras(spec.workflow.task_queue or "")
             draft.policy = await self._find_policies(spec, frozenset())
             return
-        definition, draft.given = await self._find_definition(spec)
+        definition, draft.input = await self._find_definition(spec)
         draft.workflow_type = definition.workflow_type
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
-        await self._limits.take(definition.program, draft.given, spec, now)
+        await self._limits.acquire(definition.program, draft.input, spec, now)
         draft.decider, draft.definition = self._deciders.interpreter(definition, spec, now), definition
 
     async def _extras(self, task_queue: str) -> StartExtras:
@@ -210,13 +210,13 @@ class RunStarter:
                 extras = msgspec.structs.replace(extras, **{field: None})
         return extras
 
-    async def _first_transition(self, draft: _Draft, now: datetime) -> Begun:
+    async def _first_transition(self, draft: _Draft, now: datetime) -> RunStart:
         continues = continuation_of(self._record.object)
         first = first_event(
             self._run,
             draft.spec,
             draft.workflow_type,
-            draft.given,
+            draft.input,
             now,
             policy=draft.policy,
             parent=parent_of(self._record.object),
@@ -247,7 +247,7 @@ class RunStarter:
         if requests:
             ended = step(transition.state, [each.request for each in requests], now, Idle())
             transition = replace(ended, events=(*transition.events, *ended.events))
-        return Begun(decider=draft.decider, definition=draft.definition, transition=transition, requests=requests)
+        return RunStart(decider=draft.decider, definition=draft.definition, transition=transition, requests=requests)
 
     async def _find_definition(self, spec: WorkflowRunSpec) -> tuple[Definition, Any]:
         """The definition that the run is pinned to when it starts now, and its input with defaults.
@@ -259,11 +259,11 @@ class RunStarter:
         """
         inline = self._record.object["spec"].get("inline")
         definition = await self._tools.definitions.find(self._run.namespace, self._run.name, spec, inline)
-        given = with_defaults(definition.program, spec.input)
-        wrong = definition.program.check_input(given)
+        values = with_defaults(definition.program, spec.input)
+        wrong = definition.program.check_input(values)
         if wrong:
             raise InvalidWorkflowError(wrong, INVALID_INPUT)
-        return definition, given
+        return definition, values
 
     async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
         """Check that the RetryPolicies of the run and its definition exist; return the policy of the run.
@@ -272,9 +272,9 @@ class RunStarter:
             NotReadyError: A RetryPolicy is missing or invalid.
         """
         chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
-        own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
+        of_run = {chosen.name} if isinstance(chosen, PolicyReference) else set()
         namespace = self._run.namespace
-        missing = await self._tools.policies.missing(namespace, used | own)
+        missing = await self._tools.policies.missing(namespace, used | of_run)
         if missing:
             names = ", ".join(f"`{name}`" for name in missing)
             message = f"there is no valid RetryPolicy {names} in namespace `{namespace}`"
@@ -283,7 +283,7 @@ class RunStarter:
 
     # From another run's history
 
-    async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> Begun:
+    async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> RunStart:
         """Start with the history of another run, up to a point.
 
         All steps before the commit are found again after a crash: the other run is closed, its children belong to this run, and
@@ -301,9 +301,9 @@ class RunStarter:
         if not fork.final:
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` must close first")
         if fork.definition is not None:
-            given = with_defaults(fork.definition.program, spec.input)
-            await self._limits.take(fork.definition.program, given, spec, now)
-            await self._limits.take_again(fork.state.holds.values(), spec, now)
+            values = with_defaults(fork.definition.program, spec.input)
+            await self._limits.acquire(fork.definition.program, values, spec, now)
+            await self._limits.acquire_again(fork.state.holds.values(), spec, now)
         reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         if fork.definition is not None:
@@ -311,10 +311,10 @@ class RunStarter:
             volumes.define(fork.definition.program.spec.workspaces)
             await volumes.take_over()
         sealed, past = segments.chain(self._run, fork.events)
-        taken = msgspec.json.encode(fork.events)
-        await self._store.artifacts.hold(taken)
-        for name in referred_to(taken):
-            await give(client, self._run.namespace, name, owner_of(self._record.object))
+        events = msgspec.json.encode(fork.events)
+        await self._store.artifacts.hold(events)
+        for name in referred_to(events):
+            await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
         await children.take_over(self._context, reset.base, still_open(fork.state, reapplied))
         try:
@@ -329,7 +329,7 @@ class RunStarter:
         transition = begin(fork.state, event, reapplied, decider or Idle(), fork.requests, policies=policies, kept=kept)
         before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
         origin = Origin(before, fork.state)
-        return Begun(decider=decider, definition=fork.definition, transition=transition, origin=origin)
+        return RunStart(decider=decider, definition=fork.definition, transition=transition, origin=origin)
 
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
         """Claim the workflow ID. Return the decider of the run if another run of the ID is open; None if no other run is.
@@ -370,11 +370,11 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
         reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.TERMINATE_EXISTING
     others = peers.directory.sharing(entry)
     match peers.directory.claims.claim(entry, others, reuse=reuse, conflict=conflict):
-        case Taken(other, message, use_existing):
+        case IdInUse(other, message, use_existing):
             return Pointer(other.name, other.uid) if use_existing else Refuser(message, ALREADY_STARTED)
         case Wait(other, terminate):
             if terminate:
-                peers.ask(other, _makes_room(entry, other, reset), lambda _: None)
+                peers.send(other, _makes_room(entry, other, reset), lambda _: None)
             else:
                 peers.record_start(other)
             message = f"waits for `{other.name}`, which has {entry.kind.id_name} `{entry.workflow_id}` too"
@@ -417,7 +417,7 @@ def first_event(
     run: RunRef,
     spec: WorkflowRunSpec,
     workflow_type: str,
-    given: Any,
+    values: Any,
     now: datetime,
     *,
     policy: RetryPolicy | None,
@@ -433,7 +433,7 @@ def first_event(
         run: The run.
         spec: The spec of the run.
         workflow_type: The workflow type.
-        given: The input, including defaults.
+        values: The input, including defaults.
         now: When the run begins.
         policy: The retry policy of the run.
         parent: The parent of the run, if it is a child.
@@ -470,7 +470,7 @@ def first_event(
         principal=principal,
         workflow_type=workflow_type,
         workflow_id=run.workflow_id,
-        input=given,
+        input=values,
         workflow_execution_timeout=spec.execution_timeout or None,
         workflow_run_timeout=run_timeout,
         workflow_task_timeout=task_timeout(spec.task_timeout, run_timeout) if spec.workflow else spec.task_timeout,
@@ -558,7 +558,7 @@ class UnrecordedStart:
         return replace(transition, events=events, durable=transition.durable or self.due <= now)
 
 
-def may_wait(begun: Begun, record: Record, workers: Workers) -> bool:
+def may_wait(begun: RunStart, record: Record, workers: Workers) -> bool:
     """Whether the start of a run can wait for the first decision of a worker.
 
     Parents, and clients of the previous run, wait until a run has started, so their runs are recorded immediately.

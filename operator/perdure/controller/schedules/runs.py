@@ -25,8 +25,8 @@ from perdure.observe import metrics
 from perdure.runtime.chains import next_run
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import RunOutcome
-from perdure.schedule.run_manifests import is_of, not_handed_on, scheduled_run
-from perdure.schedule.state import Running, ScheduleState
+from perdure.schedule.run_manifests import is_of, omitted_data, scheduled_run
+from perdure.schedule.state import ScheduledRun, ScheduleState
 from perdure.schedule.step import Effect, StartRun, StopRun, effects
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
@@ -67,7 +67,7 @@ class ScheduledRuns:
         self._peers = peers
         self._warn = warn
         self._output_of = output_of
-        self._made: dict[str, str] = {}
+        self._created: dict[str, str] = {}
         """UIDs of the known runs, by name."""
         self._stopped: set[tuple[str, str]] = set()
         """The sent requests, with the UID of each run of a chain."""
@@ -79,9 +79,9 @@ class ScheduledRuns:
         """Whether a run of the schedule is known."""
         return bool(self._entries())
 
-    def id_of(self, run: Running) -> str:
+    def id_of(self, run: ScheduledRun) -> str:
         """The UID of the first run of a chain; empty if the run is not known to exist."""
-        return run.run_id or self._made.get(run.name, "")
+        return run.run_id or self._created.get(run.name, "")
 
     # Applying effects
 
@@ -104,11 +104,11 @@ class ScheduledRuns:
 
     async def _apply(self, wanted: Sequence[Effect], state: ScheduleState, now: datetime) -> None:
         self._forget_all_but(state)
-        there = {entry.name for entry in self._entries()}
+        existing = {entry.name for entry in self._entries()}
         for effect in wanted:
             match effect:
                 case StartRun(run):
-                    await self._start(run, state, now, is_there=run.name in there)
+                    await self._start(run, state, now, exists=run.name in existing)
                 case StopRun(run):
                     await self._stop(run)
                 case _:
@@ -116,25 +116,25 @@ class ScheduledRuns:
 
     def _forget_all_but(self, state: ScheduleState) -> None:
         names = {run.name for run in state.running}
-        self._made = {name: uid for name, uid in self._made.items() if name in names}
+        self._created = {name: uid for name, uid in self._created.items() if name in names}
         for run in state.running:
             if run.run_id:
-                self._made.setdefault(run.name, run.run_id)
+                self._created.setdefault(run.name, run.run_id)
         known = {entry.uid for entry in self._entries()}
         self._stopped = {(uid, how) for uid, how in self._stopped if uid in known}
 
-    async def _start(self, run: Running, state: ScheduleState, now: datetime, *, is_there: bool) -> None:
+    async def _start(self, run: ScheduledRun, state: ScheduleState, now: datetime, *, exists: bool) -> None:
         """Create a run that is not known to exist."""
-        if is_there and run.name not in self._made:
+        if exists and run.name not in self._created:
             with suppress(kube.NotFoundError):  # it was deleted, and is created below
                 await self._adopt(run)  # an operator created it, but was killed before it recorded this
-        if run.name not in self._made and not any(_about(each, run.name) for each in self.observed):
+        if run.name not in self._created and not any(_about(each, run.name) for each in self.observed):
             await self._record.confirm()
-            await self._make(run, state, now)
+            await self._create(run, state, now)
 
-    async def _make(self, run: Running, state: ScheduleState, now: datetime) -> None:
+    async def _create(self, run: ScheduledRun, state: ScheduleState, now: datetime) -> None:
         made = scheduled_run(self._record.object, run, state)
-        if left_out := not_handed_on(made, state):
+        if left_out := omitted_data(made, state):
             note = f"Run `{run.name}` does not receive {left_out}: the annotations of a run have at most 256 KiB"
             self._warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
         try:
@@ -154,28 +154,28 @@ class ScheduledRuns:
             return
         if run.attempt == 1 and now - run.start.actual < _LATE:
             metrics.SCHEDULE_DELAY.observe(max(0.0, (wall_clock() - run.start.actual).total_seconds()))
-        self._note_made(run, obj)
+        self._note_created(run, obj)
 
-    async def _adopt(self, run: Running) -> None:
+    async def _adopt(self, run: ScheduledRun) -> None:
         """Read the run with the name: an earlier try created it, or it is unrelated."""
         obj = await self._client.get(self._url(run.name))
         if is_of(obj, self._record.object, run):
-            self._note_made(run, obj)
+            self._note_created(run, obj)
         else:
             self.observed.append(inp.NameTaken(name=run.name, uid=obj["metadata"]["uid"]))
 
-    def _note_made(self, run: Running, obj: kube.Object) -> None:
+    def _note_created(self, run: ScheduledRun, obj: kube.Object) -> None:
         uid = obj["metadata"]["uid"]
-        self._made[run.name] = uid
+        self._created[run.name] = uid
         if self._peers.directory.get(uid) is None:
             self._peers.directory.put(obj)  # no watch has shown it yet
-        self.observed.append(inp.RunMade(name=run.name, run_id=uid))
+        self.observed.append(inp.RunCreated(name=run.name, run_id=uid))
 
-    def _refuse(self, run: Running, message: str) -> None:
+    def _refuse(self, run: ScheduledRun, message: str) -> None:
         metrics.SCHEDULE_ACTIONS.labels(self._namespace, "Refused").inc()
         self.observed.append(inp.RunRefused(name=run.name, message=message))
 
-    async def _stop(self, run: Running) -> None:
+    async def _stop(self, run: ScheduledRun) -> None:
         """Request a run that blocks the next one to stop, including each open run of its chain.
 
         If a run closes at that moment and another one follows, the next run gets the request when the watch reports it.
@@ -183,8 +183,8 @@ class ScheduledRuns:
         run_id, how = self.id_of(run), "terminate" if run.terminate else "cancel"
         reason = f"the next run of schedule `{self._name}` is due (overlapPolicy)"
         for entry in self._entries():
-            unasked = entry.standing is not Standing.CLOSED and (entry.uid, how) not in self._stopped
-            if run_id and entry.first_uid == run_id and unasked:
+            unsent = entry.standing is not Standing.CLOSED and (entry.uid, how) not in self._stopped
+            if run_id and entry.first_uid == run_id and unsent:
                 request_id = f"{self._uid}/{entry.uid}/{how}"
                 request: run_inputs.Request = (
                     run_inputs.TerminateRequested(request_id=request_id, reason=reason)
@@ -213,7 +213,7 @@ class ScheduledRuns:
         ends = [await self._end_of(run, chains.get(run_id, [])) for run, run_id in followed]
         return [end for end in ends if end is not None]
 
-    async def _end_of(self, run: Running, chain: list[Entry]) -> inp.RunClosed | None:
+    async def _end_of(self, run: ScheduledRun, chain: list[Entry]) -> inp.RunClosed | None:
         """The end of a run and of all runs that continue it; None if the chain is open."""
         gone = inp.RunClosed(name=run.name, outcome=RunOutcome.TERMINATED, time=wall_clock())
         if not chain:

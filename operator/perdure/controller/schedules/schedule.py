@@ -6,7 +6,7 @@
                                               conflict ──────┘ another client has written: read again, decide again
 
 Crash windows. Before the commit, the times are still due. Between commit and effects, the committed state names the runs. The
-next operator creates them before its first decision, so that they get the last result of that moment. Their names are locks. A
+next operator creates them before its first decision, so that they get the last result as of the commit. Their names are locks. A
 run is removed only once its end is recorded, so a free name means that the run never existed.
 """
 
@@ -101,34 +101,31 @@ class ReconciledSchedule:
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
         self._log = structlog.get_logger("perdure.schedule")
-        self._inbox: Inbox[inp.ScheduleRequest] = Inbox("the schedule")
+        self.inbox: Inbox[inp.ScheduleRequest] = Inbox("the schedule")
+        """The pending requests. The answer to a request follows once it is recorded."""
         self.advance = Reconciler(self, self._record).advance
-        """Reconciles the Schedule; see there."""
+        """Reconcile the Schedule; see there."""
 
     @property
-    def gone(self) -> bool:
+    def deleted(self) -> bool:
         """Whether the Schedule was deleted."""
-        return self._record.gone
+        return self._record.deleted
 
     def observe(self, obj: kube.Object) -> bool:
         """Process a watch event of the Schedule; returns whether it is new."""
         return self._record.observe(obj)
 
     def observe_deletion(self) -> None:
-        """Process the deletion of the Schedule. The garbage collector removes or keeps its runs, as the deletion requested."""
-        self._record.gone = True
+        """Process the deletion of the Schedule. The garbage collector removes or keeps its runs, as the client requested."""
+        self._record.deleted = True
 
     def observe_workflow(self, name: str) -> bool:
         """Process a change of a Workflow; return whether runs of the schedule use it."""
-        reference = self._given_template().get("workflow") or {}
+        reference = self._stored_template().get("workflow") or {}
         if reference.get("name") != name:
             return False
         self._template.observe()
         return True
-
-    def ask(self, request: inp.ScheduleRequest, then: Callable[[Answer], None]) -> None:
-        """Add a request for the next reconciliation; `then` is called with the answer once the answer is recorded."""
-        self._inbox.put(request, then)
 
     def waits_for(self, run_id: str) -> bool:
         """Whether the end of a run (the UID of the first run of its chain) is not recorded yet."""
@@ -138,14 +135,14 @@ class ReconciledSchedule:
 
     def withdraw(self, request_id: str) -> None:
         """Withdraw a request, unless it was already recorded."""
-        for each in self._inbox.withdraw(request_id):
+        for each in self.inbox.withdraw(request_id):
             each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="the request was withdrawn"))
 
     # Reconciliation
 
     async def finalize(self) -> None:
-        """Do nothing: a deleted Schedule has nothing to release."""
-        self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
+        """Answer the pending requests. A deleted Schedule has nothing to release."""
+        self.inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
 
     async def read_again(self) -> None:
         """Read the Schedule from the API server."""
@@ -159,7 +156,7 @@ class ReconciledSchedule:
         """Report that the spec leaves no room for the status."""
         message = f"the spec is too large to leave room for the status ({error.message}); shorten the template"
         self._event_recorder.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
-        self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+        self.inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
 
     async def broken(self, error: Exception) -> None:
         """Report that the operator cannot process the Schedule, and start over from the recorded state."""
@@ -184,7 +181,7 @@ class ReconciledSchedule:
         self.waits_for_policy = missing is not None
         problem = problem or missing or self._template.problem
         observed = list(self._runs.observed)
-        requests = self._inbox.next()
+        requests = self.inbox.next()
         closed = await self._runs.closed(self._state) if self._state is not None else []
         happened = [*observed, *closed, *(each.request for each in requests)]
         try:
@@ -201,7 +198,7 @@ class ReconciledSchedule:
             transition = step(rules, self._state, happened, now)
             wake = next_wake(rules, transition.state, now)
         except Exception as error:
-            if not self._inbox.refuse_failing(requests, error):
+            if not self.inbox.refuse_failing(requests, error):
                 raise
             return now
         before = self._state
@@ -209,12 +206,12 @@ class ReconciledSchedule:
         self._state = transition.state
         del self._runs.observed[: len(observed)]
         self._event_recorder.committed(before, transition)
-        self._inbox.mark_recorded(requests)
-        self._inbox.answer(requests, transition.answers)
+        self.inbox.mark_recorded(requests)
+        self.inbox.answer(requests, transition.answers)
         await self._runs.apply(transition.state, now)
         await self._runs.remove_old(rules.spec, transition.state)
-        again = await self._template.check(rules.spec.workflow_run_template, self._given_template())
-        return now if transition.more or self._runs.observed or self._inbox.one_by_one or again else wake
+        again = await self._template.check(rules.spec.workflow_run_template, self._stored_template())
+        return now if transition.more or self._runs.observed or self.inbox.one_by_one or again else wake
 
     async def _load(self, now: datetime) -> bool:
         """Resume from the stored status, and return whether the Schedule can continue."""
@@ -238,7 +235,7 @@ class ReconciledSchedule:
             return False
         try:
             spec = ScheduleSpec.parse(self._record.object["spec"])
-            wrong = self._template.mistakes(spec.workflow_run_template, self._given_template())
+            wrong = self._template.mistakes(spec.workflow_run_template, self._stored_template())
         except pydantic.ValidationError as error:
             # The API server accepted it by the rules of an earlier or a later version.
             wrong = mistakes(error)
@@ -252,7 +249,7 @@ class ReconciledSchedule:
 
     async def _report_problem(self, problem: Problem, reason: EventReason, now: datetime) -> None:
         """Report once why the Schedule cannot continue."""
-        self._inbox.refuse_all(problem.reason, problem.message)
+        self.inbox.refuse_all(problem.reason, problem.message)
         status = not_ready(self._record.status, problem, self._generation, now)
         if status != self._record.status:
             await self._record.write(status)
@@ -286,7 +283,7 @@ class ReconciledSchedule:
     def _generation(self) -> int:
         return int(self._record.object["metadata"].get("generation", 1))
 
-    def _given_template(self) -> dict[str, Any]:
+    def _stored_template(self) -> dict[str, Any]:
         """The spec of its template, as stored in the API server."""
         spec: dict[str, Any] = self._record.object["spec"]["workflowRunTemplate"].get("spec") or {}
         return spec

@@ -38,17 +38,17 @@ def request_id(signature: RequestSignature, delivery: Delivery) -> str:
     GitHub's ID is not signed. It is ignored if the time is signed: otherwise, a recorded request could have a second effect with
     another ID.
     """
-    given = delivery.headers.get(_GITHUB_DELIVERY, "")
-    if signature.timestamp_header is None and 0 < len(given) <= MAX_DELIVERY_ID:
-        return given
+    value = delivery.headers.get(_GITHUB_DELIVERY, "")
+    if signature.timestamp_header is None and 0 < len(value) <= MAX_DELIVERY_ID:
+        return value
     return f"sha256:{hashlib.sha256(signed_content(signature, delivery)).hexdigest()}"
 
 
 def is_authentic(signature: RequestSignature, secret: bytes, delivery: Delivery, now: datetime) -> bool:
     """Whether a request has a valid signature, and is recent if it has a timestamp."""
-    given = delivery.headers.get(signature.header.lower(), "").encode(errors="surrogateescape")
+    value = delivery.headers.get(signature.header.lower(), "").encode(errors="surrogateescape")
     valid = hmac.new(secret, signed_content(signature, delivery), hashlib.sha256).hexdigest().encode()
-    same = hmac.compare_digest(valid, given.removeprefix(_PREFIX).lower())
+    same = hmac.compare_digest(valid, value.removeprefix(_PREFIX).lower())
     return same and (signature.timestamp_header is None or _is_recent(signature, delivery, now))
 
 

@@ -215,11 +215,11 @@ class Definitions:
             raise InvalidWorkflowError([Finding("spec", message)]) from error
         compiled = self._compiled.get(key) or self._in_use.get(key)
         if compiled is None:
-            raise NotYetError(self._ask(namespace, key, spec))
+            raise NotYetError(self._schedule(namespace, key, spec))
         self._keep(key, compiled)
         return compiled
 
-    def _ask(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[CompiledDefinition]:
+    def _schedule(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[CompiledDefinition]:
         """Schedule the compilation of a definition, or join one for another namespace with the same definition."""
         who = namespace, key
         if who not in self._compiling:
@@ -255,13 +255,13 @@ def _no_activity(message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type="InvalidActivity", message=message, non_retryable=True)
 
 
-def compile_definition(given: dict[str, Any]) -> CompiledDefinition:
+def compile_definition(stored: dict[str, Any]) -> CompiledDefinition:
     """Compile a definition; returns the program and all findings."""
-    if nests_deeper(given):
+    if nests_deeper(stored):
         deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; reduce the nesting of its values"),)
         return CompiledDefinition(None, deep, deep)
     try:
-        spec = WorkflowSpec.parse(given)
+        spec = WorkflowSpec.parse(stored)
         checked = check(spec)
     except pydantic.ValidationError as error:
         wrong = tuple(Finding(_in_spec(path), message) for path, message in mistakes_by_path(error))
@@ -272,32 +272,32 @@ def compile_definition(given: dict[str, Any]) -> CompiledDefinition:
     return CompiledDefinition(None if checked.broken else checked.program, checked.broken, checked.findings)
 
 
-def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
+def read_spec(stored: Mapping[str, Any]) -> WorkflowRunSpec:
     """Parse the spec of a run without its inline definition, which is parsed when it is compiled.
 
     Raises:
         NewerStateError: The spec has a field that only a newer version knows.
         InvalidWorkflowError: The spec is not valid. The API server checks less, for example not whether a date exists.
     """
-    if given.get("inline") is not None:
-        given = {**given, "inline": _UNPARSED}
+    if stored.get("inline") is not None:
+        stored = {**stored, "inline": _UNPARSED}
     try:
-        return WorkflowRunSpec.parse(given)
+        return WorkflowRunSpec.parse(stored)
     except pydantic.ValidationError as error:
         if why := unknown_field(error, "spec"):
             raise NewerStateError(why) from error
         raise InvalidWorkflowError([Finding(_in_spec(path), text) for path, text in mistakes_by_path(error)]) from error
 
 
-def newer_definition(given: Any, at: str) -> str:
+def newer_definition(stored: Any, at: str) -> str:
     """Name the field of a definition that only a newer version knows; empty if there is none.
 
     Args:
-        given: The definition, as stored in the API server.
+        stored: The definition, as stored in the API server.
         at: Its path.
     """
     try:
-        WorkflowSpec.parse(given)
+        WorkflowSpec.parse(stored)
     except pydantic.ValidationError as error:
         return unknown_field(error, at)
     return ""
@@ -313,27 +313,27 @@ def check_options(spec: WorkflowRunSpec) -> None:
     Raises:
         InvalidWorkflowError: An option is not valid.
     """
-    findings = [*options(spec), *unfit_input(spec.input)]
+    findings = [*options(spec), *input_error(spec.input)]
     if findings:
         raise InvalidWorkflowError(findings)
 
 
-def as_far_as_fit(spec: WorkflowRunSpec) -> WorkflowRunSpec:
+def without_invalid_attributes(spec: WorkflowRunSpec) -> WorkflowRunSpec:
     """The spec of a run that starts only to fail, without invalid search attributes."""
     wrong = unfit(spec.search_attributes)
     kept = {name: value for name, value in spec.search_attributes.items() if name not in wrong}
     return spec.model_copy(update={"search_attributes": kept}) if wrong else spec
 
 
-def unfit_input(given: Any, path: str = "spec.input") -> Iterator[Finding]:
+def input_error(value: Any, path: str = "spec.input") -> Iterator[Finding]:
     """Why a run cannot have an input; `path` is the path of the input."""
-    if nests_deeper(given):
+    if nests_deeper(value):
         yield Finding(path, f"nests more than {MAX_DEPTH} levels deep; reduce the nesting")
         return
     try:
-        size = len(orjson.dumps(given))
+        size = len(orjson.dumps(value))
     except orjson.JSONEncodeError as error:
-        yield Finding(path, f"cannot be stored as JSON: {error}")
+        yield Finding(path, f"cannot be value as JSON: {error}")
         return
     if size > MAX_INPUT:
         yield Finding(path, f"has {size:,} bytes of JSON; the limit is {MAX_INPUT:,}")

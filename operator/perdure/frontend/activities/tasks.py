@@ -128,7 +128,7 @@ class ActivityTasks:
         if entry is None:
             return None
         fence = poller.request_id
-        taken = inputs.ActivityTaken(
+        taken = inputs.ActivityDispatched(
             request_id=fence,
             scheduled_event_id=offer.scheduled_event_id,
             attempt=offer.attempt,
@@ -222,7 +222,7 @@ class ActivityTasks:
         except UnfitError:  # as on Temporal's server
             await self._report(entry, token, request, call, failure=_too_large("Heartbeat details exceed size limit."))
             return {"cancel_requested": True}
-        beat = inputs.ActivityBeat(
+        beat = inputs.ActivityHeartbeat(
             request_id=uuid.uuid4().hex,
             scheduled_event_id=token.scheduled,
             attempt=token.attempt,

@@ -18,7 +18,7 @@ from temporalio.api.nexus.v1 import Request
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry
-from perdure.controller.workers import Followed
+from perdure.controller.workers import FollowedRun
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
@@ -77,7 +77,7 @@ class HandlerCallsOpen:
         self._of_run: dict[str, dict[CallName, HandlerCall]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, run: Followed, state: RunState | None) -> None:
+    def follow(self, run: FollowedRun, state: RunState | None) -> None:
         """Make the calls that the new state of a run requires, and withdraw the others."""
         run_id = run.ref.uid
         known = self._of_run.get(run_id, {})
@@ -197,7 +197,7 @@ def _name(run_id: str, operation: PendingOperation, calls: HandlerCalls) -> Call
     return CallName(run_id, operation.scheduled_event_id, calls.attempt, cancels)
 
 
-def _request(run: Followed, operation: PendingOperation, calls: HandlerCalls, call: HandlerCall) -> Request:
+def _request(run: FollowedRun, operation: PendingOperation, calls: HandlerCalls, call: HandlerCall) -> Request:
     time = now()
     made = Request(endpoint=call.endpoint, header=operation.header)
     made.scheduled_time.FromDatetime(calls.due)
@@ -227,7 +227,7 @@ def _request(run: Followed, operation: PendingOperation, calls: HandlerCalls, ca
     return made
 
 
-def _link(run: Followed, operation: PendingOperation) -> NexusLink:
+def _link(run: FollowedRun, operation: PendingOperation) -> NexusLink:
     """The link to the caller of a handler: an event of a workflow, or a standalone operation."""
     if run.state is not None and run.state.standalone:
         caller = Link.NexusOperation(namespace=run.ref.namespace, operation_id=run.ref.workflow_id, run_id=run.ref.uid)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from perdure.api.phases import RunKind, kind_of
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.workers import Followed
+from perdure.controller.workers import FollowedRun
 from perdure.frontend.errors import (
     TOO_LARGE,
     RpcError,
@@ -38,7 +38,7 @@ _NOT_DNS = re.compile(r"[^a-z0-9]+")
 class FirstTasks:
     """The runs whose first task is not dispatched yet."""
 
-    def __init__(self, runs: RunGateway, follow: Callable[[Followed], None]) -> None:
+    def __init__(self, runs: RunGateway, follow: Callable[[FollowedRun], None]) -> None:
         """Create it without reservations.
 
         Args:

@@ -190,7 +190,7 @@ class RunGateway:
 
     def add(self, obj: kube.Object) -> None:
         """Take a WorkflowRun that was created or read, before the watch shows it."""
-        self._manager.runs.made(obj)
+        self._manager.runs.add_created(obj)
 
     def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:
         """The versions that open workflows of a namespace are pinned to."""
@@ -205,7 +205,7 @@ class RunGateway:
         """Whether a run has closed or was deleted."""
         run = self.get(run_id)
         if run is not None and run.state is not None:
-            return run.state.closed or run.gone
+            return run.state.closed or run.deleted
         entry = self.entry(run_id)
         return entry is None or entry.standing is Standing.CLOSED
 
@@ -354,7 +354,7 @@ class RunGateway:
         Raises:
             RpcError: The run was deleted, or the API server does not respond.
         """
-        if followed is not None and followed.state is not None and followed.state.closed and not followed.gone:
+        if followed is not None and followed.state is not None and followed.state.closed and not followed.deleted:
             return View(entry, followed.object, followed.state)
         await self.changes.wait_until(entry.uid, partial(self._is_taken_up, entry.uid), _RECORDED_WITHIN)
         if self._manager.runs.record_start(entry):
@@ -366,13 +366,13 @@ class RunGateway:
     def _is_taken_up(self, run_id: str) -> bool:
         """Whether a run has started here, or its status shows why not."""
         run = self._manager.runs.get(run_id)
-        if run is None or run.gone or run.state is not None:
+        if run is None or run.deleted or run.state is not None:
             return True
         return bool((run.object.get("status") or {}).get("conditions"))
 
     def _is_recorded(self, run_id: str) -> bool:
         run = self._manager.runs.get(run_id)
-        return run is None or run.gone or not run.unrecorded
+        return run is None or run.deleted or not run.unrecorded
 
     async def view_of_worker(self, entry: Entry) -> View:
         """Return a run for the worker that takes its task, including a start that is not recorded yet.
@@ -448,7 +448,7 @@ class RunGateway:
         with suppress(kube.RequestError):  # the queue then retries
             await self._manager.runs.find(entry)
         if not is_settled():  # otherwise, the request would be processed after a repair
-            self._manager.runs.ask(entry, request, answered)
+            self._manager.runs.send(entry, request, answered)
         await self.changes.wait_until(entry.uid, is_settled, None)
         if not answers and refused is not None:
             self._manager.runs.withdraw(entry.uid, request.request_id)
@@ -468,7 +468,7 @@ class RunGateway:
 
     def send(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run without waiting for its answer."""
-        self._manager.runs.ask(entry, request, lambda _: None)
+        self._manager.runs.send(entry, request, lambda _: None)
 
 
 class _RunLookup:
@@ -517,7 +517,7 @@ class _RunLookup:
             obj = await self._manager.client.get(f"{url}/{name}")
         except kube.NotFoundError:
             return False
-        self._manager.runs.made(obj)
+        self._manager.runs.add_created(obj)
         return True
 
 

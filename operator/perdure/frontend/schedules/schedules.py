@@ -318,7 +318,7 @@ class Scheduling:
 
     async def _demand(self, obj: kube.Object, request: inp.ScheduleRequest) -> None:
         meta = obj["metadata"]
-        answer = await self._schedules.ask(meta["namespace"], meta["name"], request)
+        answer = await self._schedules.request(meta["namespace"], meta["name"], request)
         if answer.ok or answer.reason == ConditionReason.OVERLAP_SKIPPED:
             return
         if answer.reason == ConditionReason.TARGET_NOT_FOUND:

@@ -138,10 +138,10 @@ class QueryDispatch:
         state = self._runs.state(entry.uid)
         code = state.code if state is not None else None
         if state is not None and code is not None and not state.closed:
-            if code.task is not None and not code.deciding:
+            if code.task is not None and not code.task_started:
                 query.attached = True
                 return
-            if code.deciding or not code.previous_started_event_id:
+            if code.task_started or not code.previous_started_event_id:
                 query.attached = True  # sent with the next task or, if none follows, separately after this one
                 return
         query.attached = False

@@ -26,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
-from perdure.controller.workers import Followed
+from perdure.controller.workers import FollowedRun
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.history import decode_events
@@ -182,7 +182,7 @@ class RecordedUpdates:
                 request = await self._payloads.build(view.entry.namespace, partial(update_request, event))
                 self._updates.admit(run_id, event.update_id, request, event.principal)
 
-    def closed(self, run: Followed, state: RunState) -> None:
+    def closed(self, run: FollowedRun, state: RunState) -> None:
         """Answer the updates of a closed run: accepted ones without an outcome fail."""
         records = state.code.updates if state.code else {}
         for update in self._updates.open(run.ref.uid):
@@ -209,7 +209,7 @@ class RecordedUpdates:
         task.add_done_callback(self._tasks.discard)
 
 
-def _tail_of(run: Followed) -> tuple[ev.AnyEvent, ...]:
+def _tail_of(run: FollowedRun) -> tuple[ev.AnyEvent, ...]:
     """The end of the history of a run that this process owns."""
     return decode_events(run.object["status"]["history"]["events"])
 
@@ -380,7 +380,7 @@ class WorkflowUpdates:
     async def _want_task(self, entry: Entry, update: Update) -> None:
         """Request a workflow task for a new update."""
         try:
-            await self._runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
+            await self._runs.demand(entry, inputs.TaskRequested(request_id=uuid.uuid4().hex))
         except RpcError:
             update.abort()
             self._updates.forget(entry.uid, update.update_id)

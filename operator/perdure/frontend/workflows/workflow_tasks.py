@@ -171,10 +171,10 @@ class TaskDispatch:
             self._requeue(entry)
             raise
 
-    def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
+    def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskDispatched:
         """Build the request of a worker that takes the task of a run."""
         state = self._runs.state(entry.uid)
-        return inputs.TaskTaken(
+        return inputs.TaskDispatched(
             request_id=request_id,
             epoch=self._epoch(),
             identity=identity,
@@ -280,7 +280,7 @@ class TaskDispatch:
         )
 
     async def following(
-        self, entry: Entry, taken: inputs.TaskTaken, *, through: str, prolonged: bool
+        self, entry: Entry, taken: inputs.TaskDispatched, *, through: str, prolonged: bool
     ) -> PollWorkflowTaskQueueResponse | None:
         """Build the task that was taken with a response, even if the response is repeated; None if no task is due."""
         code = self._runs.code(entry.uid)
@@ -527,7 +527,7 @@ class WorkflowTasks:
         if answered.completed:
             await self._end_updates(entry, answered.completed)
         if self._runs.get(entry.uid) is not None and updates.undecided(entry.uid):
-            wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
+            wanted = inputs.TaskRequested(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._runs.send(entry, wanted)
 
     async def _end_updates(self, entry: Entry, completed: list[str]) -> None:

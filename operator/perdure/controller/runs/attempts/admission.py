@@ -192,7 +192,7 @@ def _cut(message: str) -> str:
 
 
 class Admission:
-    """The objects that runs share and that hold back the attempts of one run."""
+    """The objects that runs share and that block the attempts of one run."""
 
     def __init__(  # noqa: PLR0917 (what attempts have)
         self,
@@ -210,7 +210,7 @@ class Admission:
             run: The run.
             record: The object of the run.
             held: The known pods.
-            blocked: Collects the attempts that are held back.
+            blocked: Collects the attempts that are blocked.
             definitions: The definitions of the activities.
         """
         self._limits = tools.limits
@@ -224,7 +224,7 @@ class Admission:
     async def admits(self, activity: PendingActivity, now: datetime) -> bool:
         """Whether the attempt may have its pod; otherwise, this notes why it is blocked.
 
-        A breaker is asked last, because it admits one attempt at a time while it is half-open.
+        The breaker comes last, because it admits one attempt at a time while it is half-open.
 
         Raises:
             StepError: The attempt must fail: a key has no value, or the activity must not wait for a limit.
@@ -232,25 +232,27 @@ class Admission:
         """
         if activity.started_time is not None or PodKey.of(activity) in self._held.pods:
             return True
-        return await self._takes_limits(activity, now) and await self._passes_circuit(activity, now)
+        return await self._acquire_limits(activity, now) and await self._passes_circuit(activity, now)
 
-    async def _takes_limits(self, activity: PendingActivity, now: datetime) -> bool:
+    async def _acquire_limits(self, activity: PendingActivity, now: datetime) -> bool:
         if not activity.takes_limits and not self._definitions.of(activity).limits:
             return True
-        for use, key in self._wanted(activity):
-            if not await self._takes(activity, use, key, now):
+        for use, key in self._required(activity):
+            if not await self._acquire(activity, use, key, now):
                 return False
         self._blocked.clear_shared(PodKey.of(activity))
         return True
 
-    def _wanted(self, activity: PendingActivity) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
+    def _required(self, activity: PendingActivity) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
         """The limits to acquire, with their keys, in order."""
         if activity.takes_limits:
             return wanted_limits(activity.input)
-        given = self._definitions.attempt(activity).input
-        return activity_limit_keys(self._definitions.of(activity), given, scope_of(self._run))
+        values = self._definitions.attempt(activity).input
+        return activity_limit_keys(self._definitions.of(activity), values, scope_of(self._run))
 
-    async def _takes(self, activity: PendingActivity, use: ActivityLimit | StepLimit, key: str, now: datetime) -> bool:
+    async def _acquire(
+        self, activity: PendingActivity, use: ActivityLimit | StepLimit, key: str, now: datetime
+    ) -> bool:
         """Acquire one limit; otherwise, note why the attempt is blocked.
 
         Raises:
@@ -284,9 +286,9 @@ class Admission:
         if not policy.circuit_breaker:
             return True
         who = holder(self._run, f"{key.scheduled_event_id}/{key.attempt}")
-        held = await self._policies.admit(self._run.namespace, policy.name, who)
-        if held is None:
+        reason = await self._policies.admit(self._run.namespace, policy.name, who)
+        if reason is None:
             self._blocked.clear(key)
             return True
-        self._blocked.by_circuit(key, held, now)
+        self._blocked.by_circuit(key, reason, now)
         return False

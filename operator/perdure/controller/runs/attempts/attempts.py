@@ -34,7 +34,7 @@ from perdure.runtime.chains import ResetOrigin
 class RunAttempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time.
 
-    States in arguments come from `done_by_pods`.
+    States in arguments come from `in_pods`.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class RunAttempts:
         self._definitions.define(definition)
         self._workspaces.define(definition.program.spec.workspaces if definition is not None else ())
 
-    async def done_by_pods(self, state: RunState) -> RunState:
+    async def in_pods(self, state: RunState) -> RunState:
         """The state with only the activities that run in pods; see `ActivityDefinitions`."""
-        return await self._definitions.done_by_pods(state)
+        return await self._definitions.in_pods(state)
 
     # Observing
 
@@ -147,7 +147,7 @@ class RunAttempts:
         left = [effect for effect in attempt_effects(state, now) if effect not in self._applied]
         if superfluous or any(isinstance(effect, StopAttempt) for effect in left):
             await self._record.confirm(afresh=True)
-        self._held.give_up(state, superfluous)
+        self._held.release_unneeded(state, superfluous)
         await self._release()
         await self._cached.store(now)  # before the next attempts look for results
         for effect in left:
@@ -173,7 +173,7 @@ class RunAttempts:
 
     async def _release(self) -> None:
         """Release the pods that no attempt needs."""
-        for uid, (pod, keep) in list(self._held.leaving.items()):
+        for uid, (pod, keep) in list(self._held.to_release.items()):
             if keep is None:
                 await self._pods.release_by_name(pod, keep=True)
             else:

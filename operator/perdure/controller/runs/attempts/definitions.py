@@ -57,7 +57,7 @@ class ActivityDefinitions:
             sidecar=definition.sidecar is not None,
         )
 
-    async def done_by_pods(self, state: RunState) -> RunState:
+    async def in_pods(self, state: RunState) -> RunState:
         """The state with only the activities that run in pods, or that take the limits of a step.
 
         This finds the definitions of activities that code has scheduled. An activity without a definition is left out, because it

@@ -37,14 +37,14 @@ class HeldPods:
         """The last seen pod by attempt; None if it has disappeared."""
         self.unread: set[PodKey] = set()
         """The attempts whose pods have changed since they were last read."""
-        self.leaving: dict[str, tuple[kube.Object, Retention | None]] = {}
+        self.to_release: dict[str, tuple[kube.Object, Retention | None]] = {}
         """The pods to release by UID, and how long they stay; None: this depends on their end, so they are read first."""
-        self._left: set[str] = set()  # UIDs of released pods, until they have disappeared
+        self._released: set[str] = set()  # UIDs of released pods, until they have disappeared
 
     @property
     def settled(self) -> bool:
         """Whether no pod is left to read or to release."""
-        return not self.leaving and not self.pods
+        return not self.to_release and not self.pods
 
     def observe(self, pod: kube.Object) -> None:
         """Process a pod from a watch or from the API server.
@@ -53,7 +53,7 @@ class HeldPods:
         so is an earlier pod of the attempt, because its deletion would count as that of the current one.
         """
         key, uid = key_of(pod), pod["metadata"]["uid"]
-        if key is None or not api_pods.is_of(pod, self._run) or uid in self.leaving or uid in self._left:
+        if key is None or not api_pods.is_of(pod, self._run) or uid in self.to_release or uid in self._released:
             return
         known = self.pods.get(key)
         if known is None or not _is_older(pod, known):
@@ -63,8 +63,8 @@ class HeldPods:
     def observe_deletion(self, pod: kube.Object) -> None:
         """Note that a pod was deleted."""
         key, uid = key_of(pod), pod["metadata"]["uid"]
-        self.leaving.pop(uid, None)
-        self._left.discard(uid)
+        self.to_release.pop(uid, None)
+        self._released.discard(uid)
         known = self.pods.get(key) if key is not None else None
         if key is not None and known is not None and known["metadata"]["uid"] == uid:
             self.miss(key)
@@ -95,11 +95,12 @@ class HeldPods:
     def superfluous(self, state: RunState) -> list[PodKey]:
         """The pods that no attempt of this state needs: superseded ones, and all pods of a closed run.
 
-        Such a pod may also belong to a newer state that another operator has committed, so confirm this state before `give_up`.
+        Such a pod may also belong to a newer state that another operator has committed, so confirm this state before
+        `release_unneeded`.
         """
         return [key for key, pod in self.pods.items() if key.due(state) is None and _is_to_be_released(pod)]
 
-    def give_up(self, state: RunState, superfluous: list[PodKey]) -> None:
+    def release_unneeded(self, state: RunState, superfluous: list[PodKey]) -> None:
         """Release pods that no attempt needs, and drop pods without pending work.
 
         Args:
@@ -124,8 +125,8 @@ class HeldPods:
 
     def released(self, uid: str) -> None:
         """Record that a pod was released."""
-        if self.leaving.pop(uid, None) is not None:
-            self._left.add(uid)
+        if self.to_release.pop(uid, None) is not None:
+            self._released.add(uid)
 
     def _drop(self, key: PodKey) -> kube.Object | None:
         self.unread.discard(key)
@@ -134,7 +135,7 @@ class HeldPods:
         return pod
 
     def _release(self, pod: kube.Object, keep: Retention | None) -> None:
-        self.leaving[pod["metadata"]["uid"]] = (pod, keep)
+        self.to_release[pod["metadata"]["uid"]] = (pod, keep)
 
 
 def _is_to_be_released(pod: kube.Object | None) -> bool:

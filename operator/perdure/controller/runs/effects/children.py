@@ -11,7 +11,7 @@ from perdure.api.names import child_name
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing, entry_of, is_settled
-from perdure.controller.payloads.store import give_all
+from perdure.controller.payloads.store import add_owner_to_all
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND
 from perdure.controller.recorded_state import distrust
 from perdure.controller.runs.effects.context import EffectContext, application_failure
@@ -64,12 +64,12 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
     failure = too_deep(depth)
     try:
         if failure is None:
-            await give_all(context.client, await context.client.create(context.url(), body))
+            await add_owner_to_all(context.client, await context.client.create(context.url(), body))
     except kube.AlreadyExistsError:
         name = body["metadata"]["name"]
         found = await context.client.get(context.url(name))
         if is_child(found, context.run, child):
-            await give_all(context.client, found)
+            await add_owner_to_all(context.client, found)
         else:
             message = f"WorkflowRun `{name}` already exists and is not a child of this run"
             failure = application_failure(ALREADY_STARTED, message)
@@ -107,7 +107,7 @@ def close(context: EffectContext, child: PendingChild) -> bool:
         else:
             context.pending.enqueue(inputs.EffectDone(effect=effect))
 
-    context.peers.ask(target, request, answered)
+    context.peers.send(target, request, answered)
     return True
 
 
@@ -136,7 +136,7 @@ async def find(context: EffectContext, initiated_event_ids: Collection[int]) -> 
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
     async for obj in stored_children(context, context.run.uid):
-        context.peers.noted(obj)
+        context.peers.publish(obj)
         tie = parent_of(obj)
         if tie is not None and tie.initiated_event_id in initiated_event_ids:
             await follow(context, obj)
@@ -173,7 +173,7 @@ async def follow(context: EffectContext, run: kube.Object) -> bool:
         return False
     if own.run_id == context.run.uid and tie.run_id != own.run_id:
         found = await _adopt(context, found)
-    context.peers.noted(found)
+    context.peers.publish(found)
     await follow(context, found)
     return True
 
@@ -208,7 +208,7 @@ class ChildOutcomes:
         self._has_applied = has_applied
         self._pending = context.pending
         self._changed: set[str] = set()
-        self._gone = False
+        self._deleted = False
         """Whether a child has disappeared since the children were last checked."""
         self._broken: dict[int, inputs.RunInput] = {}
         """The ends of children of which a next run does not exist, by initiating event. They count unless a later run exists."""
@@ -218,7 +218,7 @@ class ChildOutcomes:
         """Whether the engine has all known outcomes."""
         return not self._changed and not self._pending
 
-    def observe_child(self, uid: str) -> None:
+    def observe(self, uid: str) -> None:
         """Record that a child has started or closed, or was deleted."""
         self._changed.add(uid)
 
@@ -231,17 +231,17 @@ class ChildOutcomes:
         children = {child.initiated_event_id: child for child in state.children.values()}
         for uid in sorted(self._changed):
             entry = self._context.peers.directory.get(uid)
-            self._gone |= entry is None
+            self._deleted |= entry is None
             child = children.get(entry.initiated_event_id) if entry and not state.closed else None
             if entry is not None and child is not None:
                 self._pending.add(await self._read(child, entry, exact=state.code is not None))
             self._changed.discard(uid)
         if not state.closed:
-            if self._gone:
+            if self._deleted:
                 await self._read_stopped(children, exact=state.code is not None)
             self._pending.add(await self._lost(children))
             self._pending.add(await self._lost_unstarted(state))
-        self._gone = False
+        self._deleted = False
         self._broken.clear()
         return self._pending.first()
 
@@ -287,7 +287,7 @@ class ChildOutcomes:
         if not self._broken and (not started or started <= self._known_children()):
             return []
         async for obj in stored_children(self._context, self._context.run.uid):
-            self._context.peers.noted(obj)
+            self._context.peers.publish(obj)
         existing = self._known_children()
         lost: list[inputs.RunInput] = [_deleted(number, children[number].run_id) for number in started - existing]
         return lost + [end for number, end in self._broken.items() if number not in self._open_children()]
@@ -303,7 +303,7 @@ class ChildOutcomes:
 
     async def _lost_unstarted(self, state: RunState) -> list[inputs.RunInput]:
         """The inputs for children that were deleted before they started. Checked if a child has disappeared."""
-        if not self._gone:
+        if not self._deleted:
             return []
         there = self._known_children()
         message = "its WorkflowRun was deleted before it had started"

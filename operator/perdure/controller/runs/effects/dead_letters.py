@@ -1,4 +1,4 @@
-"""Creates the DeadLetters of a run."""
+"""Create the DeadLetters of a run."""
 
 import structlog
 

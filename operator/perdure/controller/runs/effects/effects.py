@@ -7,7 +7,7 @@ from typing import assert_never
 
 from perdure.api.names import child_name
 from perdure.controller.peers import Peers
-from perdure.controller.reconcile.refusals import Refusals, is_for_now
+from perdure.controller.reconcile.refusals import Refusals, is_temporary
 from perdure.controller.retry_policies import ASK_AGAIN, Policies
 from perdure.controller.runs.effects import children, dead_letters, external_runs, nexus_callbacks, successors
 from perdure.controller.runs.effects.context import EffectContext, PendingInputs
@@ -141,8 +141,8 @@ class Effects:
                 await self._unless_refused(effect, what, now, starting)
             case fx.CloseChild(number):
                 self._note(effect, children.close(self.context, state.children[str(number)]))
-            case fx.AskExternal(number):
-                self._note(effect, external_runs.ask(self.context, state.externals[str(number)], state))
+            case fx.RequestExternal(number):
+                self._note(effect, external_runs.deliver(self.context, state.externals[str(number)], state))
             case fx.WriteDeadLetter(number):
                 writing = dead_letters.write(self.context, state.markers[str(number)], run)
                 await self._unless_refused(effect, "a DeadLetter", now, writing)
@@ -160,7 +160,7 @@ class Effects:
         try:
             await creating
         except kube.ApiError as error:
-            if not is_for_now(error):
+            if not is_temporary(error):
                 raise
             self._refusals.note(effect, what, error, now)
         else:

@@ -4,19 +4,19 @@ from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import NOT_FOUND, OVER
 from perdure.controller.runs.effects.context import EffectContext, application_failure
 from perdure.engine import inputs
-from perdure.engine.effects import AskExternal
+from perdure.engine.effects import RequestExternal
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ExternalReference
 from perdure.engine.state import PendingExternal, RunState
 
 
-def ask(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
+def deliver(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
     """Deliver a signal or a cancellation request to another run.
 
     Returns:
         Whether it was delivered: False while the target, a child, is about to be created.
     """
-    effect, number, closed = AskExternal(external.initiated_event_id), external.initiated_event_id, state.closed
+    effect, number, closed = RequestExternal(external.initiated_event_id), external.initiated_event_id, state.closed
     target = _target(context, external)
     if target is None:
         return _miss(context, external, state)
@@ -46,9 +46,9 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
             return
         failure = None if answer.ok or closed else application_failure(NOT_FOUND, answer.message)
         outcome = inputs.ExternalDone(initiated_event_id=number, failure=failure)
-        context.pending.enqueue(outcome, lambda: context.peers.answered(target, request_id))
+        context.pending.enqueue(outcome, lambda: context.peers.acknowledge(target, request_id))
 
-    context.peers.ask(target, request, answered)
+    context.peers.send(target, request, answered)
     return True
 
 
@@ -58,7 +58,7 @@ def _miss(context: EffectContext, external: PendingExternal, state: RunState) ->
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
         return False  # a child that is being created gets the request once it exists
     if _targets_chain(external) and directory.gap(namespace, workflow_id):
-        context.retry_soon(AskExternal(external.initiated_event_id))
+        context.retry_soon(RequestExternal(external.initiated_event_id))
         return True
     message = f"no run with workflow ID `{workflow_id}` is open in namespace `{namespace}`"
     # A cancellation is also fulfilled if the run has ended.

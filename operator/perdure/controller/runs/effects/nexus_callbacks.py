@@ -71,13 +71,13 @@ async def complete(context: EffectContext, key: str, state: RunState, run: kube.
         if answer.ok:
             context.pending.enqueue(inputs.EffectDone(effect=effect))
         elif answer.reason == ConditionReason.PAYLOAD_TOO_LARGE and ended.result is not None:
-            context.peers.ask(target, too_large(ended), answered)
+            context.peers.send(target, too_large(ended), answered)
         elif answer.reason == inputs.OPERATION_NOT_FOUND:
             context.pending.enqueue(inputs.EffectDone(effect=effect, refused=answer.message))
         else:  # the run has closed, perhaps by a reset, or it cannot be processed for now
             context.retry_soon(effect, 0.0 if answer.reason in OVER else _LATER_SECONDS)
 
-    context.peers.ask(target, ended, answered)
+    context.peers.send(target, ended, answered)
 
 
 async def _ending(
@@ -118,7 +118,7 @@ async def _miss(context: EffectContext, effect: CompleteOperation, token: Callba
         except kube.NotFoundError:
             found = None
         if found is not None and found["metadata"]["uid"] == token.run_id:
-            context.peers.noted(found)
+            context.peers.publish(found)
             context.retry_soon(effect)
             return
     if directory.gap(token.namespace, token.workflow_id) is not None:

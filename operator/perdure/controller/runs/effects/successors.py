@@ -1,6 +1,6 @@
 """Create the run that continues or retries a closed run."""
 
-from perdure.controller.payloads.store import give_all
+from perdure.controller.payloads.store import add_owner_to_all
 from perdure.controller.reconcile.refusals import LONGEST_MESSAGE
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.engine import history, inputs
@@ -27,15 +27,15 @@ async def start(context: EffectContext, state: RunState, run: kube.Object) -> No
     try:
         # Recorded immediately: until a watch event arrives, the workflow ID would look free.
         made = await context.client.create(context.url(), body)
-        context.peers.noted(made)
-        await give_all(context.client, made)
+        context.peers.publish(made)
+        await add_owner_to_all(context.client, made)
     except kube.AlreadyExistsError:
         found = await context.client.get(context.url(name))
         if not is_successor(found, context.run.uid):
             refused = f"WorkflowRun `{name}` already exists and does not continue this run"
         else:
-            await give_all(context.client, found)
-        context.peers.noted(found)
+            await add_owner_to_all(context.client, found)
+        context.peers.publish(found)
     except (kube.InvalidError, kube.TooLargeError) as error:
         refused = f"the API server refuses WorkflowRun `{name}`: {error.message[:LONGEST_MESSAGE]}"
     context.pending.enqueue(inputs.EffectDone(effect=StartSuccessor(), refused=refused))

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from perdure.engine.opaque import plain
+from perdure.engine.payloads import plain
 
 
 def payloads(*texts: str) -> dict[str, Any]:

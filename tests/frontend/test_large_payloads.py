@@ -17,7 +17,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 
 from frontend.served import QUEUE, Served, activity, served
 from perdure.controller.runs.status import MAX_STATUS
-from perdure.engine.opaque import referred_to
+from perdure.engine.payloads import referred_to
 from perdure.frontend.errors import RpcError
 from perdure.kube import client as kube
 from perdure.simulation.cluster.store import Object

@@ -20,7 +20,7 @@ from perdure.controller.payloads.store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
@@ -45,7 +45,7 @@ async def at_work(cluster: Cluster) -> AsyncIterator[Manager]:
 async def manager_without_events(cluster: Cluster) -> AsyncIterator[Manager]:
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         recorder = Recorder(client, instance="test")
-        tools = Tools(
+        services = Services(
             client=client,
             pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
             definitions=Definitions(client),
@@ -55,7 +55,7 @@ async def manager_without_events(cluster: Cluster) -> AsyncIterator[Manager]:
             recorder=recorder,
             blobs=Blobs(client),
         )
-        yield Manager(tools, ServedNamespaces((cluster.namespace,)))
+        yield Manager(services, ServedNamespaces((cluster.namespace,)))
 
 
 def start(cluster: Cluster, name: str, duration: str) -> Json:

@@ -75,7 +75,7 @@ class Asking:
         manager = manager_over(self.place.client)
         manager.directory.put(self.place.server.get(KEY))
         receiver = RunRef(name="receiver", namespace="default", uid="receiver", workflow_id="receiver")
-        policies = manager.tools.policies
+        policies = manager.services.policies
         effects = Effects(self.place.client, receiver, None, manager.runs, policies, lambda: None, lambda _: None)
         return effects.context
 

@@ -47,13 +47,13 @@ def attempts_of(place: Place, obj: Any) -> RunAttempts:
     """The attempts of a run whose operator knows no pods yet."""
     manager, _ = assemble(place.client, OperatorOptions())
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
-    stored = RunStore(place.client, obj, run, manager.tools.blobs)
+    stored = RunStore(place.client, obj, run, manager.services.blobs)
     attempts = RunAttempts(
-        manager.tools,
+        manager.services,
         run,
         stored,
         None,
-        RunEventRecorder(manager.tools.recorder, run),
+        RunEventRecorder(manager.services.recorder, run),
         wake=lambda: None,
     )
     attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))

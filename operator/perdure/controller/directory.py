@@ -157,7 +157,7 @@ class UidIndex:
             keys[key] = {known, uid}
 
     def discard(self, namespace: str, key: str, uid: str) -> None:
-        """Remove a run from a key, if it is there."""
+        """Remove a run from a key, if the key has it."""
         keys = self._found.get(namespace, {})
         known = keys.get(key)
         if isinstance(known, set):

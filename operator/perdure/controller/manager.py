@@ -42,7 +42,7 @@ from perdure.controller.queue.keys import (
     WorkflowKey,
 )
 from perdure.controller.retention import FinishedRuns, NamespaceRetention
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.readiness import Readiness
@@ -58,7 +58,7 @@ class Manager:
 
     def __init__(
         self,
-        tools: Tools,
+        services: Services,
         served: ServedNamespaces,
         *,
         workers: int = 32,
@@ -68,20 +68,20 @@ class Manager:
         """Create a manager without starting it.
 
         Args:
-            tools: The shared services.
+            services: The shared services.
             served: The served namespaces.
             workers: How many objects are processed concurrently.
             finished: The limits of finished runs per namespace; None for the defaults.
             frontend: Creates the server for workers, which keeps the manager, and uses it once it is complete.
         """
         self.served = served
-        self.client = tools.client
+        self.client = services.client
         """The client of the API server."""
-        self.shards = tools.shards
+        self.shards = services.shards
         """The shards of this process."""
-        self.tools = tools
+        self.services = services
         """The shared services. The server for workers is added once it has this manager."""
-        self.tools = tools = replace(tools, workers=frontend(self))
+        self.services = services = replace(services, workers=frontend(self))
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,
@@ -100,31 +100,35 @@ class Manager:
 
         # The objects that this process works on
         self._expiries = RunExpiries(index.directory, self._queue, RESYNC_SECONDS)
-        self._releases = LimitReleases(tools.client, tools.limits, tools.shards, index.directory, self._queue.wake)
-        self.runs = WorkflowRuns(
-            tools, index, self._queue, self._expiries, releases=self._releases, changed=self._observe_retention
+        self._releases = LimitReleases(
+            services.client, services.limits, services.shards, index.directory, self._queue.wake
         )
-        self.schedules = Schedules(tools, index, self._queue, self.runs)
-        self._pods = RunPods(tools, index, self._queue, self.runs, self._releases)
-        self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
-        references = ReferencedObjects(tools, self._queue, self._readiness, runs=self.runs, schedules=self.schedules)
-        self.webhooks = Webhooks(tools.client, tools.recorder, self._queue, self.runs.add_created)
+        self.runs = WorkflowRuns(
+            services, index, self._queue, self._expiries, releases=self._releases, changed=self._observe_retention
+        )
+        self.schedules = Schedules(services, index, self._queue, self.runs)
+        self._pods = RunPods(services, index, self._queue, self.runs, self._releases)
+        self._readiness = Readiness(
+            services.client, services.definitions, services.pods, services.policies, services.recorder
+        )
+        references = ReferencedObjects(services, self._queue, self._readiness, runs=self.runs, schedules=self.schedules)
+        self.webhooks = Webhooks(services.client, services.recorder, self._queue, self.runs.add_created)
 
-        # What removes objects
-        self._finished = FinishedRuns(tools.client, index, self.runs, self.schedules, self._expiries)
+        # The removal of objects
+        self._finished = FinishedRuns(services.client, index, self.runs, self.schedules, self._expiries)
         self._retention = NamespaceRetention(
-            tools.client,
-            tools.recorder,
+            services.client,
+            services.recorder,
             index,
             finished or Limits(),
             is_over=self._finished.is_over,
-            holds=tools.shards.holds,
+            holds=services.shards.holds,
         )
-        self._claims = ReleasedClaims(tools.client, index.directory, tools.pods.settings.pod_ttl)
-        deletions = DeletionPods(tools.client, tools.recorder, tools.pods.settings)
-        self._artifacts = ArtifactCollector(tools.client, index.directory, deletions)
+        self._claims = ReleasedClaims(services.client, index.directory, services.pods.settings.pod_ttl)
+        deletions = DeletionPods(services.client, services.recorder, services.pods.settings)
+        self._artifacts = ArtifactCollector(services.client, index.directory, deletions)
 
-        # What tells this process which objects exist
+        # How this process learns which objects exist
         self.informers = {
             each.plural: each
             for each in (
@@ -139,7 +143,7 @@ class Manager:
         }
         """The informers of all kinds except Operations, by plural."""
         self.first_lists = FirstLists(
-            tools.client,
+            services.client,
             served,
             {
                 "workflowruns": self.runs.update,
@@ -149,7 +153,7 @@ class Manager:
             },
         )
         self._resync = Resync(
-            tools.client,
+            services.client,
             served,
             index,
             self._queue,
@@ -162,9 +166,9 @@ class Manager:
         """Find changes that no watch has shown, and return whether everything could be compared; see there."""
         self._clock_jumps = ClockJumps()
 
-        tools.limits.wake = self._wake_run
-        tools.letters.suspect = self.runs.suspect
-        tools.shards.subscribe(self._reassign)
+        services.limits.wake = self._wake_run
+        services.letters.suspect = self.runs.suspect
+        services.shards.subscribe(self._reassign)
 
     def trouble(self) -> str | None:
         """The problem with the watches; None if there is none."""
@@ -191,17 +195,17 @@ class Manager:
         self._clock_jumps.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.shards.run())
-            group.create_task(self._learn())
+            group.create_task(self._read_first_lists())
             self._queue.start(group)
-            group.create_task(self.tools.recorder.run())
+            group.create_task(self.services.recorder.run())
             group.create_task(repeat(self._poll))
             for kind in (KEPT_PODS, CACHED_RESULTS):
                 group.create_task(delete_forever(self.client, kind, self.served, self.shards))
             group.create_task(check_forever(self._claims.release, self.served, self.shards, "released-claims"))
             group.create_task(self._artifacts.collect_forever(self.served, self.shards))
-            group.create_task(self.tools.blobs.remove_unclaimed_forever(self.served, self.shards))
+            group.create_task(self.services.blobs.remove_unclaimed_forever(self.served, self.shards))
 
-    async def _learn(self) -> None:
+    async def _read_first_lists(self) -> None:
         await self.shards.assigned()  # only the runs of its own shards are kept
         await self.first_lists.read()
         self.shards.prepared()
@@ -236,13 +240,13 @@ class Manager:
             case WorkflowKey():
                 self._queue.wake_at(key, await self._readiness.reconcile(key.namespace, key.name, now()))
             case PolicyKey():
-                await self.tools.policies.reconcile(key.namespace, key.name)
+                await self.services.policies.reconcile(key.namespace, key.name)
             case LimitKey():
                 self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
             case WebhookKey():
                 self._queue.wake_at(key, await self.webhooks.reconcile(key.namespace, key.name, now()))
             case DeadLetterKey():
-                await self.tools.letters.reconcile(key.namespace, key.name)
+                await self.services.letters.reconcile(key.namespace, key.name)
             case _:
                 assert_never(key)
 

@@ -34,7 +34,7 @@ from perdure.runtime.retry_policies import Held, policy_status
 Name = tuple[str, str]
 """Namespace and name."""
 
-ASK_AGAIN = timedelta(seconds=10)
+CHECK_AGAIN = timedelta(seconds=10)
 """Delay before the run of an attempt that a half-open breaker has admitted is checked."""
 
 _EVENTS = {
@@ -237,7 +237,7 @@ class Policies:
 
     # Circuit breakers
 
-    async def admit(self, namespace: str, name: str, who: str) -> Held | None:
+    async def admit(self, namespace: str, name: str, attempt: str) -> Held | None:
         """Admit an attempt, and record this if necessary. Return None if the attempt may start, otherwise why it is held.
 
         Raises:
@@ -247,7 +247,7 @@ class Policies:
 
         def change(_breaker: CircuitBreaker, circuit: Circuit) -> Circuit:
             nonlocal held
-            circuit, held = retry_policies.admit(name, circuit, who, wall_clock())
+            circuit, held = retry_policies.admit(name, circuit, attempt, wall_clock())
             return circuit
 
         known = self._known[namespace].get(name)
@@ -269,7 +269,7 @@ class Policies:
     async def _is_abandoned(self, namespace: str, name: str, trial: str | None) -> bool:
         """Whether an admitted attempt will never report its end because its run was deleted or the operator was killed."""
         now = wall_clock()
-        if trial is None or self._checked_at.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
+        if trial is None or self._checked_at.get((namespace, name), now - CHECK_AGAIN) > now - CHECK_AGAIN:
             return False
         self._checked_at[namespace, name] = now
         named = retry_policies.read_holder(trial)
@@ -287,7 +287,7 @@ class Policies:
         is_open = str(event) in (state.get("activities") or {}) and open_attempt == attempt
         return not is_open and f"{event}/{attempt}" not in (state.get("reports") or {})
 
-    async def report(self, namespace: str, who: str, report: CircuitReport) -> bool:
+    async def report(self, namespace: str, attempt: str, report: CircuitReport) -> bool:
         """Report the end of an attempt to a circuit breaker; repeating the report changes nothing.
 
         Returns:
@@ -297,7 +297,7 @@ class Policies:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(
-            namespace, report.policy, lambda breaker, circuit: retry_policies.count(breaker, circuit, who, report)
+            namespace, report.policy, lambda breaker, circuit: retry_policies.count(breaker, circuit, attempt, report)
         )
         known = self._known[namespace].get(report.policy)
         return known is None or known.breaker is None or not known.newer

@@ -151,4 +151,4 @@ def _terminate_oversized(ledger: Ledger) -> None:
             f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run can have: use `continueAsNew` "
             "before it reaches this limit"
         )
-        ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **ledger.here))
+        ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **ledger.position))

@@ -13,7 +13,7 @@ import msgspec
 from perdure.api.policies import ParentClosePolicy
 from perdure.engine import events as ev
 from perdure.engine.code import DEFAULT_TIMEOUT, Code, UpdateRecord, WorkflowTask, task_timeout
-from perdure.engine.opaque import size_of
+from perdure.engine.payloads import size_of
 from perdure.engine.state import (
     DEAD_LETTER,
     LIMITS_RELEASED,

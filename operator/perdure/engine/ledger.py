@@ -154,7 +154,7 @@ class Ledger:
         self.change(reports={**self.state.reports, key: report})
 
     @property
-    def here(self) -> dict[str, Any]:
+    def position(self) -> dict[str, Any]:
         """ID and time of the next event."""
         return {"event_id": self.state.next_event_id, "event_time": self.now}
 

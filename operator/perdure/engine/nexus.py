@@ -133,7 +133,7 @@ class NexusOperations:
                 identity=request.identity,
                 principal=request.principal,
                 links=request.links,
-                **self._ledger.here,
+                **self._ledger.position,
             ),
             decide=False,
         )
@@ -149,7 +149,7 @@ class NexusOperations:
                 request_id=operation.request_id,
                 handler_namespace=item.handler_namespace,
                 links=item.links,
-                **self._ledger.here,
+                **self._ledger.position,
             ),
             decide=True,
         )
@@ -158,7 +158,7 @@ class NexusOperations:
         about: dict[str, Any] = {
             "scheduled_event_id": operation.scheduled_event_id,
             "request_id": operation.request_id,
-            **self._ledger.here,
+            **self._ledger.position,
         }
         if item.outcome is OperationOutcome.COMPLETED:
             links = item.links if isinstance(item, inp.OperationReported) else None
@@ -186,7 +186,7 @@ class NexusOperations:
         about: dict[str, Any] = {
             "scheduled_event_id": operation.scheduled_event_id,
             "requested_event_id": operation.cancellation.requested_event_id,
-            **self._ledger.here,
+            **self._ledger.position,
         }
         if failure is None:
             self._ledger.emit(ev.NexusOperationCancelRequestCompleted(**about), decide=True)
@@ -240,7 +240,7 @@ class NexusOperations:
             scheduled_event_id=number,
             request_id=operation.request_id,
             failure=failure_of(operation, cause),
-            **self._ledger.here,
+            **self._ledger.position,
         )
         self._ledger.emit(timed_out, decide=True)
 

@@ -89,7 +89,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
     Raises:
         UndecidableError: The command is not valid.
     """
-    here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
+    position: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
     attributes = {field.name: getattr(command, field.name) for field in fields(command)}
     if attributes.get("failure") is not None:
         attributes["failure"] = bounded(attributes["failure"])
@@ -98,7 +98,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
             attributes |= _completed_timeouts(command, state, now)
             attributes["retry_policy"] = resolved(command.retry_policy, policies)
-            return ev.ActivityTaskScheduled(**attributes, **here)
+            return ev.ActivityTaskScheduled(**attributes, **position)
         case cmd.RequestCancelActivityTask():
             activity = state.activities.get(str(command.scheduled_event_id)) or activity_named(
                 state, command.activity_id
@@ -107,17 +107,17 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
                 _refuse_code(state, f"activity {command.scheduled_event_id}", "RequestCancelActivity")
                 return None
             return ev.ActivityTaskCancelRequested(
-                scheduled_event_id=activity.scheduled_event_id, activity_id=activity.activity_id, **here
+                scheduled_event_id=activity.scheduled_event_id, activity_id=activity.activity_id, **position
             )
         case cmd.StartTimer():
             _admit("timer", command.timer_id, state.timers)
-            return ev.TimerStarted(**attributes, **here)
+            return ev.TimerStarted(**attributes, **position)
         case cmd.CancelTimer():
             timer = state.timers.get(command.timer_id)
             if timer is None:
                 _refuse_code(state, f"timer {command.timer_id!r}", "CancelTimer")
                 return None
-            return ev.TimerCanceled(started_event_id=timer.started_event_id, **attributes, **here)
+            return ev.TimerCanceled(started_event_id=timer.started_event_id, **attributes, **position)
         case cmd.StartChildWorkflowExecution():
             _admit("child", command.child_id, [child.child_id for child in state.children.values()])
             chosen = attributes.pop("retry_policy")
@@ -126,23 +126,23 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
             if not command.start.workflow_id:
                 named = child_workflow_id(state.workflow_id, state.run_id, command.child_id)
                 attributes["start"] = msgspec.structs.replace(attributes["start"], workflow_id=named)
-            return ev.StartChildWorkflowExecutionInitiated(**attributes, **here)
+            return ev.StartChildWorkflowExecutionInitiated(**attributes, **position)
         case cmd.SignalExternalWorkflowExecution():
             _admit("request to another run", "", state.externals)
-            return ev.SignalExternalWorkflowExecutionInitiated(**attributes, **here)
+            return ev.SignalExternalWorkflowExecutionInitiated(**attributes, **position)
         case cmd.RequestCancelExternalWorkflowExecution():
-            return _cancel_external(command, state, here)
+            return _cancel_external(command, state, position)
         case cmd.ScheduleNexusOperation():
             _admit("Nexus operation", "", state.operations, MAX_OPERATIONS)
-            return ev.NexusOperationScheduled(**{**attributes, **_operation_timeouts(command, state)}, **here)
+            return ev.NexusOperationScheduled(**{**attributes, **_operation_timeouts(command, state)}, **position)
         case cmd.RequestCancelNexusOperation():
-            return ev.NexusOperationCancelRequested(**_cancellable(command, state), **here)
+            return ev.NexusOperationCancelRequested(**_cancellable(command, state), **position)
         case cmd.RecordMarker():
-            return ev.MarkerRecorded(**attributes, **here)
+            return ev.MarkerRecorded(**attributes, **position)
         case cmd.UpsertWorkflowSearchAttributes():
-            return ev.UpsertWorkflowSearchAttributes(**attributes, **here)
+            return ev.UpsertWorkflowSearchAttributes(**attributes, **position)
         case cmd.ModifyWorkflowProperties():
-            return ev.WorkflowPropertiesModified(**attributes, **here)
+            return ev.WorkflowPropertiesModified(**attributes, **position)
         case cmd.AcceptUpdate():
             if state.code is not None and command.update_id in state.code.admitted:
                 attributes |= {
@@ -153,17 +153,17 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
                     "request_id": "",
                     "completion_callbacks": (),
                 }  # the event that admitted the update has it
-            return ev.WorkflowExecutionUpdateAccepted(**attributes, **here)
+            return ev.WorkflowExecutionUpdateAccepted(**attributes, **position)
         case cmd.CompleteUpdate():
-            return _update_completed(command, state, attributes | here)
+            return _update_completed(command, state, attributes | position)
         case cmd.CompleteWorkflowExecution():
-            return _completed(command, state, attributes | here)
+            return _completed(command, state, attributes | position)
         case cmd.FailWorkflowExecution():
-            return ev.WorkflowExecutionFailed(**attributes, **next_run(state, command.failure, now), **here)
+            return ev.WorkflowExecutionFailed(**attributes, **next_run(state, command.failure, now), **position)
         case cmd.CancelWorkflowExecution():
-            return ev.WorkflowExecutionCanceled(**attributes, **here)
+            return ev.WorkflowExecutionCanceled(**attributes, **position)
         case cmd.TimeOutWorkflowExecution():
-            return ev.WorkflowExecutionTimedOut(**attributes, **here)
+            return ev.WorkflowExecutionTimedOut(**attributes, **position)
         case cmd.ContinueAsNewWorkflowExecution():
             if not state.successor:
                 raise UndecidableError("the run cannot continue as new: the next one has no name")
@@ -175,22 +175,22 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
                     f"may carry {MAX_CARRIED:,}: take them before"
                 )
                 return ev.WorkflowExecutionFailed(
-                    failure=_too_large(message), retry_state=RetryState.NON_RETRYABLE_FAILURE, **here
+                    failure=_too_large(message), retry_state=RetryState.NON_RETRYABLE_FAILURE, **position
                 )
             attributes |= _inherited(command, state) | {"signals": carried}
-            return ev.WorkflowExecutionContinuedAsNew(**attributes, new_workflow_run=state.successor, **here)
+            return ev.WorkflowExecutionContinuedAsNew(**attributes, new_workflow_run=state.successor, **position)
         case _:
             assert_never(command)
 
 
-def _refuse_code(state: RunState, what: str, command: str) -> None:
+def _refuse_code(state: RunState, target: str, command: str) -> None:
     """Reject the cancellation of something that does not exist or is being canceled already, if code requests it.
 
     Raises:
         UndecidableError: Code requested it, which is a defect, because code knows what exists.
     """
     if state.code is not None:
-        raise UndecidableError(f"there is no {what} to be canceled", cause=f"Bad{command}Attributes")
+        raise UndecidableError(f"there is no {target} to be canceled", cause=f"Bad{command}Attributes")
 
 
 def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: RunState) -> dict[str, Any]:
@@ -376,7 +376,7 @@ def _cancellable(command: cmd.RequestCancelNexusOperation, state: RunState) -> d
 
 
 def _cancel_external(
-    command: cmd.RequestCancelExternalWorkflowExecution, state: RunState, here: dict[str, Any]
+    command: cmd.RequestCancelExternalWorkflowExecution, state: RunState, position: dict[str, Any]
 ) -> ev.AnyEvent | None:
     """Request the cancellation of another run. For an open child, fill in its workflow ID; for a closed child, return None."""
     workflow_id, child_only = command.workflow_id, command.child_workflow_only
@@ -392,7 +392,7 @@ def _cancel_external(
         child_workflow_only=child_only,
         reason=command.reason,
         control=command.control,
-        **here,
+        **position,
     )
 
 

@@ -34,7 +34,9 @@ class RelatedRuns:
                 return  # stale
             if not self._as_if_started(item):
                 self._ledger.emit(
-                    ev.StartChildWorkflowExecutionFailed(failure=item.failure, **_which(child), **self._ledger.here),
+                    ev.StartChildWorkflowExecutionFailed(
+                        failure=item.failure, **_identity(child), **self._ledger.position
+                    ),
                     decide=True,
                 )
                 return
@@ -44,7 +46,7 @@ class RelatedRuns:
             extras = child.start.extras
             header = extras.header if extras is not None else None
             started = ev.ChildWorkflowExecutionStarted(
-                run_id=item.run_id, header=header, **_which(child), **self._ledger.here
+                run_id=item.run_id, header=header, **_identity(child), **self._ledger.position
             )
             self._ledger.emit(started, decide=True)
             child = self._ledger.state.children[str(child.initiated_event_id)]
@@ -67,8 +69,8 @@ class RelatedRuns:
         attributes: dict[str, Any] = {
             "started_event_id": child.started_event_id,
             "run_id": item.run_id,
-            **_which(child),
-            **self._ledger.here,
+            **_identity(child),
+            **self._ledger.position,
         }
         retry: dict[str, Any] = {"retry_state": item.retry_state} if item.retry_state is not None else {}
         closing: ev.AnyEvent
@@ -108,7 +110,7 @@ class RelatedRuns:
             "workflow_id": external.workflow_id,
             "run_id": external.run_id,
             "control": external.control,
-            **self._ledger.here,
+            **self._ledger.position,
         }
         signal = external.signal_id is not None
         done: ev.AnyEvent
@@ -160,7 +162,7 @@ class RelatedRuns:
         self._ledger.change(callbacks={**self._ledger.state.callbacks, key: done})
 
 
-def _which(child: PendingChild) -> dict[str, Any]:
+def _identity(child: PendingChild) -> dict[str, Any]:
     """The attributes that identify a child in events."""
     return {
         "initiated_event_id": child.initiated_event_id,

@@ -9,7 +9,7 @@ from perdure.engine.activities import Activities
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, Ledger
 from perdure.engine.nexus import NexusOperations
-from perdure.engine.opaque import plain
+from perdure.engine.payloads import plain
 from perdure.engine.tasks import WorkflowTaskMachine
 
 MAX_SIGNALS = 10_000
@@ -96,7 +96,7 @@ class RunRequests:
             external=request.external,
             request_id=request.client_request_id,
             links=request.links,
-            **self._ledger.here,
+            **self._ledger.position,
         )
         self._ledger.emit(event, decide=True)
         return OK
@@ -114,7 +114,7 @@ class RunRequests:
             external=request.external,
             stop=request.stop,
             links=request.links,
-            **self._ledger.here,
+            **self._ledger.position,
         )
         self._ledger.emit(event, decide=True)
         return OK
@@ -129,7 +129,7 @@ class RunRequests:
                 reset_run=request.reset_run,
                 reset_event_id=request.reset_event_id,
                 links=request.links,
-                **self._ledger.here,
+                **self._ledger.position,
             )
         )
         return OK
@@ -149,7 +149,7 @@ class RunRequests:
         if pause is (state.paused is None):
             event = ev.WorkflowExecutionPaused if pause else ev.WorkflowExecutionUnpaused
             recorded = event(
-                reason=request.reason, identity=request.identity, principal=request.principal, **self._ledger.here
+                reason=request.reason, identity=request.identity, principal=request.principal, **self._ledger.position
             )
             self._ledger.emit(recorded, decide=False)
         return OK
@@ -166,7 +166,7 @@ class RunRequests:
                 unset_versioning_override=request.override is None,
                 identity=request.identity,
                 principal=request.principal,
-                **self._ledger.here,
+                **self._ledger.position,
             )
             self._ledger.emit(event, decide=False)
         return OK

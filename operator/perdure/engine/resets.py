@@ -179,9 +179,9 @@ def since(
     for event in later:
         match event:
             case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
-                yield update_again(event)
+                yield reapply_update(event)
             case ev.WorkflowExecutionSignaled() if signals:
-                yield signal_again(event, run_id)
+                yield reapply_signal(event, run_id)
             case ev.ChildWorkflowExecutionStarted() if str(event.initiated_event_id) in forked.children:
                 yield inp.ChildStarted(initiated_event_id=event.initiated_event_id, run_id=event.run_id)
             case ev.StartChildWorkflowExecutionFailed() if str(event.initiated_event_id) in forked.children:
@@ -211,9 +211,9 @@ def since(
                     initiated_event_id=event.initiated_event_id, failure=getattr(event, "failure", None)
                 )
             case ev.WorkflowExecutionOptionsUpdated() if updates or not event.update_id:
-                yield options_again(event)
+                yield reapply_options(event)
             case _:
-                yield from _operation_again(event, forked, started)
+                yield from _reapply_operation(event, forked, started)
 
 
 _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
@@ -223,7 +223,7 @@ _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
 }
 
 
-def _operation_again(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
+def _reapply_operation(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
     """Yield the inputs of a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
     if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
         return
@@ -278,7 +278,7 @@ def _cause(event: ev.AnyEvent) -> Failure | None:
     return failure.cause if failure is not None else None
 
 
-def options_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAttached | inp.OverrideChanged:
+def reapply_options(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAttached | inp.OverrideChanged:
     """The input that attaches callbacks, or sets the versioning override, again."""
     if not event.attached_request_id:
         return inp.OverrideChanged(
@@ -297,7 +297,7 @@ def options_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAtt
     )
 
 
-def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.SignalRequested:
+def reapply_signal(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.SignalRequested:
     """The input that sends a signal again."""
     return inp.SignalRequested(
         request_id=f"{run_id}/{event.event_id}",
@@ -311,7 +311,9 @@ def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.Signal
     )
 
 
-def update_again(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted) -> inp.UpdateAdmitted:
+def reapply_update(
+    event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted,
+) -> inp.UpdateAdmitted:
     """The input that admits an update again."""
     return inp.UpdateAdmitted(
         update_id=event.update_id,

@@ -80,11 +80,11 @@ def start(
     ledger.change(requests=tuple(applied))
     for signal in signals:
         carried = msgspec.structs.asdict(signal)
-        ledger.emit(ev.WorkflowExecutionSignaled(**carried, **ledger.here), decide=True)
+        ledger.emit(ev.WorkflowExecutionSignaled(**carried, **ledger.position), decide=True)
     for request in requests:
         first.request(request)
     if paused:
-        ledger.emit(ev.WorkflowExecutionPaused(**ledger.here), decide=False)
+        ledger.emit(ev.WorkflowExecutionPaused(**ledger.position), decide=False)
     return first.run(())
 
 
@@ -121,7 +121,7 @@ def terminate(state: RunState, reason: str, now: datetime, decider: Decider) -> 
         decider: Not used.
     """
     last = RunStep(state, now, decider)
-    last.ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **last.ledger.here))
+    last.ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **last.ledger.position))
     return last.transition()
 
 
@@ -257,7 +257,7 @@ class RunStep:
         """Record an update that a reset has passed on, unless it is known. The worker that decides next gets it."""
         code = self.ledger.state.code
         if code is not None and item.update_id not in code.updates and item.update_id not in code.admitted:
-            self.ledger.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.ledger.here), decide=True)
+            self.ledger.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.ledger.position), decide=True)
 
     def _complete(self, item: inp.TaskCompleted, tasks: WorkflowTaskMachine) -> None:
         """Process a decision. Inputs that wait for its end are processed before its worker begins the next decision."""
@@ -293,12 +293,12 @@ class RunStep:
         timeout = Failure(kind=FailureKind.TIMEOUT, timeout_type=TimeoutType.START_TO_CLOSE)
         expired = state.expiration is not None and state.expiration <= now
         follows = {} if expired else next_run(state, timeout, now)
-        self.ledger.close(ev.WorkflowExecutionTimedOut(**follows, **self.ledger.here))
+        self.ledger.close(ev.WorkflowExecutionTimedOut(**follows, **self.ledger.position))
 
     def _fire_timer(self, timer_id: str) -> None:
         timer = self.ledger.state.timers.get(timer_id)
         if timer is not None and timer.fire_time <= self.ledger.now:
             self.ledger.emit(
-                ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.ledger.here),
+                ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.ledger.position),
                 decide=True,
             )

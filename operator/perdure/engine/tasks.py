@@ -272,7 +272,7 @@ class WorkflowTaskMachine:
                 worker_deployment_name=item.worker_deployment_name,
                 deployment_version=item.deployment_version,
                 versioning_behavior=item.versioning_behavior,
-                **ledger.here,
+                **ledger.position,
             ),
             decide=False,
         )
@@ -345,7 +345,7 @@ class WorkflowTaskMachine:
             return TASK_NOT_FOUND
         if item.cause == _TOO_LARGE_TO_SEND:
             ledger = self._ledger
-            ledger.close(ev.WorkflowExecutionTerminated(reason=item.cause, identity=inp.OPERATOR, **ledger.here))
+            ledger.close(ev.WorkflowExecutionTerminated(reason=item.cause, identity=inp.OPERATOR, **ledger.position))
             return Answer(ok=True)
         self._fail(task, item.cause, item.failure, item)
         return Answer(ok=True)
@@ -377,7 +377,7 @@ class WorkflowTaskMachine:
                     failure=failure,
                     identity=answer.identity if answer is not None else "",
                     principal=answer.principal if answer is not None else "",
-                    **self._ledger.here,
+                    **self._ledger.position,
                 ),
                 decide=False,
             )
@@ -404,7 +404,7 @@ class WorkflowTaskMachine:
                 self._write_scheduled(task)
             scheduled = task.scheduled_event_id or ledger.state.next_event_id - 1
             ledger.emit(
-                ev.WorkflowTaskTimedOut(scheduled_event_id=scheduled, timeout_type=kind, **ledger.here),
+                ev.WorkflowTaskTimedOut(scheduled_event_id=scheduled, timeout_type=kind, **ledger.position),
                 decide=False,
             )
             self._retry(task, self._code.failure, count=False)
@@ -416,7 +416,7 @@ class WorkflowTaskMachine:
                     scheduled_event_id=task.number,
                     started_event_id=task.started_event_id,
                     timeout_type=kind,
-                    **ledger.here,
+                    **ledger.position,
                 ),
                 decide=False,
             )
@@ -439,7 +439,7 @@ class WorkflowTaskMachine:
                     scheduled_event_id=task.number,
                     started_event_id=task.started_event_id,
                     cause="ForceCloseCommand",
-                    **self._ledger.here,
+                    **self._ledger.position,
                 ),
                 decide=False,
             )
@@ -557,7 +557,7 @@ class WorkflowTaskMachine:
                     sticky=bool(code.sticky_queue),
                     normal_name=code.task_queue if code.sticky_queue else "",
                     start_to_close_timeout=code.task_timeout,
-                    **self._ledger.here,
+                    **self._ledger.position,
                 ),
                 decide=False,
             )

@@ -83,7 +83,7 @@ class Frontend:
             WORKER_DEPLOYMENTS,
             client,
             self._route_again,
-            written=lambda *change: report_routing(manager.tools.recorder, *change),
+            written=lambda *change: report_routing(manager.services.recorder, *change),
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
         self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)

@@ -19,7 +19,7 @@ from perdure.controller.payloads.store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
@@ -150,7 +150,7 @@ def assemble(
     settings = PodSettings(
         service_account=options.activity_identity, sidecar_image=options.sidecar_image, pod_ttl=options.pod_ttl
     )
-    tools = Tools(
+    services = Services(
         client=client,
         pods=Pods(client, ActivityIdentity(client, options.activity_identity), settings),
         definitions=Definitions(client),
@@ -163,6 +163,6 @@ def assemble(
     )
     served = ServedNamespaces(options.namespaces, options.excluded)
     client.lists.serves = served.__contains__
-    manager = Manager(tools, served, workers=options.workers, finished=options.finished, frontend=frontend)
-    operations = Operations(manager.tools, manager.runs, manager.schedules, manager.first_lists, served)
+    manager = Manager(services, served, workers=options.workers, finished=options.finished, frontend=frontend)
+    operations = Operations(manager.services, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api.labels import API_VERSION, UNCLAIMED_LABEL
-from perdure.engine.opaque import referred_to
+from perdure.engine.payloads import referred_to
 from perdure.runtime.attempts import KubeObject
 
 INLINE: Final = 16 * 1024

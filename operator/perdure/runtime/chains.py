@@ -18,7 +18,7 @@ from perdure.api.stored import StoredStruct
 from perdure.api.times import format_decimal_duration, nearest_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, RetryState
-from perdure.engine.opaque import plain
+from perdure.engine.payloads import plain
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import SHORTEST_RUN, CarriedSignal, ParentReference, StartExtras, WorkflowStart
 from perdure.engine.state import PendingChild, RunState, RunStatus

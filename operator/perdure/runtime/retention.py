@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
-from perdure.engine.opaque import referred_to
+from perdure.engine.payloads import referred_to
 from perdure.runtime import status_texts
 from perdure.runtime.segments import size_of
 

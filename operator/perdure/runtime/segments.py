@@ -17,7 +17,7 @@ import orjson
 from perdure.api.labels import API_VERSION
 from perdure.api.names import segment_name
 from perdure.api.reasons import ConditionReason
-from perdure.engine import opaque
+from perdure.engine import payloads
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.canonical import canonical
 
@@ -203,7 +203,7 @@ def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mappin
             sealed.append(build(run, len(sealed), tail, previous))
             previous, tail, size = sealed[-1]["spec"]["hash"], [], 0
         tail.append(event)
-        size, whole = size + more, whole + opaque.size_of(orjson.dumps(event))
+        size, whole = size + more, whole + payloads.size_of(orjson.dumps(event))
     history: Json = {"events": tail, "segments": len(sealed), "sizeBytes": whole}
     if previous is not None:
         history["lastSegmentHash"] = previous

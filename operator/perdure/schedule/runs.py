@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.api.kinds.schedule import MAX_BUFFER
 from perdure.api.reasons import EventReason
 from perdure.engine.failures import Failure, FailureKind, RetryState
-from perdure.engine.opaque import size_of
+from perdure.engine.payloads import size_of
 from perdure.engine.retry import decide_run_retry
 from perdure.schedule import inputs as inp
 from perdure.schedule.draft import ScheduleDraft, time_text

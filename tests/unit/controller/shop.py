@@ -19,7 +19,7 @@ from perdure.controller.payloads.store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -141,7 +141,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
     """One process of the operator."""
     async with Client.open(Access(server=store.address), user_agent="test") as client:
         recorder = Recorder(client, instance="test")
-        tools = Tools(
+        services = Services(
             client=client,
             pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
             definitions=Definitions(client),
@@ -151,7 +151,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             recorder=recorder,
             blobs=Blobs(client),
         )
-        manager = Manager(tools, ServedNamespaces(("shop",)))
+        manager = Manager(services, ServedNamespaces(("shop",)))
 
         def watch(plural: str, obj: Json, deleted: bool) -> None:
             if plural in {"workflowruns", "pods", "schedules"}:

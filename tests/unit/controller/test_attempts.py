@@ -24,7 +24,7 @@ from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.events import RunEventRecorder
 from perdure.controller.runs.store import RunStore
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
 from perdure.engine.ledger import AttemptOutcome, Retired
@@ -99,7 +99,7 @@ async def attempts(
 ) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
     async with Client.open(Access(server=server), user_agent="perdure-test") as client:
         recorder = Reports(client, instance="test")
-        tools = Tools(
+        services = Services(
             client=client,
             pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
             definitions=Definitions(client),
@@ -110,9 +110,9 @@ async def attempts(
             blobs=Blobs(client),
         )
         found = RunAttempts(
-            tools,
+            services,
             RUN,
-            RunStore(client, STORED, RUN, tools.blobs),
+            RunStore(client, STORED, RUN, services.blobs),
             None,
             RunEventRecorder(recorder, RUN),
             wake=wake,

@@ -74,7 +74,7 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
     ):
         manager, refused = manager_over(client), list[str]()
         manager.directory.put(made)
-        peers, policies = manager.runs, manager.tools.policies
+        peers, policies = manager.runs, manager.services.policies
         effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
         outcomes = ChildOutcomes(effects.context, effects.has_applied)
         outcomes.observe("uid-2")

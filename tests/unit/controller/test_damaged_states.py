@@ -158,7 +158,7 @@ async def test_a_reset_does_not_continue_an_edited_history(store: Store) -> None
         run = status_texts.decode(store.objects["workflowruns/order"])
         run["status"]["history"]["events"][0]["input"] = "forged"
         with pytest.raises(RefusedError, match="damaged") as caught:
-            await reset(manager.client, manager.tools.definitions, run, Reset(event_id=1), request_id="asked")
+            await reset(manager.client, manager.services.definitions, run, Reset(event_id=1), request_id="asked")
     assert caught.value.reason is ConditionReason.STATE_DAMAGED
 
 

@@ -165,7 +165,7 @@ async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() 
     async with clients(store) as client:
         for _ in range(2):  # a crash after the first: it is found then
             manager, refused = manager_over(client), list[str]()
-            peers, policies = manager.runs, manager.tools.policies
+            peers, policies = manager.runs, manager.services.policies
             effects = Effects(client, ref, None, peers, policies, lambda: None, refused.append)
             await effects.apply(state, {**run, "status": status}, coded.now, unchanged)
             assert effects.context.pending.first() == [EffectDone(effect=WriteDeadLetter(9))]

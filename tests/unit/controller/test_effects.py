@@ -54,7 +54,7 @@ async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effe
     address = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=address), user_agent="test") as client:
         manager = manager_over(client)
-        peers, policies = manager.runs, manager.tools.policies
+        peers, policies = manager.runs, manager.services.policies
         effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
         yield effects, effects.context.pending
     await runner.cleanup()

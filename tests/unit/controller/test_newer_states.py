@@ -373,7 +373,7 @@ async def test_a_run_of_a_newer_version_is_not_reset(store: Store, form: Callabl
         run = status_texts.decode(copy.deepcopy(store.objects[KEY]))
         newer_run(form)(run)
         with pytest.raises(RefusedError, match="A newer version of Perdure has written the object") as caught:
-            await reset(manager.client, manager.tools.definitions, run, Reset(event_id=1), request_id="asked")
+            await reset(manager.client, manager.services.definitions, run, Reset(event_id=1), request_id="asked")
     assert caught.value.reason is ConditionReason.NEWER_STATE
 
 

@@ -84,7 +84,7 @@ async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] =
         for obj in stored.runs.values():
             index.directory.put(obj)
             if obj["metadata"]["uid"] in works_on:
-                index.runs[obj["metadata"]["uid"]] = Run(manager.tools, manager.runs, obj, lambda: None)
+                index.runs[obj["metadata"]["uid"]] = Run(manager.services, manager.runs, obj, lambda: None)
         retention = NamespaceRetention(
             client,
             Recorder(client, instance="test"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 
-from perdure.engine.opaque import plain
+from perdure.engine.payloads import plain
 from perdure.frontend.messages import payloads as data
 from perdure.runtime.blobs import ROOM, Room, reference_in
 

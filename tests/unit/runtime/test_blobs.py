@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from perdure.api.kinds.payload import Payload
-from perdure.engine.opaque import referred_to, size_of
+from perdure.engine.payloads import referred_to, size_of
 from perdure.runtime import blobs
 from perdure.runtime.blobs import PART, Reference, refer, reference_in, with_content
 

@@ -24,7 +24,7 @@ from perdure.controller.fleet.shards import SHARDS, Shards
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, RunKey, sharding_name
 from perdure.controller.runs.run import Run
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.decoding import Stored
@@ -43,7 +43,7 @@ class FleetRuns:
 
     def __init__(
         self,
-        tools: Tools,
+        services: Services,
         index: Index,
         queue: KeyedQueue[Key],
         fetch: Callable[[Entry], Awaitable[Run | None]],
@@ -52,7 +52,7 @@ class FleetRuns:
         """Create it without runs.
 
         Args:
-            tools: The shards of this member, and the server for workers.
+            services: The shards of this member, and the server for workers.
             index: The runs that this process works on.
             queue: The queue of their keys.
             fetch: Reads a run and starts to work on it.
@@ -64,11 +64,11 @@ class FleetRuns:
         """When each guest last got a request, by UID."""
         self._index = index
         self._queue = queue
-        self._shards = tools.shards
-        self._workers = tools.workers
+        self._shards = services.shards
+        self._workers = services.workers
         self._fetch = fetch
         self._work_on = work_on
-        self._gained = GainedRuns(tools.client, index.directory, update=self._update, wake=self._wake)
+        self._gained = GainedRuns(services.client, index.directory, update=self._update, wake=self._wake)
 
     def is_guest(self, uid: str) -> bool:
         """Whether a run is a guest."""
@@ -77,12 +77,12 @@ class FleetRuns:
     def add(self, run: Run) -> None:
         """Record that this process works on a run. A run of another member is a guest."""
         if not self._holds(run):
-            self._invite(run)
+            self._add_guest(run)
 
     def record_request(self, run: Run) -> None:
         """Record that a run got a request, or can drop one."""
         if self.is_guest(run.ref.uid):
-            self._invite(run)
+            self._add_guest(run)
 
     def remove(self, uid: str) -> None:
         """Record that a run has no pending work."""
@@ -92,11 +92,11 @@ class FleetRuns:
     def reassign(self) -> None:
         """Apply a change of the shards: drop the runs that others own now, and read the runs that this member owns now."""
         active, runs = self._shards.active, list(self._index.runs.values())
-        lost = [run for run in runs if not self._holds(run) and not (active and self.is_guest(run.ref.uid))]
-        askers = {run.ref.uid for run in lost}
+        reassigned = [run for run in runs if not self._holds(run) and not (active and self.is_guest(run.ref.uid))]
+        senders = {run.ref.uid for run in reassigned}
         for run in runs:
-            run.withdraw_all_of(askers)  # the new owners of these runs repeat their requests
-        for run in lost:
+            run.withdraw_all_of(senders)  # the new owners of these runs repeat their requests
+        for run in reassigned:
             self._leave(run)
         for run in [run for run in runs if self.is_guest(run.ref.uid) and self._holds(run)]:
             del self._guests[run.ref.uid]
@@ -119,7 +119,7 @@ class FleetRuns:
             self._work_on(obj)
             self.others.discard(meta["uid"])
 
-    async def gained(self, key: RunKey) -> Run | None:
+    async def read_gained(self, key: RunKey) -> Run | None:
         """Read a run that this member owns now but does not have in memory; None for other runs.
 
         Raises:
@@ -133,7 +133,7 @@ class FleetRuns:
         return run
 
     def host(self, run: Run, wake: datetime | None, *, keep: bool) -> None:
-        """Drop a guest that has been idle here for a moment; otherwise schedule its next reconciliation.
+        """Drop a guest that has been idle here for a while; otherwise schedule its next reconciliation.
 
         Args:
             run: The guest.
@@ -153,7 +153,7 @@ class FleetRuns:
         """Drop a run that another member owns. A run with pending requests here stays as a guest."""
         self._workers.release(run)
         if run.inbox and self._shards.active:
-            self._invite(run)
+            self._add_guest(run)
             return
         self._index.runs.pop(run.ref.uid, None)
         self._guests.pop(run.ref.uid, None)
@@ -161,7 +161,7 @@ class FleetRuns:
         if not run.done:
             self.others.add(run.ref.uid)
 
-    def _invite(self, run: Run) -> None:
+    def _add_guest(self, run: Run) -> None:
         self._guests[run.ref.uid] = now()
         run.commits_everything = True
 

@@ -12,7 +12,7 @@ from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, OrphanKey
 from perdure.controller.recorded_state import distrust
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.kube import client as kube
 from perdure.kube.decoding import Stored
 
@@ -29,18 +29,18 @@ class RunPods:
     """The pods with the labels of a run."""
 
     def __init__(
-        self, tools: Tools, index: Index, queue: KeyedQueue[Key], runs: WorkflowRuns, releases: LimitReleases
+        self, services: Services, index: Index, queue: KeyedQueue[Key], runs: WorkflowRuns, releases: LimitReleases
     ) -> None:
         """Create it without pods.
 
         Args:
-            tools: Reads runs, and releases pods.
+            services: Reads runs, and releases pods.
             index: The known objects.
             queue: The queue that calls `release`.
             runs: The runs that this process works on.
             releases: Releases the WorkflowLimits of ended runs when their pods have ended.
         """
-        self._tools = tools
+        self._services = services
         self._index = index
         self._queue = queue
         self._runs = runs
@@ -95,7 +95,7 @@ class RunPods:
         return held and self._holds(pod.namespace, run_id)
 
     def _holds(self, namespace: str, run_id: str) -> bool:
-        return self._tools.shards.holds(namespace, self._sharded_by(run_id))
+        return self._services.shards.holds(namespace, self._sharded_by(run_id))
 
     def _sharded_by(self, run_id: str) -> str:
         """The name that determines the shard of a run's pods: the workflow ID, or the UID of an unknown run."""
@@ -124,7 +124,7 @@ class RunPods:
     async def _release(self, pod: kube.Object) -> None:
         owner = _owning_run(pod)
         if owner is None:  # orphaned on purpose, or not ours: only remove our finalizer
-            await self._tools.pods.drop_finalizer(pod)
+            await self._services.pods.drop_finalizer(pod)
             return
         name, uid = owner
         if self._runs.get(uid) is not None:
@@ -138,12 +138,12 @@ class RunPods:
             self._runs.update(run)
             self.update(pod)
         else:
-            await self._tools.pods.release_by_name(pod, keep=run is not None)
+            await self._services.pods.release_by_name(pod, keep=run is not None)
 
     async def _read(self, plural: str, namespace: str, name: str, uid: str) -> kube.Object | None:
         group = kube.CORE if plural == "pods" else kube.PERDURE
         try:
-            obj = await self._tools.client.get(kube.path(group, namespace, plural, name))
+            obj = await self._services.client.get(kube.path(group, namespace, plural, name))
         except (kube.NotFoundError, ValueError):
             return None
         return obj if obj["metadata"]["uid"] == uid else None

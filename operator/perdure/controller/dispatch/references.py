@@ -4,7 +4,7 @@ from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LimitKey, PolicyKey, WorkflowKey
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 
@@ -14,19 +14,19 @@ class ReferencedObjects:
 
     def __init__(
         self,
-        tools: Tools,
+        services: Services,
         queue: KeyedQueue[Key],
         readiness: Readiness,
         *,
         runs: WorkflowRuns,
         schedules: Schedules,
     ) -> None:
-        self._tools = tools
+        self._services = services
         self._queue = queue
         self._readiness = readiness
         self._runs = runs
         self._schedules = schedules
-        tools.policies.changed = self._policies_changed
+        services.policies.changed = self._policies_changed
 
     # Workflows: runs may wait for them, and Schedules report their errors
 
@@ -49,12 +49,12 @@ class ReferencedObjects:
 
     def update_policy(self, obj: kube.Object) -> None:
         """Process the creation or change of a RetryPolicy."""
-        self._tools.policies.update(obj)
+        self._services.policies.update(obj)
         self._queue.wake(PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     def delete_policy(self, obj: kube.Object) -> None:
         """Process the deletion of a RetryPolicy."""
-        self._tools.policies.delete(obj)
+        self._services.policies.delete(obj)
         self._queue.forget(PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     def _policies_changed(self, namespace: str) -> None:
@@ -67,10 +67,10 @@ class ReferencedObjects:
 
     def update_limit(self, obj: kube.Object) -> None:
         """Process the creation or change of a WorkflowLimit."""
-        self._tools.limits.observe(obj)
+        self._services.limits.observe(obj)
         self._queue.wake(LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     def delete_limit(self, obj: kube.Object) -> None:
         """Process the deletion of a WorkflowLimit."""
-        self._tools.limits.observe(obj, deleted=True)
+        self._services.limits.observe(obj, deleted=True)
         self._queue.forget(LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))

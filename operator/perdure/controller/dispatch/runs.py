@@ -23,7 +23,7 @@ from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import DeadLetterKey, ExpiryKey, Key, RunKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported
 from perdure.controller.runs.run import Run
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
@@ -39,7 +39,7 @@ class WorkflowRuns:
 
     def __init__(
         self,
-        tools: Tools,
+        services: Services,
         index: Index,
         queue: KeyedQueue[Key],
         expiries: RunExpiries,
@@ -50,28 +50,30 @@ class WorkflowRuns:
         """Create it without runs.
 
         Args:
-            tools: The shared services.
+            services: The shared services.
             index: The index to which runs are added.
             queue: The queue that calls `advance`.
             expiries: The expiries of finished runs.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with a namespace when one of its runs has changed.
         """
-        self._tools = tools
+        self._services = services
         self._index = index
         self._queue = queue
         self._expiries = expiries
-        self._neighbors = RunNeighbors(index, queue, tools.workers, releases=releases, changed=changed, send=self.send)
+        self._neighbors = RunNeighbors(
+            index, queue, services.workers, releases=releases, changed=changed, send=self.send
+        )
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
-        self._shards = tools.shards
+        self._shards = services.shards
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("perdure.runs")
         self.directory = index.directory
         """The directory of all runs."""
-        self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
+        self.fleet = FleetRuns(services, index, queue, self._fetch, self._work_on)
         """The runs of other members of a fleet."""
-        self.catch_up = CatchUp(tools.client, index.directory, tools.shards, self.update).read
+        self.catch_up = CatchUp(services.client, index.directory, services.shards, self.update).read
         """Ensure that all runs of a namespace are known that existed when this process last gained shards; see there."""
 
     def get(self, uid: str) -> Run | None:
@@ -193,7 +195,7 @@ class WorkflowRuns:
         """Read a run that this process does not work on because it has closed or no watch has shown it yet."""
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         try:
-            obj = await self._tools.client.get(url)
+            obj = await self._services.client.get(url)
         except kube.NotFoundError:
             return None
         if obj["metadata"]["uid"] != entry.uid:
@@ -206,7 +208,7 @@ class WorkflowRuns:
 
     def _add(self, obj: kube.Object) -> Run:
         key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], sharding_name(obj))
-        run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
+        run = self._index.runs[key.uid] = Run(self._services, self, obj, lambda: self._queue.wake(key))
         self.fleet.add(run)
         self._queue.wake(key)
         return run
@@ -293,7 +295,7 @@ class WorkflowRuns:
             NotYetError: The definition of the run is being compiled.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        run = self.get(key.uid) or await self.fleet.gained(key)
+        run = self.get(key.uid) or await self.fleet.read_gained(key)
         if run is None:
             return
         with metrics.RECONCILIATIONS.time():

@@ -11,7 +11,7 @@ from perdure.controller.peers import Peers
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, ScheduleKey
 from perdure.controller.schedules.schedule import ReconciledSchedule
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.observe import metrics
@@ -21,16 +21,16 @@ from perdure.schedule.inputs import ScheduleRequest
 class Schedules:
     """The Schedules of this process."""
 
-    def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], peers: Peers) -> None:
+    def __init__(self, services: Services, index: Index, queue: KeyedQueue[Key], peers: Peers) -> None:
         """Create it without Schedules.
 
         Args:
-            tools: The shared services.
+            services: The shared services.
             index: The known objects, to which Schedules are added.
             queue: The queue that calls `advance`.
             peers: The runs.
         """
-        self._tools = tools
+        self._services = services
         self._index = index
         self._queue = queue
         self._peers = peers
@@ -48,13 +48,13 @@ class Schedules:
             return
         if schedule is None:
             self._index.schedules[key.uid] = ReconciledSchedule(
-                self._tools.client,
-                self._tools.recorder,
+                self._services.client,
+                self._services.recorder,
                 self._peers,
-                self._tools.policies,
+                self._services.policies,
                 obj,
-                definitions=self._tools.definitions,
-                output_of=partial(output_of, blobs=self._tools.blobs, workers=self._tools.workers),
+                definitions=self._services.definitions,
+                output_of=partial(output_of, blobs=self._services.blobs, workers=self._services.workers),
             )
         elif not schedule.observe(obj):
             return
@@ -70,7 +70,7 @@ class Schedules:
     def delete_missed(self, schedule: ReconciledSchedule) -> None:
         """Process a deletion, even if no watch has reported it."""
         schedule.observe_deletion()
-        if self._tools.shards.holds(schedule.namespace, schedule.name):
+        if self._services.shards.holds(schedule.namespace, schedule.name):
             self._wake(schedule)
         else:
             self._forget(schedule)
@@ -78,7 +78,7 @@ class Schedules:
     def reassign(self) -> None:
         """Wake the Schedules that this process has gained."""
         for schedule in self._index.schedules.values():
-            if self._tools.shards.owns(schedule.namespace, schedule.name):
+            if self._services.shards.owns(schedule.namespace, schedule.name):
                 self._wake(schedule)
 
     def observe_workflow(self, namespace: str, name: str) -> None:
@@ -155,7 +155,7 @@ class Schedules:
         if (known := self._known(namespace, name)) is not None:
             return known
         try:
-            self.update(await self._tools.client.get(kube.path(kube.PERDURE, namespace, "schedules", name)))
+            self.update(await self._services.client.get(kube.path(kube.PERDURE, namespace, "schedules", name)))
         except kube.NotFoundError:
             return None
         return self._known(namespace, name)

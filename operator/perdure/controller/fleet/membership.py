@@ -61,7 +61,7 @@ class Membership:
         self._owners: tuple[str, ...] = ()
         """The owner of each shard."""
         self._held: frozenset[int] = frozenset()
-        self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
+        self._published: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
         self._lapses = 0
         """How many lapses of the view have been processed."""
         self._leaving = False
@@ -134,7 +134,7 @@ class Membership:
                     await self._list()  # without a list it decides nothing, so the others must not count on it either
                 sent = await self._renew()
                 await self._list()
-                self._note()
+                self._publish()
                 if self._view.members != self._announced:
                     sent = await self._renew()  # a joining member waits for that
                 pause = max(0.0, sent + seconds / _RENEWALS - _time())
@@ -143,10 +143,10 @@ class Membership:
                 self._log.warning("Could not renew the membership of the fleet, retrying", error=repr(error))
                 pause = seconds * _RETRY if failures else 0.0  # a conflict or a broken connection is likely resolved
                 failures += 1
-            self._note()
+            self._publish()
             soon = self._view.next_change(_time()) - _time() + _LATER_SECONDS
             await asyncio.sleep(min(pause, soon))
-            self._note()
+            self._publish()
 
     async def _succeed(self) -> None:
         """Before joining, wait until no other member counts on a member with this name.
@@ -235,7 +235,7 @@ class Membership:
         if self._settings.name == min(self._view.members, default=""):  # one of the live members reports it
             for each in expired:
                 self._events.lost(each)
-        self._note()  # must be first: the fence counts from this list
+        self._publish()  # must be first: the fence counts from this list
         for each in self._view.outdated(_time()):
             await self._delete(each)
 
@@ -243,9 +243,9 @@ class Membership:
         with suppress(kube.RequestError):
             await self._client.delete(f"{self._url}/{member.member}", uid=member.uid, version=member.version)
 
-    def _note(self) -> None:
+    def _publish(self) -> None:
         """Log and publish what has changed."""
-        view, before = self._view, self._noted
+        view, before = self._view, self._published
         after = self.active, view.joins, view.members
         resumed, self._lapses = view.lapses != self._lapses, view.lapses
         if self._leaving:
@@ -254,7 +254,7 @@ class Membership:
             if resumed and after[0]:
                 self._hold(self._held)  # keys that came due during the lapse were refused
             return
-        self._noted, lapsed = after, view.has_lapsed(_time())
+        self._published, lapsed = after, view.has_lapsed(_time())
         self._owners = owners(view.members - {self._settings.name} if lapsed else view.members)
         if before[0] and (not after[0] or before[1] != after[1]):
             self._hold(frozenset())  # others may have done the work in memory since then

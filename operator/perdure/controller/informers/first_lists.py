@@ -10,7 +10,7 @@ from perdure.controller.errors import isolate
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
 
-_ASK_AGAIN_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 
 
 class FirstLists:
@@ -56,7 +56,7 @@ class FirstLists:
                 await self._read()
             except kube.RequestError as error:
                 self._log.warning("Could not list the runs, retrying", error=repr(error))
-                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
             else:
                 self._learned.set()
 

@@ -32,7 +32,7 @@ from perdure.controller.peers import OVER
 from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer, Request
 from perdure.kube import client as kube
@@ -205,12 +205,12 @@ Progress = Pending | Delivered | Created | Answered | Recorded | NoRoom
 class OperationContext:
     """The services that all Operations share."""
 
-    def __init__(self, tools: Tools, runs: WorkflowRuns, schedules: Schedules) -> None:
-        self.tools = tools
+    def __init__(self, services: Services, runs: WorkflowRuns, schedules: Schedules) -> None:
+        self.services = services
         self.runs = runs
         self.schedules = schedules
-        self.targets = Targets(tools.client, runs)
-        self.resets = RunResets(tools, runs, self.targets)
+        self.targets = Targets(services.client, runs)
+        self.resets = RunResets(services, runs, self.targets)
 
 
 class ReconciledOperation:
@@ -225,7 +225,7 @@ class ReconciledOperation:
         """UID of the run with unanswered requests of earlier Operations for the same target; empty if there is none."""
         self._context = context
         self._answered = answered
-        self._record = Record(context.tools.client, obj, "operations")
+        self._record = Record(context.services.client, obj, "operations")
         self._log = structlog.get_logger("perdure.operations")
         self.advance = Reconciler(self, self._record).advance
         """Reconcile the Operation; see there."""
@@ -312,7 +312,7 @@ class ReconciledOperation:
         """Report the answer in an Event only."""
         outcome = self.progress.outcome if isinstance(self.progress, Created | Answered) else _failed(error)
         self.progress = NoRoom()
-        record_answer(self._context.tools.recorder, self.object, outcome)
+        record_answer(self._context.services.recorder, self.object, outcome)
 
     async def broken(self, error: Exception) -> None:
         """Fail the Operation, so that it does not block later ones. An existing answer is recorded with backoff."""
@@ -361,7 +361,7 @@ class ReconciledOperation:
                 return None
             case RedriveDeadLetter(name):
                 # The run records the UID, so a repeated request starts no second run.
-                run = await self._context.tools.letters.redrive(self.target.namespace, name, self.uid)
+                run = await self._context.services.letters.redrive(self.target.namespace, name, self.uid)
                 return OperationAnswer(
                     Answer(ok=True, message=f"runs again as WorkflowRun `{run}`"), None, {"workflowRun": run}
                 )
@@ -419,7 +419,7 @@ class ReconciledOperation:
         """Record an answer, unless the next run of the chain must get the request."""
         entry, targets, obj = outcome.entry, self._context.targets, self.object
         if entry is not None and outcome.answer.reason in OVER and "workflowId" in obj["spec"]["target"]:
-            await targets.look(entry.namespace, entry.workflow_id)
+            await targets.read_runs(entry.namespace, entry.workflow_id)
             if targets.continues(obj, entry):
                 self.progress = Pending(again=True)
                 return now()
@@ -435,7 +435,7 @@ class ReconciledOperation:
         """
         await self._record.write(finished(self.object, outcome, time))
         self.progress = Recorded()
-        record_answer(self._context.tools.recorder, self.object, outcome)
+        record_answer(self._context.services.recorder, self.object, outcome)
 
 
 def _failed(error: Exception) -> OperationAnswer:

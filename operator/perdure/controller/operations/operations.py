@@ -46,7 +46,7 @@ from perdure.controller.operations.operation import (
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.paths import escaped
@@ -155,7 +155,7 @@ class Operations:
 
     def __init__(
         self,
-        tools: Tools,
+        services: Services,
         runs: WorkflowRuns,
         schedules: Schedules,
         first_lists: FirstLists,
@@ -166,21 +166,21 @@ class Operations:
         """Create Operations that are not reconciled yet.
 
         Args:
-            tools: The Kubernetes API, DeadLetters, and definitions.
+            services: The Kubernetes API, DeadLetters, and definitions.
             runs: The runs that Operations target.
             schedules: The Schedules that Operations target.
             first_lists: Nothing is delivered before they are complete.
             served: The served namespaces.
             workers: The number of keys that are processed at the same time.
         """
-        self._client = tools.client
+        self._client = services.client
         self._runs = runs
-        self._shards = tools.shards
+        self._shards = services.shards
         self._first_lists = first_lists
-        self._context = OperationContext(tools, runs, schedules)
+        self._context = OperationContext(services, runs, schedules)
         self.informer = Informer("operations", self._update, self._delete)
         """The watch on Operations."""
-        self._resync = OperationResync(tools.client, served, self.informer, self._enqueue)
+        self._resync = OperationResync(services.client, served, self.informer, self._enqueue)
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,
@@ -191,7 +191,7 @@ class Operations:
             admits=self._admits,
             remembers=self._remembers,
         )
-        tools.shards.subscribe(self._reassign)
+        services.shards.subscribe(self._reassign)
         self._in_progress: dict[str, ReconciledOperation] = {}
         self._held: set[TargetKey] = set()
         """Targets with an Operation that waits for the answer to an earlier Operation."""
@@ -266,7 +266,7 @@ class Operations:
             self._queue.forget(key)
 
     def _reassign(self) -> None:
-        """Apply a change of the shards: drop the Operations that others own now, and list the own ones."""
+        """Apply a change of the shards: drop the Operations that others own now, and list its own."""
         for uid, operation in list(self._in_progress.items()):
             if not self._shards.owns(operation.target.namespace, operation.target.sharded_by):
                 operation.withdraw()

@@ -14,7 +14,7 @@ from perdure.controller.errors import RefusedError
 from perdure.controller.operations.status import OperationAnswer, identity
 from perdure.controller.operations.targets import Targets
 from perdure.controller.runs.resets import name_of, reset
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.runtime.chains import created_by
@@ -36,9 +36,9 @@ class NewRun(msgspec.Struct, frozen=True, rename="camel"):
 class RunResets:
     """Creates the new run of a reset or a retry. The new run does the rest itself."""
 
-    def __init__(self, tools: Tools, runs: WorkflowRuns, targets: Targets) -> None:
-        self._client = tools.client
-        self._definitions = tools.definitions
+    def __init__(self, services: Services, runs: WorkflowRuns, targets: Targets) -> None:
+        self._client = services.client
+        self._definitions = services.definitions
         self._runs = runs
         self._targets = targets
 

@@ -55,7 +55,7 @@ class Targets:
         """The open run of a workflow ID; otherwise the newest closed run, which answers that it is closed."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
         if directory.open_run(namespace, workflow_id) is None:
-            await self.look(namespace, workflow_id)
+            await self.read_runs(namespace, workflow_id)
         entry = directory.open_run(namespace, workflow_id)
         if entry is not None:
             return entry
@@ -104,7 +104,7 @@ class Targets:
         except (kube.NotFoundError, ValueError):
             return None
 
-    async def look(self, namespace: str, workflow_id: str) -> None:
+    async def read_runs(self, namespace: str, workflow_id: str) -> None:
         """Read the runs of a workflow ID, because watches may lag. A run without a workflow ID has its name as the ID."""
         url = kube.path(kube.PERDURE, namespace, "workflowruns")
         async for found in self._client.lists.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):

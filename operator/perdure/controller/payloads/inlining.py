@@ -10,7 +10,7 @@ from typing import Any
 from perdure.controller.payloads.store import Blobs, LostBlobError
 from perdure.controller.workers import Workers
 from perdure.engine import inputs
-from perdure.engine.opaque import plain
+from perdure.engine.payloads import plain
 from perdure.kube import client as kube
 from perdure.runtime.attempts import payload_too_large
 from perdure.runtime.blobs import reference_in

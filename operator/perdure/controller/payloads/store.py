@@ -21,7 +21,7 @@ from perdure.api.labels import UNCLAIMED_LABEL
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.reconcile.record import Status, encoded
-from perdure.engine.opaque import referred_to
+from perdure.engine.payloads import referred_to
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 from perdure.observe import metrics

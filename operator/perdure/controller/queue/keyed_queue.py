@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 
 _LONGEST_SLEEP = timedelta(seconds=30)
 """Longest interval between checks of the heap, which bounds the delay after a step of the wall clock."""
-_SLACK = 1_000
+_MAX_OUTDATED = 1_000
 """The number of outdated entries in the heap at which they are removed."""
 _FIRST_BACKOFF = timedelta(milliseconds=200)
 _LONGEST_BACKOFF = timedelta(seconds=30)
@@ -114,7 +114,7 @@ class KeyedQueue(Generic[Key]):
         heapq.heappush(self._heap, (when, self._pushed, key))
         if self._heap[0][2] == key:
             self._earlier.set()
-        if len(self._heap) > 2 * len(self._armed) + _SLACK:
+        if len(self._heap) > 2 * len(self._armed) + _MAX_OUTDATED:
             # Rebuild the heap from the armed keys, because it may contain a key several times for the same time.
             self._heap = [(due, order, each) for order, (each, due) in enumerate(self._armed.items())]
             heapq.heapify(self._heap)

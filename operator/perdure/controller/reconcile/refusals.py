@@ -34,17 +34,17 @@ class Refusals(Generic[Key]):
         self._notify = notify
         self._refused: dict[Key, _Refusal] = {}
 
-    def note(self, key: Key, what: str, error: kube.ApiError, now: datetime) -> None:
+    def note(self, key: Key, name: str, error: kube.ApiError, now: datetime) -> None:
         """Record that an object was rejected.
 
         Args:
             key: The key of the object.
-            what: The name of the object in messages.
+            name: The name of the object in messages.
             error: The error of the API server.
             now: The time.
         """
         tries = self._refused[key].tries if key in self._refused else 0
-        message = f"the API server refuses to create {what}: {error.message[:LONGEST_MESSAGE]}"
+        message = f"the API server refuses to create {name}: {error.message[:LONGEST_MESSAGE]}"
         self._refused[key] = _Refusal(tries + 1, now + pause(tries), message)
         if not tries:
             self._notify(message)

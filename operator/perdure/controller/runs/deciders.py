@@ -10,7 +10,7 @@ from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import DamagedStateError
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, newer_definition, read_spec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
@@ -74,16 +74,16 @@ class Pointer:
 class RunDeciders:
     """Finds the decider of one run."""
 
-    def __init__(self, tools: Tools, run: RunRef, record: Record, inbox: Inbox[inputs.Request]) -> None:
+    def __init__(self, services: Services, run: RunRef, record: Record, inbox: Inbox[inputs.Request]) -> None:
         """Create it.
 
         Args:
-            tools: The shared services.
+            services: The shared services.
             run: The run.
             record: The object of the run.
             inbox: The requests to the run.
         """
-        self._tools = tools
+        self._services = services
         self._run = run
         self._record = record
         self._inbox = inbox
@@ -102,7 +102,7 @@ class RunDeciders:
             standalone = self.standalone(spec)
             if standalone is not None:
                 return RunDecider(decider=standalone)
-            definition = self._tools.definitions.pinned(
+            definition = self._services.definitions.pinned(
                 self._run.namespace, self._run.name, spec, stored.get("inline"), snapshot
             )
         except InvalidWorkflowError as error:

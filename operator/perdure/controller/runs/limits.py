@@ -17,7 +17,7 @@ from perdure.controller.limits.workflow_limits import Claim, Full, Unusable, lim
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.deciders import scope_of
 from perdure.controller.runs.effects.context import EffectContext
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
@@ -28,15 +28,15 @@ from perdure.language.program import Program
 class RunLimits:
     """The limits of one run that has not started."""
 
-    def __init__(self, tools: Tools, context: EffectContext, record: Record) -> None:
+    def __init__(self, services: Services, context: EffectContext, record: Record) -> None:
         """Create it without limits.
 
         Args:
-            tools: The shared services.
+            services: The shared services.
             context: The run, and the other runs.
             record: The stored record of the run.
         """
-        self._limits = tools.limits
+        self._limits = services.limits
         self._run = context.run
         self._peers = context.peers
         self._record = record

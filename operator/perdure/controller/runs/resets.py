@@ -443,14 +443,14 @@ def _received_by(
             case ev.WorkflowExecutionSignaled():
                 carried -= 1
                 if signals and carried < 0:
-                    yield resets.signal_again(event, run["metadata"]["uid"])
+                    yield resets.reapply_signal(event, run["metadata"]["uid"])
             case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
-                yield resets.update_again(event)
+                yield resets.reapply_update(event)
             case _:
                 pass
 
 
-def still_open(state: RunState, reapplied: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
+def open_children(state: RunState, reapplied: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
     """The children of a forked state whose outcome is not known yet."""
     ended = {
         each.initiated_event_id for each in reapplied if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)

@@ -47,7 +47,7 @@ from perdure.controller.runs.requests import (
 from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
 from perdure.controller.runs.status import RunFacts, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workers import next_poll_check, unserved
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
@@ -68,11 +68,11 @@ from perdure.runtime.chains import first_run_id, reset_of
 class Run:
     """A WorkflowRun in this process. `advance` is called by one task at a time; everything else at any time."""
 
-    def __init__(self, tools: Tools, peers: Peers, obj: kube.Object, wake: Callable[[], None]) -> None:
+    def __init__(self, services: Services, peers: Peers, obj: kube.Object, wake: Callable[[], None]) -> None:
         """Create it without its state.
 
         Args:
-            tools: The shared services.
+            services: The shared services.
             peers: The other runs.
             obj: The object of the run.
             wake: Requests a call of `advance`.
@@ -99,21 +99,23 @@ class Run:
         """When to retry a run that could not start, regardless of events."""
         self._released = False
         """Whether the objects of a deleted run were released."""
-        self._tools = tools
+        self._services = services
         self._peers = peers
         self.inbox: Inbox[inputs.Request] = Inbox("the run")
         """The pending requests. The answer to a request follows once it is recorded."""
-        self._events = RunEventRecorder(tools.recorder, ref)
-        self._store = RunStore(tools.client, obj, ref, tools.blobs)
+        self._events = RunEventRecorder(services.recorder, ref)
+        self._store = RunStore(services.client, obj, ref, services.blobs)
         self._record = self._store.record
-        self.attempts = RunAttempts(tools, ref, self._store, reset, self._events, wake=wake)
+        self.attempts = RunAttempts(services, ref, self._store, reset, self._events, wake=wake)
         """The attempts in pods; it observes the run's pods."""
-        self._effects = Effects(tools.client, ref, reset, peers, tools.policies, wake, self._events.create_refused)
+        self._effects = Effects(
+            services.client, ref, reset, peers, services.policies, wake, self._events.create_refused
+        )
         self.outcomes = ChildOutcomes(self._effects.context, self._effects.has_applied)
         """The outcomes of the children; it observes their runs."""
         self._conditions = RunConditions(ref, self._store, peers, self._events, self._facts)
-        self._deciders = RunDeciders(tools, ref, self._record, self.inbox)
-        self._starter = RunStarter(tools, self._effects.context, self._store, self.inbox, self._deciders)
+        self._deciders = RunDeciders(services, ref, self._record, self.inbox)
+        self._starter = RunStarter(services, self._effects.context, self._store, self.inbox, self._deciders)
         self._log = structlog.get_logger("perdure.run").bind(namespace=ref.namespace, run=ref.name)
         self.advance = Reconciler(self, self._record).advance
         """Reconcile the run; see there."""
@@ -225,7 +227,7 @@ class Run:
         state, more = await self._decide(self.state, now)
         if more:
             return now
-        self._tools.workers.follow(self)
+        self._services.workers.follow(self)
         if self._start is not None:
             return min(filter(None, (self._start.due, next_wake(state, now))))
         pods = await self.attempts.in_pods(state)
@@ -271,7 +273,7 @@ class Run:
             self.inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
             return False
         if not self._commits_everything:  # only the owner of a guest knows which tasks it has dispatched
-            state = reclaim(state, self._tools.workers.epoch)
+            state = reclaim(state, self._services.workers.epoch)
         if any(not activity.by_worker for activity in state.activities.values()):
             await self.attempts.recover(await self.attempts.in_pods(state))
         self._recheck_others()
@@ -284,7 +286,7 @@ class Run:
         Raises:
             NotYetError: The definition of the run is being compiled.
         """
-        await add_owner_to_all(self._tools.client, self._record.object)
+        await add_owner_to_all(self._services.client, self._record.object)
         await self._store.artifacts.hold(msgspec.json.encode(self._record.object))
         try:
             begun = await self._starter.begin(now)
@@ -294,11 +296,11 @@ class Run:
             return False
         except NotYetError as error:
             await self._conditions.wait_for_definition(error, now)
-        if not (begun.requests or decides(self._tools.shards, self.ref)):
+        if not (begun.requests or decides(self._services.shards, self.ref)):
             return False  # requests may end the run here, but only its owner opens it
         self._decide_by(begun)
         transition = begun.transition
-        if not (begun.requests or self._commits_everything) and may_wait(begun, self._record, self._tools.workers):
+        if not (begun.requests or self._commits_everything) and may_wait(begun, self._record, self._services.workers):
             self._start = UnrecordedStart(transition, now + MAX_UNRECORDED)
         else:
             transition = await self._commit(None, transition, now, origin=begun.origin)
@@ -324,7 +326,7 @@ class Run:
             return state, False
         recorded = self._record.status
         code = state.code is not None
-        readable = await inlined(observed, self.ref.namespace, self._tools.blobs, self._tools.workers, code=code)
+        readable = await inlined(observed, self.ref.namespace, self._services.blobs, self._services.workers, code=code)
         if readable.refused is not None:
             refused = next(each for each in requests if each.request is readable.refused)
             self.inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, readable.reason)
@@ -371,11 +373,11 @@ class Run:
         requests: Sequence[PendingRequest[inputs.Request]],
     ) -> RunTransition:
         """Step the engine, and commit the transition if necessary, together with an unrecorded start of the run."""
-        transition = step(state, observed, now, self._next_decider, self._tools.policies.of(self.ref.namespace))
+        transition = step(state, observed, now, self._next_decider, self._services.policies.of(self.ref.namespace))
         if self._start is not None:
             transition = self._start.followed_by(transition, now)
         if transition.durable or (self._commits_everything and transition.state != state):
-            if self._start is not None and not decides(self._tools.shards, self.ref):
+            if self._start is not None and not decides(self._services.shards, self.ref):
                 self.state = None
                 raise kube.ConflictError(409, "Conflict", "another operator decides whether the run starts")
             before = None if self._start is not None else state
@@ -466,7 +468,7 @@ class Run:
 
     def _unserved(self, state: RunState, now: datetime) -> str:
         reported = bool(lacks_worker(self._record.status))
-        return unserved(state, now, self._tools.workers, self.ref.namespace, reported=reported)
+        return unserved(state, now, self._services.workers, self.ref.namespace, reported=reported)
 
     def _answer(self, requests: Sequence[PendingRequest[inputs.Request]], transition: RunTransition) -> None:
         definition = self._decider.definition
@@ -510,5 +512,5 @@ class Run:
         """Answer the pending requests of a deleted run, and release its pods."""
         self.inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
         await self.attempts.finalize()
-        self._tools.workers.follow(self)
+        self._services.workers.follow(self)
         self._released = True

@@ -30,9 +30,9 @@ from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDecid
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.limits import RunLimits
-from perdure.controller.runs.resets import check_exists, fork_of, since_fork, still_open
+from perdure.controller.runs.resets import check_exists, fork_of, open_children, since_fork
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.definitions import (
     Definition,
@@ -48,7 +48,7 @@ from perdure.engine.code import task_timeout
 from perdure.engine.cron import next_due
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.opaque import referred_to
+from perdure.engine.payloads import referred_to
 from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resets import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
@@ -106,7 +106,7 @@ class RunStarter:
 
     def __init__(
         self,
-        tools: Tools,
+        services: Services,
         context: EffectContext,
         store: RunStore,
         inbox: Inbox[inputs.Request],
@@ -115,19 +115,19 @@ class RunStarter:
         """Create it without reading.
 
         Args:
-            tools: The shared services.
+            services: The shared services.
             context: The run, and the other runs.
             store: The stored state of the run.
             inbox: The requests to the run.
             deciders: Finds the decider of the run.
         """
-        self._tools = tools
+        self._services = services
         self._context = context
         self._run = context.run
         self._store = store
         self._inbox = inbox
         self._deciders = deciders
-        self._limits = RunLimits(tools, context, store.record)
+        self._limits = RunLimits(services, context, store.record)
 
     @property
     def _record(self) -> Record:
@@ -206,7 +206,7 @@ class RunStarter:
         if continuation_of(self._record.object) is None and parent_of(self._record.object) is None:
             return extras
         for field, version in extras.inherited_versions().items():
-            if not await self._tools.workers.has_task_queue(self._run.namespace, task_queue, version):
+            if not await self._services.workers.has_task_queue(self._run.namespace, task_queue, version):
                 extras = msgspec.structs.replace(extras, **{field: None})
         return extras
 
@@ -241,7 +241,7 @@ class RunStarter:
             applied=continues.applied if continues else (),
             requests=() if began_for is None or refused else (began_for.request,),
             paused=draft.spec.start_paused and continues is None and not ends,
-            policies=self._tools.policies.of(self._run.namespace),
+            policies=self._services.policies.of(self._run.namespace),
         )
         requests = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
         if requests:
@@ -258,7 +258,7 @@ class RunStarter:
             InvalidWorkflowError: The run is not valid.
         """
         inline = self._record.object["spec"].get("inline")
-        definition = await self._tools.definitions.find(self._run.namespace, self._run.name, spec, inline)
+        definition = await self._services.definitions.find(self._run.namespace, self._run.name, spec, inline)
         values = with_defaults(definition.program, spec.input)
         wrong = definition.program.check_input(values)
         if wrong:
@@ -274,12 +274,12 @@ class RunStarter:
         chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
         of_run = {chosen.name} if isinstance(chosen, PolicyReference) else set()
         namespace = self._run.namespace
-        missing = await self._tools.policies.missing(namespace, used | of_run)
+        missing = await self._services.policies.missing(namespace, used | of_run)
         if missing:
             names = ", ".join(f"`{name}`" for name in missing)
             message = f"there is no valid RetryPolicy {names} in namespace `{namespace}`"
             raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts once there is one")
-        return None if chosen is None else resolved(chosen, self._tools.policies.of(namespace))
+        return None if chosen is None else resolved(chosen, self._services.policies.of(namespace))
 
     # From another run's history
 
@@ -293,7 +293,7 @@ class RunStarter:
             RefusedError: The history cannot be continued from this point.
             NotReadyError: The other runs of the workflow ID must close first.
         """
-        client, definitions = self._tools.client, self._tools.definitions
+        client, definitions = self._services.client, self._services.definitions
         fork = await fork_of(client, definitions, self._record.object, reset)  # before another run is stopped
         await self._claim(spec)
         if not fork.final:
@@ -316,7 +316,7 @@ class RunStarter:
         for name in referred_to(events):
             await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
-        await children.take_over(self._context, reset.base, still_open(fork.state, reapplied))
+        await children.take_over(self._context, reset.base, open_children(fork.state, reapplied))
         try:
             await self._store.segments.put(sealed)
         except ForeignSegmentError as error:
@@ -324,7 +324,7 @@ class RunStarter:
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         event = fork.event(self._run, reset, now)
-        policies = self._tools.policies.of(self._run.namespace)
+        policies = self._services.policies.of(self._run.namespace)
         kept = kept_results(fork.state, fork.later, reset.kept)
         transition = begin(fork.state, event, reapplied, decider or Idle(), fork.requests, policies=policies, kept=kept)
         before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
@@ -338,7 +338,7 @@ class RunStarter:
             NotReadyError: The run must wait for another run.
             ConflictError: The run no longer waits.
         """
-        if decides(self._tools.shards, self._run):
+        if decides(self._services.shards, self._run):
             await self._context.peers.catch_up(self._run.namespace)
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)

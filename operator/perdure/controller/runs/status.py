@@ -16,7 +16,7 @@ from perdure.controller.reconcile.record import Status
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
-from perdure.engine.opaque import plain, size_of
+from perdure.engine.payloads import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
 from perdure.language.interpreter import load_memory
 from perdure.language.signals import Awaited

@@ -28,7 +28,7 @@ from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 
-ASK_AGAIN = timedelta(minutes=1)
+RETRY_DELAY = timedelta(minutes=1)
 """Delay before a rejected pod is retried."""
 _MAX_SHOWN = 10
 """Maximum number of findings in the message."""
@@ -162,7 +162,7 @@ class Readiness:
             return None
         if not checked.ready and _reported(checked.workflow.get("status") or {}) != _reported(workflow["status"]):
             self._warn(workflow, checked.reason, checked.message)
-        return now + ASK_AGAIN if checked.reason is ConditionReason.POD_REFUSED else None
+        return now + RETRY_DELAY if checked.reason is ConditionReason.POD_REFUSED else None
 
     async def _check(self, workflow: kube.Object) -> _Checked:
         ready, reason, message = verdict(

@@ -35,7 +35,7 @@ from perdure.controller.payloads.store import Saved
 from perdure.controller.reconcile.record import encoded
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.opaque import referred_to
+from perdure.engine.payloads import referred_to
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found
 from perdure.frontend.matching.backlog import effective_priority

@@ -28,7 +28,7 @@ from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttr
 from temporalio.api.sdk.v1 import UserMetadata
 
 from perdure.api.search_attributes import PREDEFINED, SYSTEM, AttributeType, unfit
-from perdure.engine.opaque import MARK
+from perdure.engine.payloads import MARK
 from perdure.frontend.messages import values
 from perdure.frontend.messages.values import UnfitError
 from perdure.runtime.blobs import Reference, Room, refer, reference_in

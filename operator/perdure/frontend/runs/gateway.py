@@ -135,8 +135,8 @@ class RunGateway:
         self._lookup = _RunLookup(manager)
         self.changes = RunChanges()
         self.client = manager.client
-        self.blobs = manager.tools.blobs
-        self.definitions = manager.tools.definitions
+        self.blobs = manager.services.blobs
+        self.definitions = manager.services.definitions
         self.served = manager.served
 
     async def ready(self) -> None:

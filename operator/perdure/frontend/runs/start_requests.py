@@ -12,7 +12,7 @@ from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import MAX_RESOURCE_NAME
 from perdure.api.times import nearest_duration
 from perdure.engine.cron import cron_mistake
-from perdure.engine.opaque import plain
+from perdure.engine.payloads import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend.deployments.overrides import override_of

@@ -20,10 +20,10 @@ from perdure.controller.limits.workflow_limits import Claim, Full, Granted, limi
 from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, scope_of
 from perdure.controller.reconcile.record import Record
 from perdure.controller.reconcile.refusals import pause
-from perdure.controller.retry_policies import ASK_AGAIN
+from perdure.controller.retry_policies import CHECK_AGAIN
 from perdure.controller.runs.attempts.definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.held_pods import HeldPods
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.engine.failures import Failure
 from perdure.engine.inputs import AttemptFailed
 from perdure.engine.state import PendingActivity, RunState
@@ -118,7 +118,7 @@ class Blocked:
 
     def by_circuit(self, key: PodKey, held: Held, now: datetime) -> None:
         """Note that a circuit breaker blocks an attempt."""
-        self._blocks[key] = _Block(held.until or now + ASK_AGAIN, held.reason, cause=_Cause.CIRCUIT)
+        self._blocks[key] = _Block(held.until or now + CHECK_AGAIN, held.reason, cause=_Cause.CIRCUIT)
 
     def by_limit(self, key: PodKey, message: str, until: datetime | None, *, queued: bool) -> None:
         """Note that an attempt waits for a WorkflowLimit.
@@ -194,9 +194,9 @@ def _cut(message: str) -> str:
 class Admission:
     """The objects that runs share and that block the attempts of one run."""
 
-    def __init__(  # noqa: PLR0917 (what attempts have)
+    def __init__(  # noqa: PLR0917 (the parts of attempts)
         self,
-        tools: Tools,
+        services: Services,
         run: RunRef,
         record: Record,
         held: HeldPods,
@@ -206,15 +206,15 @@ class Admission:
         """Create it.
 
         Args:
-            tools: The limits, and the RetryPolicies with circuit breakers.
+            services: The limits, and the RetryPolicies with circuit breakers.
             run: The run.
             record: The object of the run.
             held: The known pods.
             blocked: Collects the attempts that are blocked.
             definitions: The definitions of the activities.
         """
-        self._limits = tools.limits
-        self._policies = tools.policies
+        self._limits = services.limits
+        self._policies = services.policies
         self._run = run
         self._record = record
         self._held = held

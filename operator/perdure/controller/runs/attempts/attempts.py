@@ -18,7 +18,7 @@ from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.attempts.pod_inputs import PodInputs
 from perdure.controller.runs.events import RunEventRecorder
 from perdure.controller.runs.store import RunStore
-from perdure.controller.tools import Tools
+from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
 from perdure.engine.inputs import AttemptCompleted, AttemptInput
@@ -39,7 +39,7 @@ class RunAttempts:
 
     def __init__(
         self,
-        tools: Tools,
+        services: Services,
         run: RunRef,
         store: RunStore,
         reset: ResetOrigin | None,
@@ -50,7 +50,7 @@ class RunAttempts:
         """Create it without attempts.
 
         Args:
-            tools: The shared services for pods, definitions, limits, and circuit breakers.
+            services: The shared services for pods, definitions, limits, and circuit breakers.
             run: The run.
             store: The stored state of the run, which is confirmed before its effects are applied.
             reset: The origin of the run, if a reset created it.
@@ -58,16 +58,20 @@ class RunAttempts:
             wake: Requests another reconciliation of the run.
         """
         self._run = run
-        self._pods = tools.pods
+        self._pods = services.pods
         self._record = store.record
         self._artifacts = store.artifacts
         self._blocked = Blocked(run, events.pod_refused)
         self._held = HeldPods(run, self._forget)
-        self._definitions = ActivityDefinitions(tools.definitions, run.namespace, self._blocked.refuse)
-        self._workspaces = WorkspaceVolumes(tools.client, run, reset)
-        self._cached = CachedAttempts(tools.client, run, self._definitions, store.artifacts, events.result_not_cached)
-        self._inputs = PodInputs(tools.pods, run, self._held, self._blocked, self._definitions, events.pod_waits, wake)
-        self._admission = Admission(tools, run, store.record, self._held, self._blocked, self._definitions)
+        self._definitions = ActivityDefinitions(services.definitions, run.namespace, self._blocked.refuse)
+        self._workspaces = WorkspaceVolumes(services.client, run, reset)
+        self._cached = CachedAttempts(
+            services.client, run, self._definitions, store.artifacts, events.result_not_cached
+        )
+        self._inputs = PodInputs(
+            services.pods, run, self._held, self._blocked, self._definitions, events.pod_waits, wake
+        )
+        self._admission = Admission(services, run, store.record, self._held, self._blocked, self._definitions)
         self._granted: list[AttemptCompleted] = []
         """The activities that hold the limits of their steps, and complete with that. Each is reported once to the engine."""
         self._applied: set[AttemptEffect] = set()

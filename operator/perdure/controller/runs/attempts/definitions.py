@@ -7,7 +7,7 @@ import msgspec
 from perdure.api.kinds.workflow import Activity, ResultSize
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.failures import Failure
-from perdure.engine.opaque import plain
+from perdure.engine.payloads import plain
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.runtime.attempts import Attempt
 

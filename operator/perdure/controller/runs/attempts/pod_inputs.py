@@ -41,10 +41,10 @@ class LeaseHeartbeats:
         self._definitions = definitions
         self._pulses: dict[PodKey, Pulse] = {}
 
-    async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
+    async def read_due(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
         """Read the due Leases concurrently, and return heartbeats and missed ones."""
         due = [activity for activity, time in self._reads(state, now) if now >= time]
-        beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
+        beats = await asyncio.gather(*(self._read_one(activity, now) for activity in due), return_exceptions=True)
         read: dict[PodKey, HeartbeatRead] = {}
         for activity, beat in zip(due, beats, strict=True):
             if isinstance(beat, BaseException):
@@ -53,7 +53,7 @@ class LeaseHeartbeats:
                 read[PodKey.of(activity)] = beat
         return read
 
-    async def _listen_to(self, activity: PendingActivity, now: datetime) -> HeartbeatRead | None:
+    async def _read_one(self, activity: PendingActivity, now: datetime) -> HeartbeatRead | None:
         key = PodKey.of(activity)
         known = self._pulse(activity, now)
         lease, pulse = await self._read(activity, now)
@@ -82,7 +82,7 @@ class LeaseHeartbeats:
         return (time for _, time in self._reads(state, now))
 
     def forget(self, key: PodKey) -> None:
-        """Forget an attempt whose end is recorded."""
+        """Drop an attempt whose end is recorded."""
         self._pulses.pop(key, None)
 
     def _reads(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
@@ -141,7 +141,7 @@ class PodInputs:
             if activity is not None:
                 self._held.unread.discard(key)
                 observed += await self._read(activity, self._held.pods[key], now)
-        beats = await self._heartbeats.listen(state, now)
+        beats = await self._heartbeats.read_due(state, now)
         for activity in state.open_activities():
             if (beat := beats.get(PodKey.of(activity))) is not None:
                 observed.append(beat)

@@ -8,7 +8,7 @@ from typing import assert_never
 from perdure.api.names import child_name
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.refusals import Refusals, is_temporary
-from perdure.controller.retry_policies import ASK_AGAIN, Policies
+from perdure.controller.retry_policies import CHECK_AGAIN, Policies
 from perdure.controller.runs.effects import children, dead_letters, external_runs, nexus_callbacks, successors
 from perdure.controller.runs.effects.context import EffectContext, PendingInputs
 from perdure.engine import effects as fx
@@ -28,7 +28,7 @@ _SOON_SECONDS = 0.2
 class Effects:
     """The effects of one run, and the ones that were applied."""
 
-    def __init__(  # noqa: PLR0917 (what the run has)
+    def __init__(  # noqa: PLR0917 (the parts of a run)
         self,
         client: kube.Client,
         run: RunRef,
@@ -131,38 +131,38 @@ class Effects:
                 if reported:
                     self.context.pending.enqueue(inputs.EffectDone(effect=effect))
                 else:
-                    self._retry_soon(effect, ASK_AGAIN.total_seconds())
+                    self._retry_soon(effect, CHECK_AGAIN.total_seconds())
             case fx.StartChild(number):
                 child = state.children[str(number)]
                 priority = state.code.priority if state.code is not None else None
-                what = f"the child `{child_name(self.context.run.name, number)}`"
+                name = f"the child `{child_name(self.context.run.name, number)}`"
                 versioning = state.code.versioning if state.code is not None else UNVERSIONED
-                starting = children.start(self.context, child, depth_of(run) + 1, priority, versioning)
-                await self._unless_refused(effect, what, now, starting)
+                creation = children.start(self.context, child, depth_of(run) + 1, priority, versioning)
+                await self._unless_refused(effect, name, now, creation)
             case fx.CloseChild(number):
                 self._note(effect, children.close(self.context, state.children[str(number)]))
             case fx.RequestExternal(number):
                 self._note(effect, external_runs.deliver(self.context, state.externals[str(number)], state))
             case fx.WriteDeadLetter(number):
-                writing = dead_letters.write(self.context, state.markers[str(number)], run)
-                await self._unless_refused(effect, "a DeadLetter", now, writing)
+                creation = dead_letters.write(self.context, state.markers[str(number)], run)
+                await self._unless_refused(effect, "a DeadLetter", now, creation)
             case fx.CompleteOperation(key):
-                completing = nexus_callbacks.complete(self.context, key, state, run)
-                await self._unless_refused(effect, "the Nexus operation of another run", now, completing)
+                creation = nexus_callbacks.complete(self.context, key, state, run)
+                await self._unless_refused(effect, "the Nexus operation of another run", now, creation)
             case fx.StartSuccessor():
-                starting = successors.start(self.context, state, run)
-                await self._unless_refused(effect, "the run that continues this one", now, starting)
+                creation = successors.start(self.context, state, run)
+                await self._unless_refused(effect, "the run that continues this one", now, creation)
             case _:
                 assert_never(effect)
 
-    async def _unless_refused(self, effect: Effect, what: str, now: datetime, creating: Awaitable[None]) -> None:
+    async def _unless_refused(self, effect: Effect, name: str, now: datetime, creation: Awaitable[None]) -> None:
         """Create an object, and record a temporary rejection."""
         try:
-            await creating
+            await creation
         except kube.ApiError as error:
             if not is_temporary(error):
                 raise
-            self._refusals.note(effect, what, error, now)
+            self._refusals.note(effect, name, error, now)
         else:
             self._refusals.clear(effect)
             self._applied.add(effect)

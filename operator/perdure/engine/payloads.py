@@ -1,6 +1,6 @@
-"""Payloads of Temporal SDKs, for readers that are not SDKs: YAML, pods, users.
+"""Payloads in JSON: their plain values for readers that are not SDKs (YAML, pods, users), and the blobs that a text refers to.
 
-``frontend/messages/payloads.py`` describes how they are stored; plain JSON is a value like any other.
+``frontend/messages/payloads.py`` describes how payloads of SDKs are stored; plain JSON is a value like any other.
 """
 
 import base64

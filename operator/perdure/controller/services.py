@@ -15,7 +15,7 @@ from perdure.kube.events import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class Services:
     """The shared services of the operator, one of each."""
 
     client: kube.Client

@@ -78,31 +78,31 @@ class DeadLetters:
         problem = refusal(letter)
         if problem is not None:
             raise RefusedError(*problem)
-        made = await self._start(letter, request_id)
+        run = await self._start(letter, request_id)
         metrics.REDRIVES.inc()
         about = {"apiVersion": API_VERSION, "kind": "DeadLetter", "metadata": letter["metadata"]}
-        note = f"Runs again as WorkflowRun {made}"
+        note = f"Runs again as WorkflowRun {run}"
         self._recorder.record(about, kind="Normal", reason=EventReason.REDRIVEN, note=note, action="Redrive")
         await self.reconcile(namespace, name)
-        return made
+        return run
 
     async def _start(self, letter: kube.Object, request_id: str) -> str:
         """Create the run with the first free number, and return its name."""
         namespace, first = letter["metadata"]["namespace"], next_number(letter)
         for number in range(first, first + _NUMBERS_TRIED):
             body = redrive_run(letter, request_id, number)
-            made = str(body["metadata"]["name"])
+            run = str(body["metadata"]["name"])
             try:
                 await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
             except kube.AlreadyExistsError:
-                if await self._is_ours(letter, made):
-                    message = f"another Operation has just started WorkflowRun `{made}` for it"
+                if await self._is_ours(letter, run):
+                    message = f"another Operation has just started WorkflowRun `{run}` for it"
                     raise RefusedError(ConditionReason.REDRIVE_RUNNING, message) from None
             except (kube.InvalidError, kube.TooLargeError) as error:
                 message = f"the API server rejects the run for the re-drive: {error.message}"
                 raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
             else:
-                return made
+                return run
         last = redrive_name(letter["metadata"]["name"], first + _NUMBERS_TRIED - 1)
         message = (
             f"the next {_NUMBERS_TRIED} names, up to `{last}`, are taken by other WorkflowRuns; delete one of them"

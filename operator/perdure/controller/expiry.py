@@ -152,10 +152,10 @@ class Expiries:
     def due(self, now: datetime) -> list[tuple[str, datetime]]:
         """Remove and return the expiries that are due before the next call."""
         last = int((now.timestamp() + 2 * self._span) // self._span)
-        taken = [self._buckets.pop(each) for each in sorted(self._buckets) if each <= last]
+        expired = [self._buckets.pop(each) for each in sorted(self._buckets) if each <= last]
         return [
             (uid, datetime.fromtimestamp(time, UTC))
-            for uids, times in taken
+            for uids, times in expired
             for uid, time in zip(uids, times, strict=True)
         ]
 

@@ -26,7 +26,7 @@ MAX_EVENTS = 51_200
 MAX_BYTES = 50 * 1024 * 1024
 """A run with a larger history is terminated."""
 MAX_ROUNDS = 1_000
-"""The most decisions of one step. A run that needs more continues in further steps, after other runs had their turn."""
+"""Maximum number of decisions of one step. A run that needs more continues in further steps, after other runs had their turn."""
 MAX_WORK = 600_000
 """The limit for the cost of the decisions of one step, in the units of `Decision.work`: about 50 ms."""
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)

@@ -2,7 +2,7 @@
 
 An input about an attempt names the attempt. If that is not the current attempt, the input is stale and changes nothing: this
 fence keeps a superseded pod from reporting. Reports of workers also identify the delivery (`fence`, or the token of a workflow
-task): a report is stale once the attempt or the task was given to another worker. The answers to workers are not stored,
+task): a report is stale once the attempt or the task was dispatched to another worker. The answers to workers are not stored,
 because a report that is sent again is stale.
 
 A request of a client or of another run is recorded only once: the state keeps its ID until `RequestForgotten` reports that the

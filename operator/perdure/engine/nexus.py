@@ -21,9 +21,9 @@ from perdure.engine.ledger import OK, Due, Ledger
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 
 MAX_CALLBACKS = 2_000
-"""The most operations that the end of one run can complete, as on Temporal's server."""
+"""Maximum number of operations that the end of one run can complete, as on Temporal's server."""
 MAX_UPDATE_CALLBACKS = 32
-"""The most operations that the end of one update can complete, as on Temporal's server."""
+"""Maximum number of operations that the end of one update can complete, as on Temporal's server."""
 _LARGEST_FAILURE = 4 * 1024
 """Size limit of the stored failure of a retried call, in bytes."""
 _TIMED_OUT = Failure(kind=FailureKind.NEXUS_HANDLER, type="UPSTREAM_TIMEOUT", message="upstream timeout")

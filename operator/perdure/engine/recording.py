@@ -25,10 +25,10 @@ POLICY_NOT_FOUND = ConditionReason.RETRY_POLICY_NOT_FOUND
 """The reason while a named RetryPolicy does not exist, which prevents decisions."""
 
 MAX_PENDING = 2_000
-"""The most open activities, timers, children, and requests to other runs, each counted separately."""
+"""Maximum number of open activities, timers, children, and requests to other runs, each counted separately."""
 
 MAX_OPERATIONS = 30
-"""The most open Nexus operations of a run, as on Temporal's server."""
+"""Maximum number of open Nexus operations of a run, as on Temporal's server."""
 
 MAX_CARRIED = 96 * 1024
 """Size limit of the signals or the result that a run passes to the next one in an annotation, in bytes of JSON."""
@@ -323,23 +323,23 @@ def _completed_timeouts(
     command: cmd.ScheduleActivityTask, state: RunState, now: datetime
 ) -> dict[str, timedelta | None]:
     """Complete an activity's timeouts with defaults, like Temporal's server (chasm/lib/activity/validator.go)."""
-    whole = command.schedule_to_close_timeout
-    close = command.start_to_close_timeout or whole
+    total = command.schedule_to_close_timeout
+    close = command.start_to_close_timeout or total
     if close is None:
         raise UndecidableError(
             f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set",
             cause="BadScheduleActivityAttributes",
         )
-    start, beat = command.schedule_to_start_timeout or whole, command.heartbeat_timeout
+    start, beat = command.schedule_to_start_timeout or total, command.heartbeat_timeout
     if state.for_clients:
-        whole = min(filter(None, (whole, state.run_timeout)), default=None)
-        start, close = min(filter(None, (start, whole)), default=None), min(close, whole or close)
+        total = min(filter(None, (total, state.run_timeout)), default=None)
+        start, close = min(filter(None, (start, total)), default=None), min(close, total or close)
     else:  # a YAML run must replay as it was recorded
         left = state.run_deadline - now if state.run_deadline else timedelta.max
-        whole, start = (min(length, left) if length else None for length in (whole, start))
+        total, start = (min(length, left) if length else None for length in (total, start))
         close = min(close, left)
     return {
-        "schedule_to_close_timeout": whole,
+        "schedule_to_close_timeout": total,
         "schedule_to_start_timeout": start,
         "start_to_close_timeout": close,
         "heartbeat_timeout": min(beat, close) if beat else None,
@@ -348,11 +348,11 @@ def _completed_timeouts(
 
 def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: RunState) -> dict[str, timedelta | None]:
     """The timeouts of a Nexus operation, limited to those of the run (nexusoperations/workflow/commands.go)."""
-    whole = min(filter(None, (command.schedule_to_close_timeout, state.run_timeout)), default=None)
+    total = min(filter(None, (command.schedule_to_close_timeout, state.run_timeout)), default=None)
     others = (command.schedule_to_start_timeout, command.start_to_close_timeout)
-    start, close = (min(filter(None, (length, whole))) if length else None for length in others)
+    start, close = (min(filter(None, (length, total))) if length else None for length in others)
     return {
-        "schedule_to_close_timeout": whole,
+        "schedule_to_close_timeout": total,
         "schedule_to_start_timeout": start,
         "start_to_close_timeout": close,
     }

@@ -15,7 +15,7 @@ LONGEST_WAIT = timedelta(days=99_999)
 """The longest wait: 273 years, the longest duration that can be formatted."""
 
 _GOOGLE_RETRIES = 5
-"""The most retries if only `max_retry_duration` limits them."""
+"""Maximum number of retries if only `max_retry_duration` limits them."""
 
 
 class CloudSchedulerRetry(StoredStruct, frozen=True, kw_only=True):

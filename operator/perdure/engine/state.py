@@ -279,7 +279,7 @@ class HeldLimits(StoredStruct, frozen=True, kw_only=True):
     """The WorkflowLimits that a step holds."""
 
     scheduled_event_id: int
-    """The event that asked for them, which identifies the step in the queues of the limits."""
+    """The event that requested them, which identifies the step in the queues of the limits."""
     activity_id: str
     limits: Any
     """The input of that event: see `perdure.language.keys`."""

@@ -35,7 +35,7 @@ SPECULATIVE_START_TIMEOUT = timedelta(seconds=5)
 _FIRST_EXTENSION, _LONGEST_EXTENSION = timedelta(seconds=5), timedelta(minutes=10)
 _ATTEMPTS_WITHOUT_EXTENSION = 3
 MAX_BUFFERED = 100
-"""The most events that may wait for a worker's decision; with one more, the task fails."""
+"""Maximum number of events that may wait for a worker's decision; with one more, the task fails."""
 MAX_BUFFERED_BYTES = 2 * 1024 * 1024
 _TASK_EVENTS = (
     ev.WorkflowTaskScheduled,
@@ -52,7 +52,7 @@ SUGGEST_BYTES = 4 * 1024 * 1024
 MAX_PROLONGED = timedelta(minutes=30)
 """The limit for the total time of a prolonged task."""
 _MAX_RESENT_EVENTS = 10
-"""The most events that are sent again after a discarded task (history.discardSpeculativeWorkflowTaskMaximumEventsCount)."""
+"""Maximum number of events to send again after a discarded task (history.discardSpeculativeWorkflowTaskMaximumEventsCount)."""
 _UNHANDLED_COMMAND = "UnhandledCommand"
 """The cause and reason if the workflow tries to close without deciding about new events."""
 _BAD_COMMAND = "BadCommand"

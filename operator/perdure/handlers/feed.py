@@ -129,8 +129,8 @@ class Feed:
                 head = f'{{"type":"ADDED","object":{{"kind":"{page.kind}","apiVersion":"{page.api_version}",'.encode()
                 for number, (raw, obj) in enumerate(self._client.lists.objects(page)):
                     if not self._filter.process_listed(plural, obj):
-                        whole = {"kind": page.kind, "apiVersion": page.api_version, **obj}
-                        yield _line({"type": "ADDED", "object": whole}, head + bytes(raw).lstrip()[1:] + b"}")
+                        listed = {"kind": page.kind, "apiVersion": page.api_version, **obj}
+                        yield _line({"type": "ADDED", "object": listed}, head + bytes(raw).lstrip()[1:] + b"}")
                     if number % _BREATH == 0:
                         await asyncio.sleep(0)
         self._versions[path] = version
@@ -158,7 +158,7 @@ class Feed:
                 known = event["type"] in _WRITTEN and self._filter.process_change(plural, obj)
                 if not known:
                     yield _line(event, raw)
-            # Record the version only now, so that an event that kopf has not taken is sent again.
+            # Record the version only now, so that an event that kopf has not received is sent again.
             self._versions[path] = obj["metadata"]["resourceVersion"]
 
 

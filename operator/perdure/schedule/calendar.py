@@ -129,10 +129,10 @@ def _value(kind: Field, text: str, item: str) -> int:
         if kind is YEAR or kind.low <= value <= kind.high or value in kind.alias:
             return min(value, LAST_YEAR + 1) if kind is YEAR else value
         raise InvalidTimesError(f"`{text}` is not in {kind.low} to {max((kind.high, *kind.alias))}", path=kind.name)
-    small = text.lower()
-    if len(small) >= kind.shortest:
+    lower = text.lower()
+    if len(lower) >= kind.shortest:
         for number, name in enumerate(kind.names, kind.low):
-            if name.startswith(small):
+            if name.startswith(lower):
                 return number
     raise InvalidTimesError(f"`{item}` is not a value, a range or a step", path=kind.name)
 

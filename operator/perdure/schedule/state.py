@@ -187,8 +187,8 @@ class ScheduleState(StoredStruct, frozen=True, kw_only=True):
 
     def stored(self) -> dict[str, Any]:
         """The state as JSON, without the values that other fields of the status have."""
-        small: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, result=None, failure=None))
-        return small
+        data: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, result=None, failure=None))
+        return data
 
 
 def newer_state(status: dict[str, Any]) -> str:

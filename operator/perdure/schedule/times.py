@@ -254,8 +254,8 @@ class Times:
         nominal = next(times, None)
         while nominal is not None:
             following = next(times, None)
-            most = self._spec.jitter if following is None else min(self._spec.jitter, following - nominal)
-            yield Due(nominal, nominal + _jitter(seed, nominal, most))
+            limit = self._spec.jitter if following is None else min(self._spec.jitter, following - nominal)
+            yield Due(nominal, nominal + _jitter(seed, nominal, limit))
             nominal = following
 
     def replaces(self, at: datetime) -> datetime | None:

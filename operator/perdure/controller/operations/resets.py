@@ -64,7 +64,7 @@ class RunResets:
         uid = obj["metadata"]["uid"]
         if isinstance(wanted, Retry):
             await self._check_alone(entry, name_of(entry.name, wanted, uid))
-        made = await reset(
+        new = await reset(
             self._client,
             self._definitions,
             run,
@@ -73,13 +73,13 @@ class RunResets:
             identity=identity(obj),
             principal=created_by(obj),
         )
-        self._runs.add_created(made.object)
-        text = _message(made.name, made.event_id, entry.name)
-        if made.kept:
-            text += f" and keeps {made.kept} later results"
-        if made.left_out:
-            text += f"; {made.left_out} more would be too large, so their activities run again"
-        return _answer(NewRun(made.name, entry.workflow_id, made.run_id, made.event_id), text, entry)
+        self._runs.add_created(new.object)
+        text = _message(new.name, new.event_id, entry.name)
+        if new.kept:
+            text += f" and keeps {new.kept} later results"
+        if new.left_out:
+            text += f"; {new.left_out} more would be too large, so their activities run again"
+        return _answer(NewRun(new.name, entry.workflow_id, new.run_id, new.event_id), text, entry)
 
     async def created(self, obj: kube.Object) -> OperationAnswer | None:
         """The answer to an Operation whose new run was created before this process took it up; None if it must be created.

@@ -17,7 +17,7 @@ class HoldError(Exception):
     """An Operation and later ones for the same target must wait."""
 
     def __init__(self, *, until_answered: bool) -> None:
-        """`until_answered`: whether earlier Operations must be answered first; otherwise it is retried in a moment."""
+        """`until_answered`: whether earlier Operations must be answered first; otherwise it is retried soon."""
         super().__init__()
         self.until_answered = until_answered
 
@@ -75,28 +75,28 @@ class Targets:
         namespace, body = obj["metadata"]["namespace"], run_to_start(obj, signal)
         name = body["metadata"]["name"]
         try:
-            made = await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+            run = await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
         except kube.AlreadyExistsError:
-            made = None
+            run = None
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise RefusedError(ConditionReason.INVALID_SPEC, f"the run cannot be started: {error.message}") from error
-        if made is not None:
-            self._runs.update(made)
-            return entry_of(made)
+        if run is not None:
+            self._runs.update(run)
+            return entry_of(run)
         try:
-            made = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+            run = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
         except kube.NotFoundError:
             raise HoldError(until_answered=False) from None
-        signal_of = start_signal_of(made)
+        signal_of = start_signal_of(run)
         if signal_of is None or signal_of.request_id != signal.request_id:
             raise RefusedError(
                 ConditionReason.WORKFLOW_ID_IN_USE,
                 f"WorkflowRun `{name}` already exists and was not created for this request",
             )
         if again:
-            failure = (made.get("status") or {}).get("failure") or {}
+            failure = (run.get("status") or {}).get("failure") or {}
             raise RefusedError(_CLOSED, f"`{name}`, started for this request, has closed: {failure.get('message', '')}")
-        return entry_of(made)
+        return entry_of(run)
 
     async def _named(self, namespace: str, name: str) -> Entry | None:
         try:

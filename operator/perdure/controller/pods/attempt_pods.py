@@ -51,7 +51,7 @@ _COUNTED = "count/pods="
 _LOOKS = 3
 """How often a pod is read when its finalizers keep changing."""
 _MAX_NODES: Final = 5
-"""The most earlier attempts to check, because each needs a request."""
+"""Maximum number of earlier attempts to check, because each needs a request."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -97,9 +97,9 @@ class WorkspaceVolumes:
             try:
                 found = await self._client.get(self._url(name))
             except kube.NotFoundError:
-                made = await self._create(workspace, body)
-                if made is not None:
-                    return made
+                created = await self._create(workspace, body)
+                if created is not None:
+                    return created
             else:
                 await self._adopt(workspace, found)
                 return found

@@ -109,9 +109,9 @@ def with_report(obj: kube.Object, message: str, verdicts: Verdicts, now: datetim
         conditions = set_condition(
             conditions, kind, holds, ConditionReason.NEWER_STATE, message, now=now, observed_generation=generation
         )
-    made = {each.type: each.dump() for each in conditions if each.type in verdicts}
-    kept = [made.pop(each.get("type", ""), each) for each in mappings(status.get("conditions"))]
-    return {**status, "conditions": [*kept, *made.values()]}
+    reports = {each.type: each.dump() for each in conditions if each.type in verdicts}
+    kept = [reports.pop(each.get("type", ""), each) for each in mappings(status.get("conditions"))]
+    return {**status, "conditions": [*kept, *reports.values()]}
 
 
 def is_reported(status: Mapping[str, Any]) -> bool:

@@ -62,7 +62,7 @@ class RunConditions:
         status = waiting(before, self._facts(now, None), reason, message, now)
         if status != before:
             await record.write(status)
-            self._peers.noted(record.latest())
+            self._peers.publish(record.latest())
         if status["conditions"] != before.get("conditions"):
             self._event_recorder.warn(EventReason(reason.value), message, "Start")
             if reason is ConditionReason.STATE_DAMAGED:
@@ -127,7 +127,7 @@ class RunConditions:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
             await self._store.write(status)
-            self._peers.noted(self._store.record.latest())
+            self._peers.publish(self._store.record.latest())
             self.report_missing_workers(before)
 
     def report_missing_workers(self, before: Status) -> None:

@@ -130,7 +130,7 @@ class RunLimits:
         request = inputs.CancelRequested(
             request_id=f"{self._run.uid}/limit/{use.name}", reason=reason, identity=inputs.OPERATOR
         )
-        self._peers.ask(other, request, lambda _: None)
+        self._peers.send(other, request, lambda _: None)
 
 
 def _check_time(due: datetime | None, now: datetime, message: str) -> None:

@@ -126,12 +126,12 @@ async def reset(
         principal=principal,
     )
     try:
-        made = await client.create(
+        new = await client.create(
             kube.path(kube.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, origin, name)
         )
     except kube.AlreadyExistsError:
-        made = await client.get(url)
-    return replace(_new_run(made, request_id), left_out=found.left_out)
+        new = await client.get(url)
+    return replace(_new_run(new, request_id), left_out=found.left_out)
 
 
 def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str) -> str:

@@ -435,7 +435,7 @@ class Run:
         if too_large := committed.too_large:
             answers = {each.request.request_id: answer_if_terminated(each.request, too_large) for each in requests}
             transition = replace(transition, answers=answers)
-        self._peers.noted(self._record.latest())
+        self._peers.publish(self._record.latest())
         try:
             if committed.truncated:
                 self._events.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")

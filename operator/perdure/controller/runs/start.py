@@ -137,8 +137,8 @@ class RunStarter:
         """Start the run. An invalid run starts and fails.
 
         Raises:
-            NotReadyError: It cannot begin yet, and was not asked to end.
-            NotYetError: Its definition is being compiled, and it was not asked to terminate.
+            NotReadyError: It cannot begin yet, and no request ends it.
+            NotYetError: Its definition is being compiled, and no request terminates it.
             NewerStateError: Its spec, or the run that it continues by a reset, is of a newer version.
             ConflictError: Another client has written to it.
         """

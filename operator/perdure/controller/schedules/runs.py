@@ -133,12 +133,12 @@ class ScheduledRuns:
             await self._create(run, state, now)
 
     async def _create(self, run: ScheduledRun, state: ScheduleState, now: datetime) -> None:
-        made = scheduled_run(self._record.object, run, state)
-        if left_out := omitted_data(made, state):
+        body = scheduled_run(self._record.object, run, state)
+        if left_out := omitted_data(body, state):
             note = f"Run `{run.name}` does not receive {left_out}: the annotations of a run have at most 256 KiB"
             self._warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
         try:
-            obj = await self._client.create(self._url(), made)
+            obj = await self._client.create(self._url(), body)
         except kube.AlreadyExistsError:
             await self._adopt(run)
             return
@@ -192,7 +192,7 @@ class ScheduledRuns:
                     else run_inputs.CancelRequested(request_id=request_id, reason=reason)
                 )
                 await self._record.confirm(afresh=True)
-                self._peers.ask(entry, request, lambda _: None)
+                self._peers.send(entry, request, lambda _: None)
                 self._stopped.add((entry.uid, how))
 
     # Following the chains to their ends, and removing them
@@ -215,9 +215,9 @@ class ScheduledRuns:
 
     async def _end_of(self, run: ScheduledRun, chain: list[Entry]) -> inp.RunClosed | None:
         """The end of a run and of all runs that continue it; None if the chain is open."""
-        gone = inp.RunClosed(name=run.name, outcome=RunOutcome.TERMINATED, time=wall_clock())
+        deleted = inp.RunClosed(name=run.name, outcome=RunOutcome.TERMINATED, time=wall_clock())
         if not chain:
-            return gone  # another client has deleted it
+            return deleted  # another client has deleted it
         last = max(chain, key=lambda entry: (entry.closed, entry.uid))
         if last.successor or any(entry.standing is not Standing.CLOSED for entry in chain):
             return None  # one is open or about to be created
@@ -225,7 +225,7 @@ class ScheduledRuns:
             obj = await self._client.get(self._url(last.name))
         except kube.NotFoundError:
             chain = (await self._listed_chains()).get(last.first_uid, [])
-            return None if any(entry.standing is not Standing.CLOSED for entry in chain) else gone
+            return None if any(entry.standing is not Standing.CLOSED for entry in chain) else deleted
         status = obj.get("status") or {}
         if distrust(obj):
             self._peers.suspect(obj)
@@ -288,7 +288,7 @@ class ScheduledRuns:
         async for obj in self._client.lists.each(
             self._url(), labelSelector=f"{SCHEDULE_LABEL}={label_value(self._name)}"
         ):
-            self._peers.noted(obj)
+            self._peers.publish(obj)
         return self._chains()
 
     def _url(self, name: str | None = None) -> str:

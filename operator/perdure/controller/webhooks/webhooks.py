@@ -90,7 +90,7 @@ class Webhooks:
         client: kube.Client,
         recorder: Recorder,
         queue: KeyedQueue[Key],
-        made: Callable[[kube.Object], None],
+        created: Callable[[kube.Object], None],
     ) -> None:
         """Create it without Webhooks.
 
@@ -98,10 +98,10 @@ class Webhooks:
             client: For requests to the API server.
             recorder: For Events.
             queue: The queue that calls `reconcile`.
-            made: Called with each run that a request has created, before the response is sent: the sender can then find it.
+            created: Called with each run that a request has created, before the response is sent: the sender can then find it.
         """
         self._client = client
-        self._made = made
+        self._created = created
         self._recorder = recorder
         self._queue = queue
         self._secrets = WebhookSecrets(client)
@@ -170,7 +170,7 @@ class Webhooks:
             return Receipt(DeliveryOutcome.IGNORED)
         kind, name = created.object["kind"], created.object["metadata"]["name"]
         try:
-            made = await self._client.create(
+            obj = await self._client.create(
                 kube.path(kube.PERDURE, known.metadata["namespace"], created.plural), created.object
             )
         except kube.AlreadyExistsError:
@@ -178,7 +178,7 @@ class Webhooks:
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise self._unusable(known, error.message) from None
         if created.plural == "workflowruns":
-            self._made(made)
+            self._created(obj)
         return Receipt(DeliveryOutcome.CREATED, kind, name)
 
     def _unusable(self, known: KnownWebhook, message: str) -> UnusableRequestError:

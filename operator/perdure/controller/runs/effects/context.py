@@ -59,7 +59,7 @@ class EffectRetry(Protocol):
     """Retries an effect."""
 
     def __call__(self, effect: Effect, seconds: float = 0.0) -> None:
-        """Apply the effect again after a moment, or after `seconds`."""
+        """Apply the effect again soon, or after `seconds`."""
         ...
 
 

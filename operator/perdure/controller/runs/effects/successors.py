@@ -26,9 +26,9 @@ async def start(context: EffectContext, state: RunState, run: kube.Object) -> No
     name, refused = body["metadata"]["name"], ""
     try:
         # Recorded immediately: until a watch event arrives, the workflow ID would look free.
-        made = await context.client.create(context.url(), body)
-        context.peers.publish(made)
-        await add_owner_to_all(context.client, made)
+        created = await context.client.create(context.url(), body)
+        context.peers.publish(created)
+        await add_owner_to_all(context.client, created)
     except kube.AlreadyExistsError:
         found = await context.client.get(context.url(name))
         if not is_successor(found, context.run.uid):

@@ -297,7 +297,7 @@ def holding(pod: dict[str, Any]) -> tuple[HeldPods, list[int]]:
 def test_a_pod_that_no_attempt_of_the_state_needs_is_released() -> None:
     held, dropped = holding(failed_pod(2))
     newer = RunState(start_time=T0, next_event_id=9)
-    held.give_up(newer, held.superfluous(newer))
+    held.release_unneeded(newer, held.superfluous(newer))
     assert len(held.to_release) == 1
     assert dropped == [2]
 
@@ -305,7 +305,7 @@ def test_a_pod_that_no_attempt_of_the_state_needs_is_released() -> None:
 def test_a_pod_observed_after_the_state_was_confirmed_is_not_released() -> None:
     held, dropped = holding(failed_pod(2))
     older = RunState(start_time=T0, next_event_id=2)
-    held.give_up(older, [])
+    held.release_unneeded(older, [])
     assert not held.to_release
     assert not dropped
     assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]

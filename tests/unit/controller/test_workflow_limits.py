@@ -66,7 +66,7 @@ async def test_a_waiting_run_is_woken_when_it_holds_the_limit(store: Store) -> N
         await limits.change("shop", "mutex", release)
         assert woken == ["b"]
         assert await limits.claim("shop", "mutex", claim("b")) == Granted()
-        assert [name for name, _ in limits.naming("shop", "uid-c")] == ["mutex"]
+        assert [name for name, _ in limits.listing("shop", "uid-c")] == ["mutex"]
 
 
 async def test_a_limit_that_does_not_exist_or_is_invalid_cannot_be_used(store: Store) -> None:
@@ -116,7 +116,7 @@ async def test_a_run_that_must_not_wait_is_not_listed(store: Store) -> None:
     async with operator(store) as limits:
         await limits.claim("shop", "mutex", claim("a"))
         assert await limits.claim("shop", "mutex", claim("b", queues=False)) == Full(WorkflowLimitSpec())
-        assert not list(limits.naming("shop", "uid-b"))
+        assert not list(limits.listing("shop", "uid-b"))
 
 
 @pytest.mark.parametrize(

@@ -39,19 +39,19 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
     async with (
         Client.open(access, user_agent=agent, traces=[metrics.request_tracing()]) as client,
         # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
-        Client.open(access, user_agent=agent, connections=0) as watching,
+        Client.open(access, user_agent=agent, connections=0) as watch_client,
     ):
         temporal = Temporal(options.temporal_address, os.environ)
         manager, operations = assemble(client, options, temporal.workers)
-        watching.lists.skipped, watching.lists.serves = client.lists.skipped, client.lists.serves
-        feed = Feed(watching, manager)
+        watch_client.lists.skipped, watch_client.lists.serves = client.lists.skipped, client.lists.serves
+        feed = Feed(watch_client, manager)
         registry = kopf.OperatorRegistry()
         watch.register_login(registry, access.server, feed)
         watch.register(registry, (*manager.informers.values(), operations.informer))
         ready = asyncio.Event()
 
         @kopf.on.cleanup(registry=registry)
-        async def stopping(**_: Any) -> None:
+        async def on_cleanup(**_: Any) -> None:
             stop.set()  # kopf gets the signal; its own wait for this flag would delay the shutdown by five seconds
 
         async def hand_over() -> None:
@@ -72,7 +72,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve():
             work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
-            handing_over = asyncio.create_task(hand_over(), name="handing over")
+            handover = asyncio.create_task(hand_over(), name="handing over")
             watches = asyncio.create_task(_watch(registry, options, ready, stop), name="watches")
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
             python_gc.settle()
@@ -82,7 +82,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                     task.result()
             finally:
                 stop.set()
-                await handing_over
+                await handover
                 for task in (*work, watches):
                     task.cancel()
                 await asyncio.gather(*work, watches, return_exceptions=True)

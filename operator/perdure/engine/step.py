@@ -1,4 +1,4 @@
-"""One step of a run: a pure function from a state, inputs, and the time to the next state.
+"""One step of a run: pure functions that take it from one state to the next, with the time as an argument.
 
 In a step, inputs and deadlines become events, events become decisions, and decisions become events again. Each result is
 committed in one write. The effects of the committed state (`effects`) follow, and can be repeated.

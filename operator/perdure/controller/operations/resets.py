@@ -131,7 +131,7 @@ class RunResets:
         Raises:
             RefusedError: Another run is open.
         """
-        await self._targets.look(entry.namespace, entry.workflow_id)
+        await self._targets.read_runs(entry.namespace, entry.workflow_id)
         other = self._runs.directory.open_run(entry.namespace, entry.workflow_id)
         if other is not None and other.name not in {entry.name, own}:
             message = f"the run `{other.name}` with workflow ID `{entry.workflow_id}` is open; wait for its end, or terminate it"

@@ -109,7 +109,7 @@ class Recent(StoredStruct, frozen=True, kw_only=True):
     started: datetime
     nominal: datetime | None = None
     run_id: str = ""
-    status: str = "ScheduledRun"
+    status: str = "Running"
 
 
 class Paused(StoredStruct, frozen=True, kw_only=True):

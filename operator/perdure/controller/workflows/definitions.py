@@ -333,7 +333,7 @@ def input_error(value: Any, path: str = "spec.input") -> Iterator[Finding]:
     try:
         size = len(orjson.dumps(value))
     except orjson.JSONEncodeError as error:
-        yield Finding(path, f"cannot be value as JSON: {error}")
+        yield Finding(path, f"cannot be stored as JSON: {error}")
         return
     if size > MAX_INPUT:
         yield Finding(path, f"has {size:,} bytes of JSON; the limit is {MAX_INPUT:,}")

@@ -39,7 +39,7 @@ cluster-down: ## Delete that cluster, and with the last one all its files
 	python3 hack/cluster down --name $(NAME)
 
 store: setup ## Start an S3 server in a pod and create its Secret, to try artifacts: ARGS="--namespace shop"
-	PYTHONPATH=operator:tests:hack $(RUN) python -m artifacts $(ARGS)
+	PYTHONPATH=operator:tests:hack $(RUN) python -m support.artifacts $(ARGS)
 
 image: ## Build the image into build/perdure.tar
 	python3 hack/cluster image --tag localhost/perdure:0.1.0 --out build/perdure.tar

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.gateway import Gateway, serving
-from artifacts.proxy import proxied
 from perdure.runner.artifacts.deletion import deleted
 from perdure.runner.artifacts.store import ArtifactStore
-from ports import free_port
+from support.artifacts.gateway import Gateway, serving
+from support.artifacts.proxy import proxied
+from support.ports import free_port
 
 _IMPATIENT = timedelta(seconds=1)
 _MANY = 120

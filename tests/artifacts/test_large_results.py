@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from artifacts.gateway import Gateway, serving
-from artifacts.stopping import stopped
 from perdure.api.kinds.workflow import Activity
 from perdure.language import containers
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods.artifacts import references, with_artifacts
 from perdure.runtime.pods.builder import build_pod
-from ports import free_port
+from support.artifacts.gateway import Gateway, serving
+from support.artifacts.stopping import stopped
+from support.ports import free_port
 
 _SECONDS = 60
 _RUN = RunRef(namespace="shop", name="order", uid="uid-1", workflow_id="order")

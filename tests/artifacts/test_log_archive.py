@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from artifacts.gateway import Gateway, serving
 from perdure.cli.logs import objects_in
 from perdure.runner.artifacts.output_artifacts import LogCopy, archived
 from perdure.runner.artifacts.programs import ArtifactError
 from perdure.runner.artifacts.sending_logs import lines
 from perdure.runner.artifacts.store import ArtifactStore
 from perdure.runtime.pods.commands import WRAPPER
-from ports import free_port
+from support.artifacts.gateway import Gateway, serving
+from support.ports import free_port
 
 _SECONDS = 60
 _KEY = "shop/uid-1/5-{}/log.gz"

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from artifacts.gateway import Gateway, serving
-from artifacts.proxy import proxied
-from artifacts.stopping import stopped
 from perdure.runner.artifacts.input_artifacts import Inputs
 from perdure.runner.artifacts.output_artifacts import Outputs, uploaded
 from perdure.runner.artifacts.packing import PIECE
 from perdure.runner.artifacts.programs import ArtifactError
 from perdure.runner.artifacts.store import ArtifactStore
-from ports import free_port
+from support.artifacts.gateway import Gateway, serving
+from support.artifacts.proxy import proxied
+from support.artifacts.stopping import stopped
+from support.ports import free_port
 
 AT = "shop/uid-1/5-2"
 _MIB = 1024 * 1024

@@ -19,8 +19,8 @@ from bench.patches import measure_patches
 from bench.results import Result, as_json, machine, table
 from bench.test_schedules import herd
 from bench.writes import measure_writes
-from kube import IMAGE, find_cluster
-from temporal.server import Operator, serving
+from support.kube import IMAGE, find_cluster
+from support.sdk.server import Operator, serving
 
 SCHEDULES = 100
 PARTS = ("hello", "growth", "writes", "podless", "pods", "schedules")

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from audit import what, writes
-from kube import SYSTEM, Cluster, Json
 from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.schedule.times import Times
+from support.audit import what, writes
+from support.kube import SYSTEM, Cluster, Json
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 

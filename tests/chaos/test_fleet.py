@@ -24,12 +24,12 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode, TLSConfig
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from kube import REPOSITORY, SYSTEM, Cluster, Json, check_history, helm_program, python, recorded
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
 from perdure.controller.fleet.shards import owners, shard_of
 from perdure.engine import events as ev
 from perdure.kube.clock import now
-from process import LONGER
+from support.kube import REPOSITORY, SYSTEM, Cluster, Json, check_history, helm_program, python, recorded
+from support.process import LONGER
 
 NAME = os.environ.get("PERDURE_TEST_CLUSTER", "")
 REPLICAS = 3

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from audit import deletions
-from kube import IMAGE, Cluster, Json
 from perdure.api.labels import RUN_LABEL
-from process import LONGER, operator
+from support.audit import deletions
+from support.kube import IMAGE, Cluster, Json
+from support.process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kube import SYSTEM, Cluster, Json, check_history, python, recorded
 from perdure.engine import events as ev
+from support.kube import SYSTEM, Cluster, Json, check_history, python, recorded
 
 NAME = os.environ.get("PERDURE_TEST_CLUSTER", "")
 EACH = 5

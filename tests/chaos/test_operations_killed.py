@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kube import Cluster, Json, recorded
 from perdure.engine import events as ev
-from process import LONGER, operator
+from support.kube import Cluster, Json, recorded
+from support.process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from audit import what, writes
-from kube import REPOSITORY, Cluster, check_history, recorded
 from perdure.api.names import pod_name
 from perdure.engine import events as ev
-from process import LONGER, operator
+from support.audit import what, writes
+from support.kube import REPOSITORY, Cluster, check_history, recorded
+from support.process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kube import REPOSITORY, Cluster, check_history, recorded
 from perdure.api.names import pod_name
 from perdure.engine import events as ev
-from process import operator
+from support.kube import REPOSITORY, Cluster, check_history, recorded
+from support.process import operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(1800)]
 RUNS, KILLS = 20, 15

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kube import IMAGE, Cluster, check_history, one_step, python, recorded
 from perdure.engine import events as ev
+from support.kube import IMAGE, Cluster, check_history, one_step, python, recorded
 
 pytestmark = pytest.mark.cluster
 

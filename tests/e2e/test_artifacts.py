@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from artifacts.in_cluster import start, store, url_of
-from kube import IMAGE, REPOSITORY, Cluster, run_manifest
+from support.artifacts.in_cluster import start, store, url_of
+from support.kube import IMAGE, REPOSITORY, Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube import Cluster, check_history
-from process import Process
+from support.kube import Cluster, check_history
+from support.process import Process
 
 pytestmark = pytest.mark.cluster
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kube import Cluster
-from manuals import REPOSITORY, Block, blocks, example_files, example_folders
+from support.kube import Cluster
+from support.manuals import REPOSITORY, Block, blocks, example_files, example_folders
 
 pytestmark = pytest.mark.cluster
 

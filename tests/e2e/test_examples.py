@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-import histories
-from histories import EXAMPLES, GOLDEN
-from kube import Cluster, Json, check_history, recorded, run_manifest
 from perdure.engine import events as ev
 from perdure.language.step_failures import as_json
 from perdure.simulation.cast import Manifest
 from perdure.simulation.report import Report
-from volumes import local_volume
+from support import histories
+from support.histories import EXAMPLES, GOLDEN
+from support.kube import Cluster, Json, check_history, recorded, run_manifest
+from support.volumes import local_volume
 
 pytestmark = pytest.mark.cluster
 

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 import yaml
 
-from kube import REPOSITORY, Cluster, Json, check_history, python
-from manuals import blocks_in
 from perdure.language.memory import load_memory
+from support.kube import REPOSITORY, Cluster, Json, check_history, python
+from support.manuals import blocks_in
 
 pytestmark = pytest.mark.cluster
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from artifacts.in_cluster import store
-from kube import IMAGE, Cluster, run_manifest
+from support.artifacts.in_cluster import store
+from support.kube import IMAGE, Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

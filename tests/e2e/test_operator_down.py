@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from kube import Cluster, check_history, one_step, python, recorded
 from perdure.engine import events as ev
-from process import Process
+from support.kube import Cluster, check_history, one_step, python, recorded
+from support.process import Process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own]
 

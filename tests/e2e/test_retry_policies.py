@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kube import IMAGE, Cluster, Json, one_step, recorded
 from perdure.engine import events as ev
-from process import Process
+from support.kube import IMAGE, Cluster, Json, one_step, recorded
+from support.process import Process
 
 pytestmark = pytest.mark.cluster
 

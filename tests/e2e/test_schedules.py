@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kube import Cluster, Json, check_history, python
-from process import Process
+from support.kube import Cluster, Json, check_history, python
+from support.process import Process
 
 pytestmark = pytest.mark.cluster
 

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from kube import Cluster, check_history, one_step, python, recorded, run_manifest
 from perdure.engine import events as ev
+from support.kube import Cluster, check_history, one_step, python, recorded, run_manifest
 
 pytestmark = pytest.mark.cluster
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from kube import IMAGE, REPOSITORY, Cluster, helm_program, temporary_namespace
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
+from support.kube import IMAGE, REPOSITORY, Cluster, helm_program, temporary_namespace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench]
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kube import Cluster, check_history, python, recorded
 from perdure.engine import events as ev
+from support.kube import Cluster, check_history, python, recorded
 
 pytestmark = pytest.mark.cluster
 

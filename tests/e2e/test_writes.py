@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from audit import by_operator, what, writes
-from kube import Cluster, python
+from support.audit import by_operator, what, writes
+from support.kube import Cluster, python
 
 pytestmark = pytest.mark.cluster
 

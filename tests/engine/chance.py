@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from engine.script import T0, application, first_event, seconds
 from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import effects as fx
@@ -24,6 +23,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.engine.state import DEAD_LETTER, RunState
 from perdure.engine.step import RunTransition, next_wake, start, step
+from support.engine.script import T0, application, first_event, seconds
 
 lengths = st.integers(1, 50).map(seconds)
 policies = st.builds(

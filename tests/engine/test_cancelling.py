@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, Reacting, activity, application, seconds
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.state import RunStatus
+from support.engine.script import T0, Drive, Reacting, activity, application, seconds
 
 CANCEL = cmd.RequestCancelActivityTask(activity_id="work")
 GONE = Failure(kind=FailureKind.SERVER, message="node gone")

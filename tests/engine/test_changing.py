@@ -4,13 +4,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.coded import Coded, NoDecider, activity
-from engine.script import application, seconds
 from perdure.engine import activities
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import step
+from support.engine.coded import Coded, NoDecider, activity
+from support.engine.script import application, seconds
 
 THRICE = RetryPolicy(initial_interval=seconds(10), maximum_attempts=3)
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from engine.coded import Coded, activity
-from engine.script import application, seconds
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
+from support.engine.coded import Coded, activity
+from support.engine.script import application, seconds
 
 NOT_ENOUGH_TIME = "Not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
 

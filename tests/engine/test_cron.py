@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from engine.coded import T0, Coded
 from perdure.api import labels
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.controller.runs.start import first_event
@@ -22,6 +21,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, continuation_of, extras_of, successor_run
+from support.engine.coded import T0, Coded
 
 TIMES = (
     ("2026-03-28T10:00:00.250Z", "2026-03-28T10:00:00.250Z"),

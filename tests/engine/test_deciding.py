@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
 from perdure.engine import commands as cmd
 from perdure.engine import decisions, fold, recording
 from perdure.engine import events as ev
@@ -14,6 +13,7 @@ from perdure.engine.inputs import PauseRequested, UnpauseRequested
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import RunStatus
 from perdure.engine.step import next_wake
+from support.engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
 
 NOTE = cmd.RecordMarker(marker_name="note")
 

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from engine.script import T0, Drive, Reacting, activity, application, child, seconds
 from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
@@ -20,6 +19,7 @@ from perdure.engine.effects import (
 )
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import DEAD_LETTER, CircuitReport, CircuitResult
+from support.engine.script import T0, Drive, Reacting, activity, application, child, seconds
 
 SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
 CHILDREN = (

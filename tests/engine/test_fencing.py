@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.script import T0, Drive, activity, application, seconds
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
+from support.engine.script import T0, Drive, activity, application, seconds
 
 # A report: the number of attempts before the due one, and its kind.
 reports = st.tuples(st.integers(0, 4), st.sampled_from(["completed", "failed", "lost", "heartbeat"]))

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.chance import Chance, World, policies
-from engine.script import T0, Drive, Script, timer
 from perdure.engine import history
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.step import next_wake
+from support.engine.script import T0, Drive, Script, timer
 
 CASES = 20_000 if os.environ.get("PERDURE_LONG") else 300
 

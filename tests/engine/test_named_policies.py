@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, Reacting, activity, application, first_event, seconds
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -15,6 +14,7 @@ from perdure.engine.retry import CloudSchedulerRetry, PolicyReference, RetryPoli
 from perdure.engine.starts import WorkflowStart
 from perdure.engine.state import CircuitResult
 from perdure.engine.step import start, step
+from support.engine.script import T0, Drive, Reacting, activity, application, first_event, seconds
 
 SHARED = RetryPolicy(name="shared", initial_interval=seconds(7), maximum_attempts=3)
 BREAKING = RetryPolicy(name="shared", maximum_attempts=2, circuit_breaker=True, non_retryable_error_types=("Bad",))

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.coded import T0, Coded, NoDecider
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history, resets
@@ -20,6 +19,7 @@ from perdure.engine.starts import Callback
 from perdure.engine.state import PendingOperation
 from perdure.engine.step import next_wake
 from perdure.runtime.chains import extras_of, successor_run
+from support.engine.coded import T0, Coded, NoDecider
 
 BOOM = Failure(kind=FailureKind.APPLICATION, message="boom", type="Boom")
 BUSY = Failure(kind=FailureKind.NEXUS_HANDLER, message="busy", type="UNAVAILABLE")

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
 from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import effects as fx
@@ -15,6 +14,7 @@ from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, ExternalReference
 from perdure.engine.state import DEAD_LETTER, RunStatus
+from support.engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
 
 SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
 CANCEL = cmd.RequestCancelExternalWorkflowExecution(workflow_id="other", reason="enough")

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from engine.script import Drive, Reacting, Script, activity, seconds, timer
 from perdure.engine import commands as cmd
 from perdure.engine import history
 from perdure.engine.decider import UndecidableError
 from perdure.engine.inputs import PauseRequested
 from perdure.engine.step import step
+from support.engine.script import Drive, Reacting, Script, activity, seconds, timer
 
 NOTE = cmd.RecordMarker(marker_name="note")
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, Reacting, activity, application, seconds
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
@@ -13,6 +12,7 @@ from perdure.engine import step as engine
 from perdure.engine.failures import FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunStatus
+from support.engine.script import T0, Drive, Reacting, activity, application, seconds
 
 
 def test_44_signals_are_recorded_once_in_order_with_their_senders() -> None:

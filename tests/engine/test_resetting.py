@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -11,6 +10,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.state import DEAD_LETTER, RunStatus, closing_failure
+from support.engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
 
 TELL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from engine.coded import Coded, activity, timer
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -14,6 +13,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.starts import Callback
 from perdure.engine.step import step
+from support.engine.coded import Coded, activity, timer
 
 
 def reset(coded: Coded, point: int, *, signals: bool = True) -> Coded:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.script import T0, application, seconds
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.retry import LONGEST_WAIT, CloudSchedulerRetry, RetryPolicy, decide_retry, decide_run_retry
+from support.engine.script import T0, application, seconds
 
 lengths = st.timedeltas(min_value=timedelta(milliseconds=1), max_value=LONGEST_WAIT)
 attempts = st.integers(min_value=1, max_value=2**31)

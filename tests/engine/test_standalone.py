@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.script import T0, Drive, application, seconds
 from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
@@ -18,6 +17,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.standalone import OneActivity
 from perdure.engine.state import RunState, RunStatus
 from perdure.engine.step import next_wake
+from support.engine.script import T0, Drive, application, seconds
 
 _numbers = count(1)
 

@@ -3,7 +3,6 @@
 from itertools import count
 from typing import Any
 
-from engine.script import T0, Drive, seconds
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
@@ -12,6 +11,7 @@ from perdure.engine.fold import apply
 from perdure.engine.inputs import OperationOutcome
 from perdure.engine.standalone import OneOperation
 from perdure.engine.state import PendingOperation, RunState, RunStatus
+from support.engine.script import T0, Drive, seconds
 
 _numbers = count(1)
 BOOM = Failure(kind=FailureKind.APPLICATION, message="boom", type="Boom")

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from engine.script import T0, Drive, Script, activity, application, seconds, timer
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import FailureKind, RetryState, TimeoutType
@@ -12,6 +11,7 @@ from perdure.engine.inputs import AttemptCompleted, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunStatus
 from perdure.engine.step import next_wake, terminate
+from support.engine.script import T0, Drive, Script, activity, application, seconds, timer
 
 ONCE = RetryPolicy(maximum_attempts=1)
 

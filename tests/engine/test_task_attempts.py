@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from engine.coded import COMPLETE, STICKY, T0, WRONG, Coded, activity, timer
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.step import next_wake
+from support.engine.coded import COMPLETE, STICKY, T0, WRONG, Coded, activity, timer
 
 # Attempts
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine.coded import COMPLETE, T0, WRONG, Coded, activity, taken, timer
 from perdure.engine import commands as cmd
 from perdure.engine import effects
 from perdure.engine import events as ev
@@ -14,6 +13,7 @@ from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
 from perdure.engine.step import next_wake
+from support.engine.coded import COMPLETE, T0, WRONG, Coded, activity, taken, timer
 
 # The course of a task
 

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from engine.coded import T0, Coded, timer
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.step import next_wake
+from support.engine.coded import T0, Coded, timer
 
 # Speculative tasks and updates
 

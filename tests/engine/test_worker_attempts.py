@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from engine.coded import WRONG, Coded, activity, taken
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
+from support.engine.coded import WRONG, Coded, activity, taken
 
 # Activities
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from foreign.examples import SYSTEMS, load
 from foreign.expectations import needs
 from foreign.trial import Outcome, Trial, prepared
-from kube import find_cluster
+from support.kube import find_cluster
 
 
 def main() -> None:

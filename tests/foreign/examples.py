@@ -9,13 +9,13 @@ from typing import Final
 import yaml
 
 from foreign.images import localize
-from kube import Json
 from perdure.cli.documents import Loader, read
 from perdure.cli.foreign import mistakes_in
 from perdure.importing.argo import manifests as argo
 from perdure.importing.reader import Imported, name_of
 from perdure.importing.tekton import manifests as tekton
 from perdure.importing.writer import write
+from support.kube import Json
 
 Convert = Callable[[list[Json]], list[Imported]]
 SYSTEMS: Final[dict[str, tuple[tuple[str, ...], Convert]]] = {

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from kubernetes.client import ApiException
 
-from artifacts.in_cluster import store
 from foreign import expectations
 from foreign.examples import Example
-from kube import Cluster, Json
-from objects import refusal
 from perdure.api.labels import SCHEDULE_LABEL
+from support.artifacts.in_cluster import store
+from support.kube import Cluster, Json
+from support.objects import refusal
 
 _LOOK_SECONDS: Final = 1.0
 _DEFINITIONS: Final = frozenset({"Workflow", "WorkflowLimit"})

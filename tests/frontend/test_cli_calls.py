@@ -22,9 +22,9 @@ from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
 from perdure.cli.app import build
-from ports import free_port
-from threads import join
-from unit.cli.apiserver import ApiServer, serving
+from support.apiserver import ApiServer, serving
+from support.ports import free_port
+from support.threads import join
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 APPROVAL = {

@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
 from frontend.http_calls import Http
-from ports import free_port
+from support.ports import free_port
 
 
 @workflow.defn(name="Greeting", sandboxed=False)

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
 from frontend.http_calls import Http
-from ports import free_port
+from support.ports import free_port
 
 WORKFLOWS = "/api/v1/namespaces/default/workflows"
 RESULTS = "/perdure/v1/namespaces/default/workflows"

@@ -28,7 +28,7 @@ from perdure.frontend.peers.messages import TAKE
 from perdure.frontend.peers.server import PeerSettings, peered
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import CallContext
-from ports import free_port
+from support.ports import free_port
 
 _TASK_TIMEOUT = timedelta(minutes=5)
 """Longer than the test: no task starts again because of it."""

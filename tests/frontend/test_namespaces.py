@@ -12,7 +12,6 @@ import pytest
 from temporalio.api.workflowservice.v1 import ListNamespacesRequest, ListNamespacesResponse
 from temporalio.client import Client
 
-from callers import AUDIENCE, ApiServer, token
 from fidelity.fleet import Member, ServedFleet, in_memory_fleet
 from frontend.http_calls import Http
 from frontend.served import Served, served
@@ -22,6 +21,7 @@ from perdure.frontend.server import dispatch_rpc
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import rpcs
+from support.callers import AUDIENCE, ApiServer, token
 
 NAMES = ("billing", "orders", "shop", "support")
 GRANTED = {

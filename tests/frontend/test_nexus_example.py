@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from fidelity.perdure import in_memory
-from kube import REPOSITORY
+from support.kube import REPOSITORY
 
 FOLDER = REPOSITORY / "examples" / "nexus"
 

@@ -29,7 +29,7 @@ from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
 from perdure.controller.fleet.shards import AllShards
-from ports import free_port
+from support.ports import free_port
 
 QUEUE = "bills"
 

@@ -26,7 +26,6 @@ from temporalio.api.workflowservice.v1 import (
     SignalWorkflowExecutionRequest,
 )
 
-from callers import ApiServer, token
 from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError, denied
@@ -47,7 +46,8 @@ from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.transport.services import SERVICES, UNSERVED, request_of
 from perdure.frontend.transport.tls import Material, Served
 from perdure.kube.clock import now
-from ports import free_port
+from support.callers import ApiServer, token
+from support.ports import free_port
 
 AUDIENCE = Settings().peer_audience
 OPERATOR = "system:serviceaccount:orders:shop"

@@ -10,9 +10,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowHandle
 
-from example_code import example_module
 from fidelity.perdure import in_memory
-from kube import REPOSITORY
+from support.example_code import example_module
+from support.kube import REPOSITORY
 
 FOLDER = REPOSITORY / "examples" / "versioning"
 NAME, QUEUE = "parcels", "parcels"

@@ -20,7 +20,7 @@ from fidelity.perdure import OPEN, in_memory
 from frontend.http_calls import Http
 from perdure.frontend.http.webhooks import MAX_BODY
 from perdure.kube.clock import now
-from ports import free_port
+from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "webhooks"

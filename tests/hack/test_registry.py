@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from cluster.registry import NodeImage, choose_node_image, registry_answers
-from threads import join
+from support.threads import join
 
 OWN = "perdure.local/node:v1-abc"
 STOCK = "kindest/node:v1.37.0"

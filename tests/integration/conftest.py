@@ -2,7 +2,7 @@
 
 import pytest
 
-from kube import Cluster
+from support.kube import Cluster
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from kubernetes.client import ApiException
 
-from admission import CASES, assert_part, manifest
-from kube import Cluster
-from objects import refusal
 from perdure.runtime import status_texts
+from support.admission import CASES, assert_part, manifest
+from support.kube import Cluster
+from support.objects import refusal
 
 pytestmark = pytest.mark.cluster
 

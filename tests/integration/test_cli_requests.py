@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kube import Cluster
 from perdure.cli.app import build
+from support.kube import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kube import REPOSITORY, SYSTEM, Cluster, helm_program, run_manifest
 from perdure.api import labels
 from perdure.api.labels import API_VERSION
+from support.kube import REPOSITORY, SYSTEM, Cluster, helm_program, run_manifest
 
 pytestmark = pytest.mark.cluster
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from kube import REPOSITORY, Cluster, helm_program
 from perdure.api.labels import FLEET_LABEL, MEMBER_ADDRESS_ANNOTATION
+from support.kube import REPOSITORY, Cluster, helm_program
 
 pytestmark = pytest.mark.cluster
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kube import Cluster, Json, one_step, python
 from perdure.api.labels import EXPIRES_LABEL
 from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
+from support.kube import Cluster, Json, one_step, python
 
 pytestmark = pytest.mark.cluster
 

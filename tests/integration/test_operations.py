@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube import REPOSITORY, Cluster, Json, check_history, python, recorded
 from perdure.engine import events as ev
+from support.kube import REPOSITORY, Cluster, Json, check_history, python, recorded
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube import IMAGE, Cluster, one_step, python
 from perdure.api import labels
+from support.kube import IMAGE, Cluster, one_step, python
 
 pytestmark = pytest.mark.cluster
 

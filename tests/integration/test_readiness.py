@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube import Cluster, python
+from support.kube import Cluster, python
 
 pytestmark = pytest.mark.cluster
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube import Cluster
+from support.kube import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 import pytest
 
-from kube import Cluster, Json, check_history, python
 from perdure.api.kinds.operation import Reset
 from perdure.api.names import reset_name
 from perdure.api.policies import ResetPoint
@@ -18,7 +17,8 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
-from process import Process
+from support.kube import Cluster, Json, check_history, python
+from support.process import Process
 
 pytestmark = pytest.mark.cluster
 

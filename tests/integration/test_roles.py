@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube import Cluster, run_manifest
 from perdure.kube.paths import PLURALS
+from support.kube import Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

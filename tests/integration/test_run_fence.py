@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube import Cluster, run_manifest
 from perdure.api import labels
+from support.kube import Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

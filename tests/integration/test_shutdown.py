@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kube import Cluster
-from ports import free_port
+from support.kube import Cluster
+from support.ports import free_port
 
 pytestmark = pytest.mark.cluster
 

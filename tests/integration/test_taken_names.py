@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kube import Cluster, run_manifest
 from perdure.api import labels
 from perdure.kube.clock import now
 from perdure.schedule.state import Start
+from support.kube import Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

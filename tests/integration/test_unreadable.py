@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from integration.test_operations import ask, inline
-from kube import Cluster, Json, run_manifest
+from support.kube import Cluster, Json, run_manifest
 from unit.controller.test_unreadable import IMPOSSIBLE
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 import pytest
 import yaml
 
-from kube import Cluster, Json, run_manifest
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
@@ -26,6 +25,7 @@ from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
+from support.kube import Cluster, Json, run_manifest
 
 pytestmark = pytest.mark.cluster
 

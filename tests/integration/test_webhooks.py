@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kube import SYSTEM, Cluster, Json
+from support.kube import SYSTEM, Cluster, Json
 
 pytestmark = pytest.mark.cluster
 

@@ -12,10 +12,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from kube import Cluster
-from temporal import registry
-from temporal.memory import InMemory, serving_in_memory
-from temporal.server import Operator, serving
+from support.kube import Cluster
+from support.sdk import registry
+from support.sdk.memory import InMemory, serving_in_memory
+from support.sdk.server import Operator, serving
 
 
 @pytest.fixture(scope="module")

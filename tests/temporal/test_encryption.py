@@ -19,7 +19,7 @@ from temporalio.client import (
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from temporal import flows, large_flows
+from support.sdk import flows, large_flows
 from temporal.conftest import Temporal, until
 
 SECRET = "card-4111111111111111"

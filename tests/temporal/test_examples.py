@@ -12,8 +12,8 @@ import yaml
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, TerminatedError
 
-from example_code import example_module
-from kube import IMAGE, REPOSITORY
+from support.example_code import example_module
+from support.kube import IMAGE, REPOSITORY
 from temporal.conftest import Temporal, until
 
 FOLDER = REPOSITORY / "examples" / "temporal"

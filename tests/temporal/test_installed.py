@@ -10,7 +10,7 @@ import pytest
 import trustme
 import yaml
 
-from kube import IMAGE, REPOSITORY, SYSTEM, Cluster, Json, cache_folder
+from support.kube import IMAGE, REPOSITORY, SYSTEM, Cluster, Json, cache_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 

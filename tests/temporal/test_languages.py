@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from kube import REPOSITORY
+from support.kube import REPOSITORY
 from temporal.conftest import Temporal, until
 
 pytestmark = pytest.mark.cluster

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
 
-from temporal import large_flows
+from support.sdk import large_flows
 from temporal.conftest import Temporal
 
 LARGE = 2_000_000

@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from temporal import flows
+from support.sdk import flows
 from temporal.conftest import Temporal
 from temporal.manual_worker import LONG, ManualWorker, close, marker, schedule, timer
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from temporal import flows
+from support.sdk import flows
 from temporal.conftest import Temporal
 
 pytestmark = pytest.mark.cluster

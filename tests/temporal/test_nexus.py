@@ -14,11 +14,11 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError, NexusOperationError
 from temporalio.worker import Worker
 
-from kube import Cluster, temporary_namespace
 from perdure.frontend.nexus.tasks import CALLERS_HEADER
-from temporal import nexus_flows
+from support.kube import Cluster, temporary_namespace
+from support.sdk import nexus_flows
+from support.sdk.server import Operator, serving
 from temporal.conftest import Temporal
-from temporal.server import Operator, serving
 
 pytestmark = pytest.mark.cluster
 

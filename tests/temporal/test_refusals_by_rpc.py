@@ -22,7 +22,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from temporal import flows
+from support.sdk import flows
 from temporal.conftest import Temporal
 from temporal.manual_worker import ManualWorker, close, timer
 

@@ -13,10 +13,10 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from process import LONGER
-from temporal import flows
+from support.process import LONGER
+from support.sdk import flows
+from support.sdk.server import Operator
 from temporal.conftest import Temporal
-from temporal.server import Operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600 * LONGER)]
 

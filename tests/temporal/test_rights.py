@@ -10,9 +10,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from kube import Cluster
-from temporal import flows, registry
-from temporal.server import Operator, serving
+from support.kube import Cluster
+from support.sdk import flows, registry
+from support.sdk.server import Operator, serving
 
 pytestmark = pytest.mark.cluster
 

@@ -22,9 +22,9 @@ from temporalio.exceptions import CancelledError, TerminatedError, WorkflowAlrea
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
-from kube import one_step, python
 from perdure.engine.starts import MAX_CHILD_DEPTH
-from temporal import child_flows, flows
+from support.kube import one_step, python
+from support.sdk import child_flows, flows
 from temporal.conftest import Temporal, until
 
 

@@ -33,7 +33,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from temporal import child_flows, flows, registry
+from support.sdk import child_flows, flows, registry
 from temporal.conftest import Temporal, until
 from temporal.manual_worker import ManualWorker
 

@@ -30,7 +30,7 @@ from temporalio.client import (
 from temporalio.common import Priority, RetryPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from temporal import flows
+from support.sdk import flows
 from temporal.conftest import Temporal, until
 
 

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from temporal import flows, registry
+from support.sdk import flows, registry
 from temporal.conftest import Temporal, until
 
 

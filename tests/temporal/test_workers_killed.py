@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import TimeoutType
 
-from temporal import flows
+from support.sdk import flows
 from temporal.conftest import Temporal, until
 
 pytestmark = pytest.mark.cluster

@@ -26,8 +26,8 @@ from fidelity.perdure import in_memory
 from perdure.api import labels
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
-from ports import free_port
-from threads import join
+from support.ports import free_port
+from support.threads import join
 from webui.flows import QUEUE, Approval, Order, Parent, call_bank, charge
 
 WORKFLOWS = "workflows"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from unit.cli import consoled
-from unit.cli.apiserver import ApiServer
-from unit.cli.apiserver import serving as api_server
-from unit.cli.consoled import NASTY, PERDURE, fill, items, letter
+from support import consoled
+from support.apiserver import ApiServer
+from support.apiserver import serving as api_server
+from support.consoled import NASTY, PERDURE, fill, items, letter
 from webui.tab import SCREENS, check_accessibility, opened
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube import helm_program
+from support.kube import helm_program
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHART = REPOSITORY / "charts" / "perdure"

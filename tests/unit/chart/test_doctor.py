@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.apiserver import items, serving
 from unit.chart.conftest import Render
-from unit.cli.apiserver import items, serving
 from unit.cli.test_doctor import BINDINGS, DEPLOYMENTS, POLICIES, findings, make_healthy
 
 

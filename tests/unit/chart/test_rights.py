@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from kube import REPOSITORY
+from support.kube import REPOSITORY
 
 from .test_chart import named
 

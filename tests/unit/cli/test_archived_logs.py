@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from unit.cli.apiserver import ApiServer, Log, items
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import charged_after_two_refusals
 from unit.cli.calling import RUNS, call
-from unit.cli.flow import charged_after_two_refusals
 from unit.cli.test_logs import DONE, line, pod
 
 PODS = "/api/v1/namespaces/shop/pods"

@@ -6,7 +6,7 @@ from perdure.engine.inputs import AttemptCompleted
 from perdure.view.describe import as_data
 from perdure.view.events import short
 from perdure.view.tree import tree
-from unit.cli.flow import Flow, plain
+from support.view.flow import Flow, plain
 
 NAME = "reserve-stock-habcdefghij"
 

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.api.phases import CLOSED
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine.coded import STICKY, Coded, activity, timer
 from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
@@ -19,8 +18,9 @@ from perdure.view.follow import changes
 from perdure.view.run import read_run
 from perdure.view.runs import table as listed
 from perdure.view.tree import tree
-from unit.cli.coderun import object_of, page, seen
-from unit.cli.flow import Flow, golden, plain
+from support.engine.coded import STICKY, Coded, activity, timer
+from support.view.coderun import object_of, page, seen
+from support.view.flow import Flow, golden, plain
 
 WRONG = Failure(kind=FailureKind.APPLICATION, type="RuntimeError", message="no such\nstep")
 

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from perdure.cli.app import build
-from unit.cli import consoled
-from unit.cli.apiserver import ApiServer
-from unit.cli.apiserver import serving as api_server
-from unit.cli.consoled import NASTY, PERDURE, PODS, WEB_UI, fill, opened, parsed, pod, shown
+from support import consoled
+from support.apiserver import ApiServer
+from support.apiserver import serving as api_server
+from support.consoled import NASTY, PERDURE, PODS, WEB_UI, fill, opened, parsed, pod, shown
 
 PAGES = (
     "/namespaces/shop/runs",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from perdure.console import actions
-from unit.cli import consoled
-from unit.cli.apiserver import ApiServer
-from unit.cli.apiserver import serving as api_server
-from unit.cli.consoled import NASTY, PERDURE, Browser, fill, items, letter, opened, parsed, shown
+from support import consoled
+from support.apiserver import ApiServer
+from support.apiserver import serving as api_server
+from support.consoled import NASTY, PERDURE, Browser, fill, items, letter, opened, parsed, shown
 
 LETTERS = "/namespaces/shop/deadletters"
 RUN = "/namespaces/shop/runs/order-42"

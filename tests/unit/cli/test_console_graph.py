@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from perdure.console.graph import MAX_BOXES, Box, needs_of, place, ranks
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.steps import ShownStep
-from unit.cli import consoled
-from unit.cli.apiserver import ApiServer
-from unit.cli.flow import Flow
+from support import consoled
+from support.apiserver import ApiServer
+from support.view.flow import Flow
 
 
 def step(name: str, *inner: ShownStep, kind: str = "activity") -> ShownStep:

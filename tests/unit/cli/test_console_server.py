@@ -18,7 +18,7 @@ from perdure.console.local import served
 from perdure.console.main import application
 from perdure.console.site import ConsoleSettings
 from perdure.kube.access import Access
-from unit.cli.consoled import limit
+from support.consoled import limit
 
 TOKENS = {"Bearer of-ada": "shop", "Bearer of-eve": "shop"}
 """The namespaces that users may read."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from perdure.console import submissions
-from unit.cli.apiserver import ApiServer
-from unit.cli.apiserver import serving as api_server
-from unit.cli.consoled import NASTY, PERDURE, Browser, items, meta, opened, parsed, ready, shown
+from support.apiserver import ApiServer
+from support.apiserver import serving as api_server
+from support.consoled import NASTY, PERDURE, Browser, items, meta, opened, parsed, ready, shown
 
 PATH = "/namespaces/shop/workflows/order-flow/start"
 SCHEMA = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 from unit.cli.test_app import RUNS, call, charged_after_two_refusals, items
 
 

@@ -23,7 +23,7 @@ from perdure.view.hints import hints
 from perdure.view.open_work import LiveAttempt, LiveState
 from perdure.view.run import read_run
 from perdure.view.tree import tree
-from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
+from support.view.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
 _TWO_CHARGES = """
 activities:

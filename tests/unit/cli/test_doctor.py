@@ -13,7 +13,7 @@ from perdure.cli.app import build
 from perdure.controller.fleet.lease import MemberSettings, lease, renewal
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 
 OURS = "/apis/perdure.dev/v1alpha1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -7,7 +7,7 @@ import pytest
 from perdure.engine import events as ev
 from perdure.view import events as view
 from perdure.view.events import DESCRIBED, readable, short
-from unit.cli.flow import Flow, charged_after_two_refusals, golden, plain
+from support.view.flow import Flow, charged_after_two_refusals, golden, plain
 
 
 def test_each_event_is_a_line_with_its_main_attributes() -> None:

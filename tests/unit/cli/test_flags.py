@@ -11,7 +11,7 @@ import yaml
 from perdure.cli.app import OTHER_NAMES, VERBS, verb_first
 from perdure.cli.flags import GLOBAL, kubectl_arguments, overrides, take
 from perdure.cli.verbs.schedules import OTHER_SCHEDULE_NAMES
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
 
 

@@ -2,7 +2,7 @@
 
 from perdure.view.follow import changes, window
 from perdure.view.runs import table
-from unit.cli.flow import Flow, charged_after_two_refusals, declined, golden, plain
+from support.view.flow import Flow, charged_after_two_refusals, declined, golden, plain
 
 
 def test_each_change_is_a_line() -> None:

@@ -1,6 +1,6 @@
 """The hooks of a step, and messages of approvals, in `perdure describe`."""
 
-from unit.cli.flow import Flow, golden
+from support.view.flow import Flow, golden
 from unit.cli.test_steps import steps
 
 HOOKED = """

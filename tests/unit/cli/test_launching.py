@@ -7,8 +7,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from unit.cli.apiserver import ApiServer, Log, items
-from unit.cli.flow import charged_after_two_refusals
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import charged_after_two_refusals
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 WORKFLOW = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflows/flow"

@@ -11,7 +11,7 @@ from perdure.api.phases import CLOSED, Phase
 from perdure.cli.app import build
 from perdure.cli.selection import Selection
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer, Log, items
+from support.apiserver import ApiServer, Log, items
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
 PAUSED = {"metadata": {"name": "paused"}, "status": {"phase": "Paused"}}

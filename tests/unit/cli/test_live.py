@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from perdure.view.open_work import LiveAttempt, LiveChild, see, selector
-from unit.cli.flow import UID, Flow, at
+from support.view.flow import UID, Flow, at
 
 NAME = "order-42-2-1"
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from perdure.cli.app import build
 from perdure.view.logs import Choice, Lines, gone, logs_of
-from unit.cli.apiserver import ApiServer, Log, items
-from unit.cli.flow import Flow, charged_after_two_refusals, declined
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import Flow, charged_after_two_refusals, declined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine.coded import Coded
 from engine.test_nexus import BOOM, BUSY, answer, schedule, scheduled, started
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
@@ -13,8 +12,9 @@ from perdure.engine.inputs import OperationOutcome
 from perdure.view.describe import as_data, describe
 from perdure.view.run import read_run
 from perdure.view.tree import tree
-from unit.cli.coderun import object_of, page, seen
-from unit.cli.flow import golden, plain
+from support.engine.coded import Coded
+from support.view.coderun import object_of, page, seen
+from support.view.flow import golden, plain
 
 
 def shown(run: Coded) -> str:

@@ -11,7 +11,7 @@ from perdure.view.describe import as_data, describe
 from perdure.view.events import check, table
 from perdure.view.page import Page
 from perdure.view.run import read_run
-from unit.cli.flow import golden, plain
+from support.view.flow import golden, plain
 
 RECORDED = Path(__file__).parent / "recorded"
 NOW = read_time("2026-11-21T10:00:00Z")

@@ -3,7 +3,6 @@
 from typing import Any
 
 from engine import test_standalone_nexus as nexus
-from engine.script import Drive, application
 from engine.test_standalone import begin, take, worker
 from perdure.controller.runs import status
 from perdure.engine import inputs as inp
@@ -12,7 +11,8 @@ from perdure.view.describe import describe
 from perdure.view.page import Page
 from perdure.view.run import ShownRun, read_run
 from perdure.view.runs import table as listed
-from unit.cli.flow import UID, plain
+from support.engine.script import Drive, application
+from support.view.flow import UID, plain
 
 
 def object_of(run: Drive) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
 from perdure.view.describe import as_data
 from perdure.view.tree import tree
-from unit.cli.flow import Flow, declined, plain
+from support.view.flow import Flow, declined, plain
 
 DO = Callable[[Flow], object]
 

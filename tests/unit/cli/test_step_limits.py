@@ -1,6 +1,6 @@
 """The limits of a step in `perdure describe`."""
 
-from unit.cli.flow import Flow, golden
+from support.view.flow import Flow, golden
 from unit.cli.test_steps import steps
 
 LIMITED = """

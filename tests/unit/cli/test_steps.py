@@ -7,7 +7,7 @@ from perdure.view.describe import describe
 from perdure.view.follow import window
 from perdure.view.open_work import LiveChild, LiveState
 from perdure.view.tree import tree, tries
-from unit.cli.flow import Flow, at, declined, golden, plain
+from support.view.flow import Flow, at, declined, golden, plain
 
 TRIP = """
 activities:

@@ -19,7 +19,7 @@ from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
 from perdure.cli.web_ui import Proxy
 from perdure.client.errors import CliError
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 
 TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
 

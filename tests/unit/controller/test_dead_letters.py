@@ -9,8 +9,6 @@ import orjson
 import pytest
 from aiohttp import web
 
-import histories
-from engine.coded import Coded, activity
 from perdure.api.kinds.deadletter import DeadLetter
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
@@ -26,7 +24,9 @@ from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
-from unit.controller.managers import manager_over, unchanged
+from support import histories
+from support.engine.coded import Coded, activity
+from support.managers import manager_over, unchanged
 
 
 def test_a_dead_letter_has_the_input_that_a_redrive_needs() -> None:

@@ -9,7 +9,6 @@ import orjson
 import pytest
 from aiohttp import web
 
-from engine.coded import Coded
 from perdure.api.policies import ParentClosePolicy
 from perdure.controller.runs.effects.context import PendingInputs
 from perdure.controller.runs.effects.effects import Effects
@@ -21,7 +20,8 @@ from perdure.engine.state import RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client, ConflictError
 from perdure.runtime.attempts import RunRef
-from unit.controller.managers import manager_over, unchanged
+from support.engine.coded import Coded
+from support.managers import manager_over, unchanged
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
 RUN: dict[str, Any] = {"metadata": {"name": "order", "namespace": "shop", "uid": "uid-1"}, "spec": {}, "status": {}}

@@ -13,7 +13,7 @@ import pytest
 from perdure.controller.dispatch.index import Index
 from perdure.controller.manager import Manager
 from perdure.kube.clock import now
-from unit.controller.managers import client_without_server, manager_over
+from support.managers import client_without_server, manager_over
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())

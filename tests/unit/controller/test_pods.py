@@ -25,7 +25,7 @@ from perdure.controller.pods.workspaces import claim_refusal
 from perdure.kube.access import Access
 from perdure.kube.client import Client, ConflictError
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from unit.controller.managers import unchanged
+from support.managers import unchanged
 
 RUNS: dict[str, Any] = {"state": {"running": {"startedAt": "2026-01-31T12:00:00Z"}}}
 WAITS: dict[str, Any] = {"state": {"waiting": {"reason": "PodInitializing"}}}

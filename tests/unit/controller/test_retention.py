@@ -20,7 +20,7 @@ from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.retention import Limits
-from unit.controller.managers import manager_over
+from support.managers import manager_over
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from perdure.frontend.transport.certificates import bundle, renewed
 from perdure.frontend.transport.tls import Material, OperatorCertificate, Served, Trust, encryption
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from unit.controller.managers import client_without_server, frontend_over
+from support.managers import client_without_server, frontend_over
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("perdure-temporal.perdure-system", "localhost", "127.0.0.1")

@@ -22,7 +22,6 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionResponse,
 )
 
-from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport import guard as of_guard
@@ -33,6 +32,7 @@ from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, 
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import rpcs
 from perdure.kube import clock
+from support.callers import AUDIENCE, ApiServer, bearer, token
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
 COUNT = CountWorkflowExecutionsRequest(namespace="orders", query="x" * 3_000_000).SerializeToString()

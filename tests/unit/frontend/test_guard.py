@@ -15,13 +15,13 @@ from temporalio.api.workflowservice.v1 import (
     ListNamespacesRequest,
 )
 
-from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.frontend.errors import RpcError
 from perdure.frontend.transport import guard as of_guard
 from perdure.frontend.transport.guard import Guard, User, tenant_of
 from perdure.frontend.transport.rights import needed
 from perdure.frontend.transport.rpc import check_inside, namespace_of
 from perdure.kube import clock
+from support.callers import AUDIENCE, ApiServer, bearer, token
 
 CLIENT_RPCS = (
     "StartWorkflowExecution",

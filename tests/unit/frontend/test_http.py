@@ -23,7 +23,6 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionRequest,
 )
 
-from callers import AUDIENCE, ApiServer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.http import shorthand
 from perdure.frontend.http.nexus import NexusGateway
@@ -38,7 +37,8 @@ from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import Material, Served
 from perdure.kube.clock import now
-from unit.controller.managers import client_without_server, frontend_over
+from support.callers import AUDIENCE, ApiServer, token
+from support.managers import client_without_server, frontend_over
 
 COUNT = "/api/v1/namespaces/orders/workflow-count"
 

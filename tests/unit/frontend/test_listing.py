@@ -28,7 +28,7 @@ from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from unit.controller.managers import frontend_over
+from support.managers import frontend_over
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from callers import ApiServer
 from perdure.frontend.errors import RpcError
 from perdure.frontend.transport import guard
 from perdure.frontend.transport.guard import Guard, User, VisibleNamespaces
 from perdure.kube import client as kube
 from perdure.kube import clock
+from support.callers import ApiServer
 
 NAMES = [f"team-{number:03}" for number in range(100)]
 

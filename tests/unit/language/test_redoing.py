@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, seconds
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.resets import begin, kept_results, reset_event, since
 from perdure.engine.state import RunStatus
 from perdure.language.resets import MAX_KEPT, Redo, redo
+from support.engine.script import T0, Drive, seconds
 from unit.language.test_resuming import SCOPE, Run, do
 
 

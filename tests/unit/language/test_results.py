@@ -11,7 +11,7 @@ from perdure.language.results import doubt, no_output
 from perdure.view.hints import hints
 from perdure.view.open_work import LiveState
 from perdure.view.tree import tree
-from unit.cli.flow import Flow, plain
+from support.view.flow import Flow, plain
 
 ACTIVITIES = """
 activities:

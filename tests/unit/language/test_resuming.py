@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.script import T0, Drive, seconds
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -18,6 +17,7 @@ from perdure.engine.state import RunStatus
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.resets import last_task
+from support.engine.script import T0, Drive, seconds
 
 SCOPE = RunScope(name="r", namespace="n", workflow_id="w", run_id="r", attempt=1)
 COMMON = """

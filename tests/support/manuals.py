@@ -10,7 +10,7 @@ import yaml
 
 from perdure.api.labels import API_VERSION
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 NOT_YET = "<!-- not yet -->"
 """Stands in the line before a block that shows what this version does not run yet."""
 

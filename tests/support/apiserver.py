@@ -17,7 +17,7 @@ import yaml
 
 from perdure.kube import clock
 from perdure.simulation.cluster.apiserver import as_table
-from threads import join
+from support.threads import join
 
 
 @dataclass(frozen=True)

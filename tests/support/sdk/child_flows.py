@@ -6,7 +6,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, FailureError
 
-from temporal.flows import Box, Rounds
+from support.sdk.flows import Box, Rounds
 
 
 @workflow.defn

@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from kube import REPOSITORY
 from perdure.cli.replays import read_history, replay
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
@@ -23,6 +22,7 @@ from perdure.simulation.play import Play
 from perdure.simulation.players import SimulatedChain
 from perdure.view.difference import Difference, show
 from perdure.view.page import Page
+from support.kube import REPOSITORY
 
 Json = dict[str, Any]
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from engine.coded import Coded
 from perdure.controller.runs import status
 from perdure.view.page import Page
 from perdure.view.run import ShownRun, read_run
-from unit.cli.flow import UID
+from support.engine.coded import Coded
+from support.view.flow import UID
 
 
 def object_of(run: Coded) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import base64
 
-from artifacts.gateway import BUCKET, program
-from kube import IMAGE, Cluster
+from support.artifacts.gateway import BUCKET, program
+from support.kube import IMAGE, Cluster
 
 _STORE = f"""
 until [ -x /tmp/versitygw ]; do sleep 0.2; done

@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, FailureError
 
-from temporal.activities import greet, wait_for_cancel
+from support.sdk.activities import greet, wait_for_cancel
 
 SHORT = timedelta(seconds=20)
 

@@ -1,4 +1,4 @@
-"""The table of manifests that the API server and the models judge alike: `tests/integration/admission.yaml`."""
+"""The table of manifests that the API server and the models judge alike: `tests/support/admission.yaml`."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from perdure.api.labels import API_VERSION
 
 Json = dict[str, Any]
 
-_TABLE = Path(__file__).parent / "integration" / "admission.yaml"
+_TABLE = Path(__file__).parent / "admission.yaml"
 CASES = [
     pytest.param(section["kind"], case, id=f"{section['kind']}: {case['case']}")
     for section in yaml.safe_load_all(_TABLE.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
-from temporal.flows import SHORT
+from support.sdk.flows import SHORT
 
 ONCE = RetryPolicy(maximum_attempts=1)
 QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1.0)

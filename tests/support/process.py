@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from kube import Cluster
-from ports import free_port
+from support.kube import Cluster
+from support.ports import free_port
 
 LONGER = int(os.environ.get("PERDURE_LONGER", "1"))
 """So many times longer are the trials in which operators are killed; `make test-all` sets it."""

@@ -13,8 +13,8 @@ from perdure.cli.connection import connect
 from perdure.console.access import KubeconfigAccess
 from perdure.console.local import serving
 from perdure.console.site import ConsoleSettings
-from unit.cli.apiserver import ApiServer, Log, items
-from unit.cli.flow import UID, Flow, charged_after_two_refusals
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import UID, Flow, charged_after_two_refusals
 
 WEB_UI = "http://127.0.0.1:8233"
 NASTY = """<script>alert(1)</script><img src=x onerror=alert(2)>'"{{ 7*7 }}</title></pre>"""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from kube import REPOSITORY
+from support.kube import REPOSITORY
 
 
 @contextmanager

@@ -6,8 +6,8 @@ For trying out artifacts without a bucket: everything in it is lost with the pod
 import argparse
 from dataclasses import replace
 
-from artifacts.in_cluster import store
-from kube import find_cluster
+from support.artifacts.in_cluster import store
+from support.kube import find_cluster
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Workflows and activities that the workers of tests with Temporal's SDK register."""
 
-from temporal import activities, child_flows, flows, large_flows, nexus_flows
+from support.sdk import activities, child_flows, flows, large_flows, nexus_flows
 
 ACTIVITIES = [
     activities.greet,

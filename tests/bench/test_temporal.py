@@ -21,11 +21,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from sdk.conftest import until
 from support.audit import what, writes
 from support.kube import Cluster
 from support.sdk import flows, registry
 from support.sdk.server import Operator, serving
-from temporal.conftest import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(3600)]
 

@@ -20,10 +20,10 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from bench.test_temporal import figure, memory
+from sdk.test_rights import CLIENT, WORKER, account
 from support.kube import Cluster
 from support.sdk import flows, registry
 from support.sdk.server import Operator, serving
-from temporal.test_rights import CLIENT, WORKER, account
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(3600)]
 

@@ -9,7 +9,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
-pytest.register_assert_rewrite("support.kube")  # before it is imported, so that its assertions show the compared values
+# Before they are imported, so that their assertions show the compared values.
+pytest.register_assert_rewrite("support.kube", "support.engine", "support.doctor", "support.operations")
 
 from support.kube import Cluster, find_cluster, temporary_namespace  # noqa: E402
 from support.process import Process, operator  # noqa: E402

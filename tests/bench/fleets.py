@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from bench.costs import metrics_of
 from bench.finished import fill
 from bench.results import Result
-from bench.test_schedules import QUICK, create_all
+from bench.schedules import QUICK, create_all
 from perdure.controller.fleet.shards import SHARDS
 from support.kube import Cluster, Json, run_manifest, temporary_namespace
 from support.ports import free_port

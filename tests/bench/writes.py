@@ -12,7 +12,7 @@ from statistics import median
 
 from bench.costs import ApiServerCosts
 from bench.results import Result
-from bench.test_schedules import QUICK
+from bench.schedules import QUICK
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.runtime import status_texts

@@ -21,7 +21,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import WorkflowHandle
 
-from sdk.conftest import Temporal, until
+from support.sdk.client import Temporal, until
 
 LONG = timedelta(minutes=10)
 

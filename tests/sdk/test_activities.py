@@ -10,8 +10,8 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
-from sdk.conftest import Temporal, until
 from support.sdk import flows
+from support.sdk.client import Temporal, until
 
 
 async def failure(temporal: Temporal, name: str, arguments: list[Any], **options: Any) -> ActivityError:

@@ -19,8 +19,8 @@ from temporalio.client import (
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from sdk.conftest import Temporal, until
 from support.sdk import flows, large_flows
+from support.sdk.client import Temporal, until
 
 SECRET = "card-4111111111111111"
 ENCRYPTED = b"binary/encrypted"

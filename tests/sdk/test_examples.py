@@ -12,9 +12,9 @@ import yaml
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, TerminatedError
 
-from sdk.conftest import Temporal, until
 from support.example_code import example_module
 from support.kube import IMAGE, REPOSITORY
+from support.sdk.client import Temporal, until
 
 FOLDER = REPOSITORY / "examples" / "temporal"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from sdk.conftest import Temporal, until
 from support.kube import REPOSITORY
+from support.sdk.client import Temporal, until
 
 pytestmark = pytest.mark.cluster
 

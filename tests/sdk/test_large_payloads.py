@@ -9,8 +9,8 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
 
-from sdk.conftest import Temporal
 from support.sdk import large_flows
+from support.sdk.client import Temporal
 
 LARGE = 2_000_000
 

@@ -19,9 +19,9 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from sdk.conftest import Temporal
 from sdk.manual_worker import LONG, ManualWorker, close, marker, schedule, timer
 from support.sdk import flows
+from support.sdk.client import Temporal
 
 HOUR = timedelta(hours=1)
 

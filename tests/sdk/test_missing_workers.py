@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sdk.conftest import Temporal
 from support.sdk import flows
+from support.sdk.client import Temporal
 
 pytestmark = pytest.mark.cluster
 

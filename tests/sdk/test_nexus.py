@@ -15,9 +15,9 @@ from temporalio.exceptions import ApplicationError, CancelledError, NexusOperati
 from temporalio.worker import Worker
 
 from perdure.frontend.nexus.tasks import CALLERS_HEADER
-from sdk.conftest import Temporal
 from support.kube import Cluster, temporary_namespace
 from support.sdk import nexus_flows
+from support.sdk.client import Temporal
 from support.sdk.server import Operator, serving
 
 pytestmark = pytest.mark.cluster

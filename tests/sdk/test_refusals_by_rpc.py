@@ -22,9 +22,9 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from sdk.conftest import Temporal
 from sdk.manual_worker import ManualWorker, close, timer
 from support.sdk import flows
+from support.sdk.client import Temporal
 
 
 def request(temporal: Temporal, **said: Any) -> StartWorkflowExecutionRequest:

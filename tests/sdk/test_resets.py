@@ -24,8 +24,8 @@ from temporalio.exceptions import TerminatedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from sdk.conftest import Temporal, until
 from support.sdk import flows, registry
+from support.sdk.client import Temporal, until
 
 
 async def reset(temporal: Temporal, handle: WorkflowHandle, event_id: int, **said: object) -> WorkflowHandle:

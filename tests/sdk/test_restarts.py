@@ -13,9 +13,9 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from sdk.conftest import Temporal
 from support.process import LONGER
 from support.sdk import flows
+from support.sdk.client import Temporal
 from support.sdk.server import Operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600 * LONGER)]

@@ -1,8 +1,6 @@
 """Permissions: ServiceAccount tokens and roles of a real API server."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -12,18 +10,10 @@ from temporalio.worker import Worker
 
 from support.kube import Cluster
 from support.sdk import flows, registry
+from support.sdk.accounts import CLIENT, WORKER, account
 from support.sdk.server import Operator, serving
 
 pytestmark = pytest.mark.cluster
-
-WORKER = [
-    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns/tasks"], "verbs": ["update"]},
-    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns"], "verbs": ["get"]},
-]
-CLIENT = [
-    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns"], "verbs": ["get", "list"]},
-    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns/temporal", "operations/temporal"], "verbs": ["create"]},
-]
 
 
 @pytest.fixture(scope="module")
@@ -31,28 +21,6 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     log = tmp_path_factory.mktemp("operator") / "log"
     with serving(cluster, log, PERDURE_TEMPORAL_AUTHENTICATION="Kubernetes") as running:
         yield running
-
-
-def account(operator: Operator, name: str, rules: list[Any], audience: str = "perdure.dev/temporal") -> str:
-    """A ServiceAccount with these rights; a token of it, for an audience, or for that of the API server."""
-    group, meta = "rbac.authorization.k8s.io", {"name": name, "namespace": operator.namespace}
-    operator.cluster.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
-        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": meta, "rules": rules},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": operator.namespace}],
-        },
-    )
-    spec = {"expirationSeconds": 600, **({"audiences": [audience]} if audience else {})}
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    path = f"/api/v1/namespaces/{operator.namespace}/serviceaccounts/{name}/token"
-    answer = json.loads(operator.cluster("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
-    token: str = answer["status"]["token"]
-    return token
 
 
 async def connect(operator: Operator, token: str | None, namespace: str = "") -> Client:

@@ -23,9 +23,9 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.engine.starts import MAX_CHILD_DEPTH
-from sdk.conftest import Temporal, until
 from support.kube import one_step, python
 from support.sdk import child_flows, flows
+from support.sdk.client import Temporal, until
 
 
 async def test_a_cancelled_workflow_cleans_up(temporal: Temporal) -> None:

@@ -33,9 +33,9 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from sdk.conftest import Temporal, until
 from sdk.manual_worker import ManualWorker
 from support.sdk import child_flows, flows, registry
+from support.sdk.client import Temporal, until
 
 SIGNALS, EACH, UPDATES, STORM = 200, 20, 40, 40
 COMPLETED = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED

@@ -30,8 +30,8 @@ from temporalio.client import (
 from temporalio.common import Priority, RetryPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from sdk.conftest import Temporal, until
 from support.sdk import flows
+from support.sdk.client import Temporal, until
 
 
 class Maker:

@@ -27,7 +27,7 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sdk.conftest import Temporal, until
+from support.sdk.client import Temporal, until
 
 MINUTE = timedelta(minutes=1)
 

@@ -19,8 +19,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from sdk.conftest import Temporal, until
 from support.sdk import flows, registry
+from support.sdk.client import Temporal, until
 
 
 async def test_signals_queries_and_updates_reach_the_workflow_in_order(temporal: Temporal) -> None:

@@ -19,8 +19,8 @@ from temporalio.common import PinnedVersioningOverride, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
-from sdk.conftest import Temporal
 from sdk.versions import BUILDS
+from support.sdk.client import Temporal
 
 
 class Shop:

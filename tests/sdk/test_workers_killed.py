@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import TimeoutType
 
-from sdk.conftest import Temporal, until
 from support.sdk import flows
+from support.sdk.client import Temporal, until
 
 pytestmark = pytest.mark.cluster
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.integration.test_operations import ask, inline
 from support.kube import Cluster, Json, run_manifest
-from unit.controller.test_unreadable import IMPOSSIBLE
+from support.operations import ask, inline
+from support.times import IMPOSSIBLE
 
 pytestmark = pytest.mark.cluster
 

@@ -5,8 +5,7 @@ from collections import defaultdict
 from typing import Any
 
 from support.kube import REPOSITORY
-
-from .test_chart import named
+from unit.chart.manifests import named
 
 
 def documented() -> dict[str, set[str]]:

@@ -11,7 +11,7 @@ import pytest
 from support.apiserver import ApiServer, Log, items
 from support.view.flow import charged_after_two_refusals
 from unit.cli.calling import RUNS, call
-from unit.cli.test_logs import DONE, line, pod
+from unit.cli.pod_logs import DONE, line, pod
 
 PODS = "/api/v1/namespaces/shop/pods"
 UID = charged_after_two_refusals().object["metadata"]["uid"]

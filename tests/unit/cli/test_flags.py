@@ -12,7 +12,7 @@ from perdure.cli.app import OTHER_NAMES, VERBS, verb_first
 from perdure.cli.flags import GLOBAL, kubectl_arguments, overrides, take
 from perdure.cli.verbs.schedules import OTHER_SCHEDULE_NAMES
 from support.apiserver import ApiServer, items
-from unit.cli.test_app import RUNS, call
+from unit.cli.calling import RUNS, call
 
 
 def test_global_flags_can_precede_the_verb() -> None:

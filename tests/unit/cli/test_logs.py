@@ -10,6 +10,7 @@ from perdure.cli.app import build
 from perdure.view.logs import Choice, Lines, gone, logs_of
 from support.apiserver import ApiServer, Log, items
 from support.view.flow import Flow, charged_after_two_refusals, declined
+from unit.cli.pod_logs import BROKEN, DONE, RUNS_NOW, WAITING, line, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,34 +18,6 @@ if TYPE_CHECKING:
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 PODS = "/api/v1/namespaces/shop/pods"
-
-
-def pod(step: str, event: int, attempt: int, state: dict[str, Any], **status: Any) -> dict[str, Any]:
-    """A pod of `order-42`; `state` is that of the container `activity`."""
-    return {
-        "metadata": {
-            "name": f"order-42-{event}-{attempt}",
-            "creationTimestamp": f"2026-01-01T12:00:{event:02}Z",
-            "annotations": {"perdure.dev/scheduled-event-id": str(event), "perdure.dev/attempt": str(attempt)},
-        },
-        "spec": {
-            "containers": [
-                {"name": "mesh"},
-                {"name": "activity", "env": [{"name": "PERDURE_ACTIVITY_ID", "value": step}]},
-            ]
-        },
-        "status": {"containerStatuses": [{"name": "activity", "state": state}], **status},
-    }
-
-
-DONE: dict[str, Any] = {"terminated": {"exitCode": 0}}
-BROKEN: dict[str, Any] = {"terminated": {"exitCode": 3}}
-RUNS_NOW: dict[str, Any] = {"running": {}}
-WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
-
-
-def line(second: int, text: str) -> str:
-    return f"2026-01-01T12:00:{second:02}.000000000Z {text}\n"
 
 
 def logs(*options: str) -> tuple[int, list[str], str]:

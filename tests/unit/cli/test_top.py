@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from perdure.cli.app import build
 from perdure.kube import clock
 from support.apiserver import ApiServer, Log, items
-from unit.cli.test_doctor import DEPLOYMENTS, PODS, deployment
+from support.doctor import DEPLOYMENTS, PODS, deployment
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/perdure-system/pods"

@@ -1,7 +1,9 @@
 """The layout of steps in the console: below their needs, without overlap, inside their block."""
 
 from itertools import combinations, pairwise
+from pathlib import Path
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from perdure.console.graph import MAX_BOXES, Box, needs_of, place, ranks
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.steps import ShownStep
 from support import consoled
-from support.apiserver import ApiServer
+from support.apiserver import serving
 from support.view.flow import Flow
 
 
@@ -100,10 +102,11 @@ def test_a_large_fan_out_is_drawn_partially_with_a_count_of_the_rest() -> None:
     assert graph.hidden + len(graph.boxes) == sum(1 for one in steps for _ in one.walk())
 
 
-async def test_the_graph_shows_cached_results(server: ApiServer) -> None:
+async def test_the_graph_shows_cached_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc")
-    consoled.fill(server, Flow().at(5, found))
-    async with consoled.opened() as browser:
-        page = await browser.get("/namespaces/shop/runs/order-42")
+    with serving(tmp_path, monkeypatch) as server:
+        consoled.fill(server, Flow().at(5, found))
+        async with consoled.opened() as browser:
+            page = await browser.get("/namespaces/shop/runs/order-42")
     assert "<title>reserve: Succeeded, cached result reserve-habc</title>" in page
     assert "reserve ✓ Succeeded · cached" in consoled.shown(page)

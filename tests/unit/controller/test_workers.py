@@ -7,9 +7,8 @@ from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
-from support.engine.coded import STICKY, T0, Coded, activity
-from unit.engine.test_nexus import BUSY, answer, scheduled, started
-from unit.engine.test_tasks import taken
+from support.engine.coded import STICKY, T0, Coded, activity, taken
+from support.engine.nexus import BUSY, answer, scheduled, started
 
 SECOND = timedelta(seconds=1)
 TASK = "no worker polls the task queue `orders`"

@@ -1,11 +1,9 @@
 """Lists of finished runs whose search attributes and memo are too large to be kept in memory."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -29,9 +27,10 @@ from perdure.frontend.visibility.listing import Listing
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from support.managers import frontend_over
+from support.recorded_runs import recorded
 
 Json = dict[str, Any]
-RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
+RUN: Json = recorded("whole")
 NAMESPACE = RUN["metadata"]["namespace"]
 MEMO = {"note": {"payloads": [{"metadata": {"encoding": "json/plain"}, "data": "Imh1aCI="}]}}
 

@@ -11,7 +11,7 @@ from perdure.engine.resets import begin, kept_results, reset_event, since
 from perdure.engine.state import RunStatus
 from perdure.language.resets import MAX_KEPT, Redo, redo
 from support.engine.script import T0, Drive, seconds
-from unit.language.test_resuming import SCOPE, Run, do
+from unit.language.resumed import SCOPE, Run, do
 
 
 def plan(run: Run, *steps: str) -> Redo:

@@ -1,7 +1,7 @@
 """The hooks of a step, and messages of approvals, in `perdure describe`."""
 
 from support.view.flow import Flow, golden
-from unit.view.test_steps import steps
+from unit.view.shown import steps
 
 HOOKED = """
 activities: [{name: book, startToCloseTimeout: 1m, container: {image: i}}]

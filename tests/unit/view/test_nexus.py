@@ -12,9 +12,9 @@ from perdure.view.describe import as_data, describe
 from perdure.view.run import read_run
 from perdure.view.tree import tree
 from support.engine.coded import Coded
+from support.engine.nexus import BOOM, BUSY, answer, schedule, scheduled, started
 from support.view.coderun import object_of, page, seen
 from support.view.flow import golden, plain
-from unit.engine.test_nexus import BOOM, BUSY, answer, schedule, scheduled, started
 
 
 def shown(run: Coded) -> str:

@@ -1,9 +1,5 @@
 """The output of `describe` for runs recorded on a cluster."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from perdure.api.lenient import read_time
@@ -11,17 +7,12 @@ from perdure.view.describe import as_data, describe
 from perdure.view.events import check, table
 from perdure.view.page import Page
 from perdure.view.run import read_run
+from support.recorded_runs import NAMES, recorded
 from support.view.flow import golden, plain
 
-RECORDED = Path(__file__).parent / "recorded"
 NOW = read_time("2026-11-21T10:00:00Z")
 assert NOW is not None
 PAGE = Page(now=NOW, width=80)
-
-
-def recorded(name: str) -> dict[str, Any]:
-    obj: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
-    return obj
 
 
 def test_a_recorded_run_with_children_branches_catch_and_handler_is_shown() -> None:
@@ -66,7 +57,7 @@ def test_a_recorded_run_that_timed_out_is_shown() -> None:
     """)
 
 
-@pytest.mark.parametrize("name", [file.stem for file in sorted(RECORDED.iterdir())])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_recorded_event_fits_its_line(name: str) -> None:
     events = recorded(name)["status"]["history"]["events"]
     check(events)

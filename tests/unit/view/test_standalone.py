@@ -9,10 +9,10 @@ from perdure.view.describe import describe
 from perdure.view.page import Page
 from perdure.view.run import ShownRun, read_run
 from perdure.view.runs import table as listed
+from support.engine import standalone_nexus
 from support.engine.script import Drive, application
+from support.engine.standalone import begin, take, worker
 from support.view.flow import UID, plain
-from unit.engine import test_standalone_nexus as nexus
-from unit.engine.test_standalone import begin, take, worker
 
 
 def object_of(run: Drive) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def operation_of(run: Drive) -> ShownRun:
 
 
 def test_an_open_operation_shows_its_endpoint_and_its_calls() -> None:
-    run = nexus.begin()
-    nexus.report(run, 1, OperationOutcome.ATTEMPT_FAILED, failure=application("busy"))
+    run = standalone_nexus.begin()
+    standalone_nexus.report(run, 1, OperationOutcome.ATTEMPT_FAILED, failure=application("busy"))
     text = plain(describe(operation_of(run), Page(now=run.now, width=100)))
     assert "Operation:    payments.charge (standalone)" in text
     assert "Endpoint:     billing" in text
@@ -104,15 +104,15 @@ def test_an_open_operation_shows_its_endpoint_and_its_calls() -> None:
 
 
 def test_a_closed_operation_shows_its_outcome_and_suggests_no_reset() -> None:
-    run = nexus.begin()
-    nexus.report(run, 1, OperationOutcome.FAILED, failure=nexus.BOOM)
+    run = standalone_nexus.begin()
+    standalone_nexus.report(run, 1, OperationOutcome.FAILED, failure=standalone_nexus.BOOM)
     text = plain(describe(operation_of(run), Page(now=run.now, width=100)))
     assert "boom" in text
     assert "retry" not in text
 
 
 def test_a_list_shows_the_operation_and_its_id() -> None:
-    run = nexus.begin()
+    run = standalone_nexus.begin()
     text = plain(listed([operation_of(run)], Page(now=run.now, width=200), wide=True))
     heading, row = (line.split() for line in text.splitlines())
     assert row[heading.index("WORKFLOW")] == "payments.charge"

@@ -1,7 +1,7 @@
 """The limits of a step in `perdure describe`."""
 
 from support.view.flow import Flow, golden
-from unit.view.test_steps import steps
+from unit.view.shown import steps
 
 LIMITED = """
 activities: [{name: book, startToCloseTimeout: 1m, container: {image: i}}]

@@ -8,6 +8,7 @@ from perdure.view.follow import window
 from perdure.view.open_work import LiveChild, LiveState
 from perdure.view.tree import tree, tries
 from support.view.flow import Flow, at, declined, golden, plain
+from unit.view.shown import steps
 
 TRIP = """
 activities:
@@ -53,10 +54,6 @@ def trip() -> Flow:
     """Hotel and flight are booked, and no car is available: the bookings are compensated."""
     flow = Flow(TRIP, input={"extra": False}).started(1).completed(2, "H-1").started(3).completed(4, "F-1")
     return flow.started(5).failed(6, declined("all cars are taken", non_retryable=True))
-
-
-def steps(flow: Flow, seen: LiveState | None = None) -> str:
-    return plain(tree(flow.run(seen=seen), flow.page(width=90)))
 
 
 def test_completed_steps_are_compensated_newest_first() -> None:

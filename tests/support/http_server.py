@@ -1,0 +1,50 @@
+"""A small HTTP server on loopback in place of the API server, which answers as a test defines."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from perdure.kube.client import CORE, path
+
+PODS = path(CORE, "default", "pods")
+WEB = path(CORE, "default", "pods", "web")
+
+
+@dataclass
+class Server:
+    """Answers as a test defines, and records the requests."""
+
+    answer: Callable[[web.BaseRequest], web.StreamResponse] = lambda _: web.json_response({})
+    asked: list[web.BaseRequest] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+    address: str = ""
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["Server"]:
+        self.answers.set()
+        runner = web.ServerRunner(web.Server(self._handle))
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.address = "http://{}:{}".format(*runner.addresses[0][:2])
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        raw = await request.read()
+        self.asked.append(request)
+        self.bodies.append(orjson.loads(raw) if raw else None)
+        await self.answers.wait()
+        return self.answer(request)
+
+    def refuse(self, code: int, reason: str, message: str = "no") -> None:
+        body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+        self.answer = lambda _: web.json_response(body, status=code)

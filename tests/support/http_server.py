@@ -1,7 +1,7 @@
 """A small HTTP server on loopback in place of the API server, which answers as a test defines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,10 +9,30 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from perdure.kube.client import CORE, path
+from perdure.kube.access import Access
+from perdure.kube.client import CORE, Client, path
 
 PODS = path(CORE, "default", "pods")
 WEB = path(CORE, "default", "pods", "web")
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """Answer requests on loopback until the end of the block; the address of the server."""
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield "http://{}:{}".format(*runner.addresses[0][:2])
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def api_server(answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> AsyncIterator[Client]:
+    """A client of an API server that answers all requests with a function."""
+    async with serving(answer) as address, Client.open(Access(server=address), user_agent="perdure-test") as client:
+        yield client
 
 
 @dataclass
@@ -28,15 +48,8 @@ class Server:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["Server"]:
         self.answers.set()
-        runner = web.ServerRunner(web.Server(self._handle))
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            self.address = "http://{}:{}".format(*runner.addresses[0][:2])
+        async with serving(self._handle) as self.address:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         raw = await request.read()

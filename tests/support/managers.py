@@ -1,9 +1,7 @@
 """Idle operators with an API server simulated by the test, or with none."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-from aiohttp import web
 
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Frontend
@@ -39,17 +37,3 @@ def frontend_over(client: Client, settings: Settings | None = None, *, fleet: st
 
 async def unchanged() -> None:
     """Confirm the state of a run: nobody else has written it."""
-
-
-@asynccontextmanager
-async def api_server(answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> AsyncIterator[Client]:
-    """An API server that gives every request the same answer."""
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address = "http://{}:{}".format(*runner.addresses[0][:2])
-        async with Client.open(Access(server=address), user_agent="perdure-test") as client:
-            yield client
-    finally:
-        await runner.cleanup()

@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 import orjson
 from aiohttp import web
 
-from perdure.kube.access import Access
-from perdure.kube.client import Client
 from perdure.kube.events import Recorder
+from support.http_server import api_server
 
 
 @asynccontextmanager
@@ -21,11 +20,5 @@ async def recording(backlog: int = 10, *, routine: bool = False) -> AsyncIterato
         posted.put_nowait(orjson.loads(await request.read())["note"])
         return web.json_response({}, status=201)
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    address = "http://{}:{}".format(*runner.addresses[0][:2])
-    async with Client.open(Access(server=address), user_agent="test") as client:
+    async with api_server(answer) as client:
         yield Recorder(client, instance="test", backlog=backlog, routine=routine), posted
-    await runner.cleanup()

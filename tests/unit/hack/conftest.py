@@ -1,12 +1,9 @@
-"""Puts ``hack/`` on the path: its package is run as a folder and never installed."""
+"""Fixtures of tests of the scripts in ``hack/``."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "hack"))
 
 
 @pytest.fixture

@@ -186,15 +186,22 @@ class Node:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.requested = asyncio.Event()
         self.woken: list[str] = []
         self._awake = asyncio.Event()
+        self._connection: asyncio.Transport | None = None
         self._log: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if not request.path.endswith("/log"):
             return web.json_response(failed_pod(2))
         self.asked += 1
-        return web.Response(text=await self._log)
+        assert request.transport is not None
+        self._connection = request.transport
+        self.requested.set()
+        response = web.Response(text=await self._log)
+        response.force_close()
+        return response
 
     def wake(self) -> None:
         self.woken.append("woken")
@@ -204,9 +211,13 @@ class Node:
         self._log.set_result(text)
         await self._awake.wait()
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """End the connection, on which the run may have given up."""
         if not self._log.done():
-            self._log.set_result("")
+            await self.answer("")
+        while self._connection is not None and not self._connection.is_closing():  # noqa: ASYNC110 (the transport has no event)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 def failed_pod(number: int) -> dict[str, Any]:
@@ -222,10 +233,11 @@ async def failing() -> AsyncIterator[tuple[RunAttempts, Node]]:
     async with serving(node.handle) as address, attempts(node.wake, server=address) as (found, _):
         found.observe(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
+        await node.requested.wait()
         try:
             yield found, node
         finally:
-            node.close()
+            await node.close()
 
 
 async def test_a_failure_waits_for_its_log_without_blocking_others() -> None:

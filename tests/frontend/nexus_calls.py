@@ -12,7 +12,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 
 from frontend.served import Served, names
-from perdure.frontend.nexus.tasks import CALLERS_HEADER
+from perdure.frontend.nexus.endpoints import CALLERS_HEADER
 
 BILLS, HANDLERS = "bills", TaskQueue(name="handlers")
 FIVE = Payload(metadata={"encoding": b"json/plain"}, data=b"5")

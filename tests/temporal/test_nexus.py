@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, NexusOperati
 from temporalio.worker import Worker
 
 from kube import Cluster, temporary_namespace
-from perdure.frontend.nexus.tasks import CALLERS_HEADER
+from perdure.frontend.nexus.endpoints import CALLERS_HEADER
 from temporal import nexus_flows
 from temporal.conftest import Temporal
 from temporal.server import Operator, serving

@@ -25,9 +25,9 @@ from perdure.frontend.matching.rates import TASK_QUEUES
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.calls import HandlerCallsOpen
 from perdure.frontend.nexus.direct_calls import DirectCalls
-from perdure.frontend.nexus.endpoints import EndpointRegistry
+from perdure.frontend.nexus.endpoints import EndpointRegistry, NexusEndpoints
 from perdure.frontend.nexus.standalone import StandaloneNexusOperations
-from perdure.frontend.nexus.tasks import NexusEndpoints, NexusTasks
+from perdure.frontend.nexus.tasks import NexusTasks
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.creation import FirstTasks, RunCreator
 from perdure.frontend.runs.gateway import RunGateway

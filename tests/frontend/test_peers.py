@@ -45,7 +45,7 @@ from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.transport.services import SERVICES, UNSERVED, request_of
-from perdure.frontend.transport.tls import Material, Served
+from perdure.frontend.transport.tls import Material, ServerCertificate
 from perdure.kube.clock import now
 from ports import free_port
 
@@ -54,10 +54,10 @@ OPERATOR = "system:serviceaccount:orders:shop"
 """The user that the API server of these tests finds in every token."""
 
 
-def certificate(*, authority: bool = True) -> Served:
+def certificate(*, authority: bool = True) -> ServerCertificate:
     """A certificate, without its authority if that is unknown."""
     made = renewed({}, ["perdure-temporal.perdure-system.svc"], now())
-    return Served(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode() if authority else "")
+    return ServerCertificate(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode() if authority else "")
 
 
 @asynccontextmanager

@@ -44,14 +44,14 @@ class SidecarLoop:
         folder = environ.get("PERDURE_FILES") or "/perdure-files"
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._auto = environ.get("PERDURE_AUTO_HEARTBEAT") == "true"
-        self._seen: tuple[int, int, int] | None = None
+        self._last_heartbeat_file: tuple[int, int, int] | None = None
         self._complaint = ""
 
     def run(self) -> int:
         """Run until SIGTERM, which the caller has blocked, report the result, and return the exit code."""
         heartbeats = self._context.heartbeats
         if heartbeats is not None:
-            heartbeats.on_stop = self._tell_cancelled
+            heartbeats.on_stop = self._write_cancelled
             if self._auto:
                 heartbeats.begin()
         while True:
@@ -69,19 +69,19 @@ class SidecarLoop:
         except OSError:
             return
         seen = found.st_mtime_ns, found.st_size, found.st_ino
-        if seen == self._seen or heartbeats is None:
+        if seen == self._last_heartbeat_file or heartbeats is None:
             return
         try:
             text = self._read("heartbeat")
             heartbeats.beat(decode(text) if text.strip() else None)
         except CancelledError:
-            self._tell_cancelled()
+            self._write_cancelled()
         except (OSError, ValueError, TypeError, PayloadTooLargeError) as error:
             self._complain(f"The heartbeat could not be forwarded: {error}")
             return
-        self._seen = seen
+        self._last_heartbeat_file = seen
 
-    def _tell_cancelled(self) -> None:
+    def _write_cancelled(self) -> None:
         """Write the file that requests the activity to stop. It is renamed into place, so that nobody reads a partial file."""
         reason = self._context.cancelled() or ""
         try:

@@ -39,7 +39,7 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def moment(value: Any) -> datetime | None:
+def zoned_time(value: Any) -> datetime | None:
     """Return a time with a time zone, or None."""
     try:
         found = datetime.fromisoformat(text(value))

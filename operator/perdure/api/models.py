@@ -362,11 +362,11 @@ _SENTENCES = {
 
 def _sentence(detail: ErrorDetails, root: type[ApiModel] | None) -> str:
     if root is not None and detail["type"] == "extra_forbidden":
-        meant = meant_by_field(root, detail["loc"])
+        meant = suggest_field(root, detail["loc"])
         if meant:
             return f"unknown field; did you mean `{meant}`?"
     if root is not None and detail["type"] == "model_type":
-        meant = meant_by_value(root, detail["loc"], detail["input"])
+        meant = suggest_value(root, detail["loc"], detail["input"])
         if meant:
             return f"must be an object: `{meant}`"
     sentence = _SENTENCES.get(detail["type"])
@@ -440,7 +440,7 @@ _SHOWN: Final = 60
 """Maximum length of a value in a suggestion."""
 
 
-def meant_by_field(root: type[BaseModel], location: Location) -> str:
+def suggest_field(root: type[BaseModel], location: Location) -> str:
     """Suggest a field for one that does not exist.
 
     Args:
@@ -463,7 +463,7 @@ def meant_by_field(root: type[BaseModel], location: Location) -> str:
     return near[0] if near else ""
 
 
-def meant_by_value(root: type[BaseModel], location: Location, value: object) -> str:
+def suggest_value(root: type[BaseModel], location: Location, value: object) -> str:
     """Suggest an object for a plain value in its place.
 
     Returns:

@@ -95,7 +95,7 @@ class ArchivedLogs:
 
         pod = build_store_pod(
             {"generateName": "perdure-logs-", "namespace": self._run.namespace},
-            "sending_logs",
+            "log_export",
             store,
             {"PERDURE_KEYS": json.dumps(keys)},
             image=image,

@@ -18,7 +18,7 @@ from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
-from perdure.frontend.transport.tls import Served, encryption
+from perdure.frontend.transport.tls import ServerCertificate, encryption
 from perdure.kube import client as kube
 
 _REVIEW_CONNECTIONS = 8
@@ -94,7 +94,7 @@ def _listening(address: str) -> socket.socket:
 
 
 def _http_api(
-    frontend: Frontend, offered: Sequence[Rpc], door: Door, listening: socket.socket, shown: Served | None
+    frontend: Frontend, offered: Sequence[Rpc], door: Door, listening: socket.socket, shown: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
     from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)

@@ -91,7 +91,7 @@ class StandaloneRuns:
             "spec": {**spec, "workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict},
         }
         known = await self._creator.existing(body, self._kind, reuse=reuse, conflict=conflict)
-        return StartedRun(known, started=False) if known is not None else await self._creator.make(body)
+        return StartedRun(known, started=False) if known is not None else await self._creator.create(body)
 
     # Following
 
@@ -234,10 +234,10 @@ def check_metadata(request: Any) -> None:
     Raises:
         RpcError: The metadata is too large.
     """
-    for name, most in _METADATA:
+    for name, limit in _METADATA:
         size = getattr(request.user_metadata, name).ByteSize()
-        if size > most:
-            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={most}")
+        if size > limit:
+            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={limit}")
 
 
 def request_id_of(request: Any) -> str:

@@ -134,7 +134,7 @@ class Conflict:
     name: str
     message: str
     """A sentence for users that names the owner of the object."""
-    passing: bool
+    temporary: bool
     """Whether the object is terminating, so that the attempt only waits. Otherwise, a user must act."""
 
 
@@ -149,10 +149,10 @@ def owns(obj: KubeObject, run: RunRef, attempt: Attempt) -> bool:
     Returns:
         True if it can be adopted and its outcome trusted.
     """
-    return made_for(obj, run) and is_attempt(obj, attempt)
+    return belongs_to_run(obj, run) and is_attempt(obj, attempt)
 
 
-def made_for(obj: KubeObject, run: RunRef) -> bool:
+def belongs_to_run(obj: KubeObject, run: RunRef) -> bool:
     """Return whether the operator created a Pod for any attempt of this run.
 
     Args:
@@ -238,7 +238,7 @@ def _conflict(existing: KubeObject, kind: str, wanted: str) -> Conflict:
         namespace=str(metadata.get("namespace")),
         name=name,
         message=f"{kind} {name} exists and belongs to {', '.join(owners) or 'nobody'}, not to this attempt of {wanted}{stranger}",
-        passing="deletionTimestamp" in metadata,
+        temporary="deletionTimestamp" in metadata,
     )
 
 

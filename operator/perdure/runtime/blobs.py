@@ -67,7 +67,7 @@ class Room:
         """`used`: the size of the status, in bytes."""
         self._left = ROOM - used
 
-    def takes(self, size: int) -> bool:
+    def reserve(self, size: int) -> bool:
         """Whether a payload of this size stays in the status; if it does, it uses up its space."""
         fits = size <= ALWAYS_INLINE or size <= min(INLINE, self._left)
         self._left -= size if fits else 0
@@ -98,7 +98,7 @@ def reference_in(value: Any) -> Mapping[str, Any] | None:
     return found if good else None
 
 
-def given_to(run: KubeObject) -> dict[str, int]:
+def in_manifest(run: KubeObject) -> dict[str, int]:
     """Return the names and sizes of the blobs in the spec and the annotations (JSON) of a run."""
     annotations = (run["metadata"].get("annotations") or {}).values()
     found = referred_to(msgspec.json.encode(run.get("spec")))

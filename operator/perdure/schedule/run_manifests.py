@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from perdure.api import labels
-from perdure.api.lenient import mapping, moment, read_annotation, text
+from perdure.api.lenient import mapping, read_annotation, text, zoned_time
 from perdure.api.names import label_value, schedule_name
 from perdure.api.stored import StoredStruct
 from perdure.api.times import format_time
@@ -64,7 +64,7 @@ def schedule_scope(run: KubeObject) -> dict[str, Any]:
     if tie is not None:
         return tie.scope()
     attributes = mapping(mapping(run.get("spec")).get("searchAttributes"))
-    time, schedule_id = moment(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
+    time, schedule_id = zoned_time(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
     if time is None or not schedule_id:
         return {}
     try:

@@ -71,8 +71,8 @@ def test_archived_logs_are_shown_before_those_of_pods(shop: ApiServer) -> None:
     (made,) = shop.created
     (container,) = made["spec"]["containers"]
     variables = {each["name"]: each for each in container["env"]}
-    assert (container["name"], container["image"]) == ("sending-logs", "perdure:x")
-    assert container["command"][-1] == "perdure.runner.artifacts.sending_logs"
+    assert (container["name"], container["image"]) == ("log-export", "perdure:x")
+    assert container["command"][-1] == "perdure.runner.artifacts.log_export"
     assert json.loads(variables["PERDURE_KEYS"]["value"]) == [key(2, 1), key(2, 2), key(5, 1), key(5, 2)]
     assert variables["PERDURE_STORE_BUCKET"]["valueFrom"]["secretKeyRef"]["name"] == "perdure-artifacts"
     assert shop.deleted == ["perdure-logs-1"]

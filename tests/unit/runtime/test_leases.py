@@ -203,12 +203,12 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
     ],
 )
 def test_a_pod_of_another_identity_conflicts(
-    make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool
+    make: Any, metadata: dict[str, Any], want_message: str, want_temporary: bool
 ) -> None:
     conflict = pod_conflict(changed(make.pod(), **metadata), make.run, make.attempt)
     assert conflict is not None
     assert (conflict.kind, conflict.namespace, conflict.name) == ("Pod", "shop", "order-42-5-2")
-    assert (conflict.message, conflict.passing) == (want_message, want_passing)
+    assert (conflict.message, conflict.temporary) == (want_message, want_temporary)
 
 
 def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_adopted(make: Any) -> None:

@@ -171,7 +171,7 @@ async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | 
 
     pod = build_store_pod(
         {"generateName": "perdure-artifact-get-", "namespace": run["metadata"]["namespace"]},
-        "sending",
+        "export",
         reference["store"],
         {"PERDURE_KEY": reference["key"]},
         image=image or await _image(cluster, run),

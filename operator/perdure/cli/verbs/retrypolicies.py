@@ -66,10 +66,10 @@ def preview(
         if file is not None
         else asyncio.run(_of_cluster(str(name), cluster, namespace, program_of(context)))
     )
-    from perdure.runtime.retry_policies import limits, waits
+    from perdure.runtime.retry_policies import backoffs, limits
 
     policy = _read(spec, source)
-    shown = waits(policy, count)
+    shown = backoffs(policy, count)
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return

@@ -35,7 +35,7 @@ from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_MEMO, small
+from perdure.frontend.messages.values import MAX_MEMO, check_total_size
 from perdure.frontend.registry import NamespaceRegistry, fits_key
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube.clock import now
@@ -175,7 +175,7 @@ class WorkerDeployments:
     ) -> api.UpdateWorkerDeploymentVersionMetadataResponse:
         """Set and remove metadata of a version."""
         del call
-        small(request.upsert_entries.values(), MAX_MEMO)
+        check_total_size(request.upsert_entries.values(), MAX_MEMO)
         version, upserted = _version(request), data.fields_to_json(request.upsert_entries) or {}
         build = version.build_id
 

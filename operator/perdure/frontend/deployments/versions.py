@@ -35,7 +35,7 @@ _BURST = 20
 _MANY = 1_000
 """Maximum number of throttles before unused ones are dropped."""
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-_WORKERS_COME_WITHIN = timedelta(seconds=30)
+RECONNECT_WITHIN = timedelta(seconds=30)
 """How long workers may take to reconnect after a restart of the operator."""
 NOT_READ = DeploymentVersion(deployment_name="?", build_id="?")
 """The version of tasks whose routing is not read yet; no worker polls for it."""
@@ -203,7 +203,7 @@ class Versions:
         self.pinned = pinned
         """Returns the versions that open workflows of a namespace are pinned to."""
         self._registrations = Registrations(registry, self._removable)
-        self._begun = now()
+        self._start_time = now()
 
     async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
         """Return the part of a task queue that a worker polls, once the settings of the task queue are known.
@@ -242,7 +242,7 @@ class Versions:
 
     def has_pollers(self, namespace: str, version: DeploymentVersion) -> bool:
         """Whether workers of a version poll, have just polled, or have not had time to poll yet."""
-        if now() < self._begun + _WORKERS_COME_WITHIN:
+        if now() < self._start_time + RECONNECT_WITHIN:
             return True
         found = self.registry.known(namespace).get(version.deployment_name)
         build = found.versions.get(version.build_id) if found is not None else None

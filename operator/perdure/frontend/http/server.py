@@ -169,7 +169,7 @@ class Gateway:
                 return web.json_response(result, status=status)
             response, namespace = await self._answer(request)
         except RpcError as error:
-            return self._made(error.status(), _CODES.get(error.code, 500), form)
+            return self._encoded(error.status(), _CODES.get(error.code, 500), form)
         body = await self._converter.run(namespace, response.ByteSize(), self._json, response, form)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: form.media_type})
 
@@ -193,7 +193,7 @@ class Gateway:
         answered: Message = await rpc.answer(_HttpCall(request, rpc, match, self._converter))
         return answered, match.values.get("namespace", "")
 
-    def _made(self, message: Message, status: int, form: Form) -> web.Response:
+    def _encoded(self, message: Message, status: int, form: Form) -> web.Response:
         return web.Response(body=self._json(message, form), status=status, headers={hdrs.CONTENT_TYPE: form.media_type})
 
     @staticmethod

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from perdure.api.stored import StoredStruct
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching.backlog import LEAST_WEIGHT, LONGEST_FAIRNESS_KEY, MOST_WEIGHT, Rank
+from perdure.frontend.matching.backlog import LONGEST_FAIRNESS_KEY, MAX_WEIGHT, MIN_WEIGHT, Rank
 from perdure.frontend.messages.values import Time
 from perdure.frontend.registry import EntryKind
 
@@ -64,7 +64,7 @@ class QueueSettings(StoredStruct, frozen=True, kw_only=True):
     def weight(self, rank: Rank) -> float:
         """Return the weight of a fairness key: from these settings or, if not set, from the task."""
         override = self.fairness_weight_overrides.get(rank.fairness_key)
-        return rank.weight if override is None else min(max(override, LEAST_WEIGHT), MOST_WEIGHT)
+        return rank.weight if override is None else min(max(override, MIN_WEIGHT), MAX_WEIGHT)
 
 
 NO_SETTINGS = QueueSettings()

@@ -18,20 +18,20 @@ from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, token_of
 _MAX_HEADER = 8_192
 
 
-def callbacks_of(request: Any, served: ServedNamespaces, most: int = MAX_CALLBACKS) -> tuple[Callback, ...]:
+def callbacks_of(request: Any, served: ServedNamespaces, limit: int = MAX_CALLBACKS) -> tuple[Callback, ...]:
     """The completion callbacks of a request.
 
     Args:
         request: Any message with the field `completion_callbacks`.
         served: The namespaces that this operator serves.
-        most: The maximum number of callbacks.
+        limit: The maximum number of callbacks.
 
     Raises:
         UnfitError: A callback is not a Nexus operation of a workflow of this operator, or there are too many.
     """
     found = to_engine(request.completion_callbacks)
-    if len(found) > most:
-        raise UnfitError(f"cannot attach more than {most} callbacks to an execution")
+    if len(found) > limit:
+        raise UnfitError(f"cannot attach more than {limit} callbacks to an execution")
     for callback in found:
         if callback.url != SYSTEM_URL:
             raise UnfitError(f"invalid url: url does not match any configured callback address: {callback.url[:1_000]}")
@@ -87,7 +87,7 @@ def describe(made: Any, pending: PendingCallback, *, due: bool) -> None:
         made.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
 
 
-def own_links(request: Any) -> Any:
+def request_links(request: Any) -> Any:
     """The links of a request, as JSON, without those of its callbacks."""
     of_callbacks = [link for each in getattr(request, "completion_callbacks", ()) for link in each.links]
     return links.to_json(link for link in request.links if link not in of_callbacks)

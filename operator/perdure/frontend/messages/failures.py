@@ -38,16 +38,16 @@ def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
         "stack_trace": failure.stack_trace or None,
     }
     if failure.HasField("encoded_attributes"):
-        fields["encoded_attributes"] = _whole([failure.encoded_attributes])
+        fields["encoded_attributes"] = _payloads_json([failure.encoded_attributes])
     if failure.HasField("cause") and depth < MAX_DEPTH:
         fields["cause"] = to_json(failure.cause, depth + 1)
     fields |= _info(failure, info)
     return Failure(**fields)
 
 
-def _whole(payloads: Sequence[Payload]) -> Any:
+def _payloads_json(payloads: Sequence[Payload]) -> Any:
     """Convert payloads of any size, because a run ends if its failure is too large."""
-    return data.to_json(payloads, most=UNLIMITED)
+    return data.to_json(payloads, limit=UNLIMITED)
 
 
 def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
@@ -58,11 +58,11 @@ def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
             return {
                 "kind": FailureKind.TIMEOUT,
                 "timeout_type": TimeoutType(kind),
-                "last_heartbeat_details": _whole(timeout.last_heartbeat_details.payloads),
+                "last_heartbeat_details": _payloads_json(timeout.last_heartbeat_details.payloads),
             }
         case "canceled_failure_info":
             cancelled = failure.canceled_failure_info
-            return {"kind": FailureKind.CANCELLED, "details": _whole(cancelled.details.payloads)}
+            return {"kind": FailureKind.CANCELLED, "details": _payloads_json(cancelled.details.payloads)}
         case "terminated_failure_info":
             return {"kind": FailureKind.TERMINATED}
         case "server_failure_info":
@@ -126,7 +126,7 @@ def _application(failure: ProtoFailure) -> dict[str, Any]:
         "kind": FailureKind.APPLICATION,
         "type": application.type or None,
         "non_retryable": application.non_retryable,
-        "details": _whole(application.details.payloads),
+        "details": _payloads_json(application.details.payloads),
         "next_retry_delay": delay,
         "category": category,
     }

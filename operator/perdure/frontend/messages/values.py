@@ -82,7 +82,7 @@ def duration_or_none(message: Any, field: str) -> timedelta | None:
     return duration(message, field) or None
 
 
-def moment(message: Any, field: str) -> datetime | None:
+def timestamp(message: Any, field: str) -> datetime | None:
     """Read a time; None if it is not set.
 
     Raises:
@@ -110,7 +110,7 @@ def name(value: str, field: str, *, required: bool = True) -> str:
     return value
 
 
-def few(payloads: Sized) -> None:
+def check_count(payloads: Sized) -> None:
     """Check that there are not too many payloads.
 
     Raises:
@@ -148,24 +148,24 @@ def parts(message: Message) -> int:
     return count
 
 
-def small(messages: Iterable[Message], most: int = MAX_INLINE) -> None:
+def check_total_size(messages: Iterable[Message], limit: int = MAX_INLINE) -> None:
     """Check that payloads are not too large.
 
     Raises:
         UnfitError: They are.
     """
-    fits(sum(each.ByteSize() for each in messages), most, "Memo" if most == MAX_MEMO else "Blob data")
+    check_size(sum(each.ByteSize() for each in messages), limit, "Memo" if limit == MAX_MEMO else "Blob data")
 
 
-def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
+def check_size(size: int, limit: int = MAX_INLINE, noun: str = "Blob data") -> None:
     """Check that a value is not too large.
 
     Raises:
         UnfitError: The value is too large; an OversizeError if the limit is one of Temporal's.
     """
-    if size > most:
-        error = OversizeError if most == MAX_BLOB else UnfitError
-        raise error(f"{what} size exceeds limit. It has {size:,} bytes; the limit is {most:,}.")
+    if size > limit:
+        error = OversizeError if limit == MAX_BLOB else UnfitError
+        raise error(f"{noun} size exceeds limit. It has {size:,} bytes; the limit is {limit:,}.")
 
 
 def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:

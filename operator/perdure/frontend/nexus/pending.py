@@ -13,7 +13,7 @@ from perdure.frontend.messages.enums import to_enum
 TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout")
 
 
-def pending(operation: PendingOperation, now: datetime) -> PendingNexusOperationInfo:
+def pending_operation(operation: PendingOperation, now: datetime) -> PendingNexusOperationInfo:
     """Describe an operation that a workflow waits for."""
     made = PendingNexusOperationInfo(
         endpoint=operation.endpoint,

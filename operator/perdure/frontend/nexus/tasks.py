@@ -33,7 +33,7 @@ from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.task_tokens import NexusToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.nexus import links
-from perdure.frontend.nexus.calls import HandlerCall, HandlerCallsOpen
+from perdure.frontend.nexus.calls import HandlerCall, OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.workers.workers import KnownWorkers
@@ -52,7 +52,7 @@ class NexusTasks:
         *,
         matching: Matching,
         versions: Versions,
-        calls: HandlerCallsOpen,
+        calls: OpenHandlerCalls,
         direct_calls: DirectCalls,
         workers: KnownWorkers,
         shards: Shards,
@@ -63,7 +63,7 @@ class NexusTasks:
         self._direct_calls = direct_calls
         self._workers = workers
         self._shards = shards
-        matching.takes(Kind.NEXUS, self._take)
+        matching.register(Kind.NEXUS, self._take)
 
     async def poll_nexus_task_queue(
         self, request: PollNexusTaskQueueRequest, call: CallContext
@@ -80,11 +80,11 @@ class NexusTasks:
             offer = await self._matching.queues.poll(named, request.identity, left, call.recheck)
             if offer is None:
                 break
-            given_out: PollNexusTaskQueueResponse | None = await self._matching.take(
+            task_response: PollNexusTaskQueueResponse | None = await self._matching.take(
                 Kind.NEXUS, offer, Poller(request.identity, through=call.member)
             )
-            if given_out is not None:
-                return given_out
+            if task_response is not None:
+                return task_response
         return PollNexusTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollNexusTaskQueueResponse | None:
@@ -92,7 +92,7 @@ class NexusTasks:
         direct = self._direct_calls.get(offer.query)
         if direct is not None:
             token = NexusToken(
-                namespace=direct.queue.namespace, run_id="", call=direct.call_id, shard=self._own_shard()
+                namespace=direct.queue.namespace, run_id="", call=direct.call_id, shard=self._local_shard()
             )
             return PollNexusTaskQueueResponse(task_token=pack(token), request=direct.request())
         found = self._calls.get(offer.query)
@@ -141,12 +141,12 @@ class NexusTasks:
         task: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
         if self._direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskFailedResponse()
-        whole = request.HasField("failure")
-        failure = failures.to_json(request.failure) if whole else _handler_failure(request.error)
+        has_failure = request.HasField("failure")
+        failure = failures.to_json(request.failure) if has_failure else _handler_failure(request.error)
         await self._calls.report(self._find(task), failure)
         return RespondNexusTaskFailedResponse()
 
-    def _own_shard(self) -> int:
+    def _local_shard(self) -> int:
         """A shard of this member of the fleet, so that requests that name it are routed here."""
         return next(filter(self._shards.owns_shard, range(SHARDS)), 0)
 

@@ -22,7 +22,7 @@ _PATIENCE_SECONDS: Final = 20.0
 """How long an RPC waits for an owner, which is longer than taking over the shards of a killed member."""
 _RECHECK_INTERVAL: Final = 0.2
 """How long an RPC waits before it checks for an owner again, unless the fleet changes earlier."""
-_NEWS_SECONDS: Final = 2.0
+_BROADCAST_SECONDS: Final = 2.0
 """How long a member waits for the others to read settings that it has changed."""
 
 _CHECKED_SECONDS: Final = 5.0
@@ -148,7 +148,7 @@ class Router:
 
     async def _at_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
         """Let all other members handle an RPC, too. An unreachable member does not need it, or loses the affected state."""
-        short = replace(call, seconds_left=call.within(_NEWS_SECONDS))
+        short = replace(call, seconds_left=call.within(_BROADCAST_SECONDS))
         others = list(self._shards.others)
         await asyncio.gather(*(self._forward(each, rpc, request, short) for each in others), return_exceptions=True)
 
@@ -158,7 +158,7 @@ class Router:
         async def reload(member: str) -> None:
             with suppress(NotOwnerError, PeerLostError, RpcError):  # it reloads them within a minute
                 await self._client.call(
-                    member, RELOAD, namespace, encode=str.encode, decode=bytes, seconds=_NEWS_SECONDS
+                    member, RELOAD, namespace, encode=str.encode, decode=bytes, seconds=_BROADCAST_SECONDS
                 )
 
         await asyncio.gather(*map(reload, list(self._shards.others)))

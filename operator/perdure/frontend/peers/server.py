@@ -42,7 +42,7 @@ from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.transport.guard import claims_of
 from perdure.frontend.transport.rpc import CallContext, Handler, status_of
 from perdure.frontend.transport.services import request_of, service_of
-from perdure.frontend.transport.tls import Served
+from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 
 _Answer = Callable[[bytes, Any], Awaitable[bytes]]
@@ -89,7 +89,7 @@ class PeerServer:
     def generic_handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         """The handlers for gRPC."""
         found: dict[str, dict[str, _Answer]] = {SERVICE: {}}
-        for path, answer in self._own():
+        for path, answer in self._member_handlers():
             found[SERVICE][path.rpartition("/")[2]] = answer
         for rpc, handler in self._handlers.items():
             found.setdefault(service_of(rpc), {})[rpc] = self._forwarded(rpc, handler)
@@ -104,7 +104,7 @@ class PeerServer:
             for service, methods in found.items()
         )
 
-    def _own(self) -> tuple[tuple[str, _Answer], ...]:
+    def _member_handlers(self) -> tuple[tuple[str, _Answer], ...]:
         """The handlers of calls between members, by path."""
         return (
             (OFFER, self._offer),
@@ -231,7 +231,11 @@ def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMember
 
 @asynccontextmanager
 async def peered(
-    frontend: Frontend, handlers: Mapping[str, Handler], settings: PeerSettings, served: Served | None, door: Door
+    frontend: Frontend,
+    handlers: Mapping[str, Handler],
+    settings: PeerSettings,
+    served: ServerCertificate | None,
+    door: Door,
 ) -> AsyncIterator[dict[str, Handler]]:
     """Serve other members within the block; yield handlers that forward RPCs to them.
 

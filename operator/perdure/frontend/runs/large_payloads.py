@@ -10,7 +10,7 @@ from perdure.controller.payloads.store import LostBlobError
 from perdure.engine import events as ev
 from perdure.frontend.errors import damaged
 from perdure.frontend.messages.histories import Historian
-from perdure.frontend.messages.payloads import KnownBlobs, looking_up
+from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
 from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.admission import MessageMemory
@@ -39,10 +39,10 @@ class LargePayloads:
             RpcError: A payload does not exist.
             RequestError: The Kubernetes API request failed.
         """
-        known = KnownBlobs(most=limit)
+        known = KnownBlobs(limit=limit)
         while True:
             known.missing.clear()
-            with looking_up(known):
+            with use_blobs(known):
                 made = make()
             if not known.missing:
                 return made

@@ -411,9 +411,9 @@ def _execution(obj: KubeObject, spec: kind.ScheduleSpec, run: Mapping[str, Any])
     return WorkflowExecution(workflow_id=workflow_id, run_id=run.get("runId", ""))
 
 
-def _recent(obj: KubeObject, spec: kind.ScheduleSpec, most: int) -> list[ScheduleActionResult]:
+def _recent(obj: KubeObject, spec: kind.ScheduleSpec, limit: int) -> list[ScheduleActionResult]:
     found = []
-    for run in ((obj.get("status") or {}).get("recentActions") or ())[-most:]:
+    for run in ((obj.get("status") or {}).get("recentActions") or ())[-limit:]:
         made = ScheduleActionResult(
             start_workflow_result=_execution(obj, spec, run),
             start_workflow_status=to_enum(WorkflowExecutionStatus, status_named(run.get("status", ""))),

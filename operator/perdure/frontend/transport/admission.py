@@ -63,15 +63,15 @@ class Shares:
 class Places:
     """Limits how many calls are in progress at the same time."""
 
-    def __init__(self, what: str, *, total: int, each: int | None = None) -> None:
+    def __init__(self, noun: str, *, total: int, each: int | None = None) -> None:
         """Divide places.
 
         Args:
-            what: For messages.
+            noun: For messages.
             total: How many there are.
             each: How many one caller may have; None: a share of them.
         """
-        self._what = what
+        self._noun = noun
         self._total = total
         self._each = each
         self._shares = Shares(total, each)
@@ -89,7 +89,7 @@ class Places:
         """
         if not self.free(key):
             each = f"{self._each:,} for each caller" if self._each is not None else "a share for each namespace"
-            raise exhausted(f"too many {self._what}: {each} and {self._total:,} in all; retry later")
+            raise exhausted(f"too many {self._noun}: {each} and {self._total:,} in all; retry later")
         self._shares.add(key, 1)
         try:
             yield

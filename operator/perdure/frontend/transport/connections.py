@@ -91,7 +91,7 @@ class Connections:
     @asynccontextmanager
     async def guarded(self) -> AsyncIterator[None]:
         """Close connections without a valid token in time, within the block."""
-        task = asyncio.create_task(self._sweeping(), name="connections")
+        task = asyncio.create_task(self._sweep_periodically(), name="connections")
         try:
             yield
         finally:
@@ -99,7 +99,7 @@ class Connections:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def _sweeping(self) -> None:
+    async def _sweep_periodically(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)

@@ -114,7 +114,7 @@ def generic_handlers(offered: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.Gen
     for service, module in SERVICES.items():
         for name, reason in UNSERVED.items():
             if name not in found[service] and hasattr(module, f"{name}Request"):
-                found[service][name] = grpc.stream_unary_rpc_method_handler(refusing(reason))
+                found[service][name] = grpc.stream_unary_rpc_method_handler(unimplemented_handler(reason))
     return tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in found.items())
 
 
@@ -181,7 +181,7 @@ def health_handler() -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
 
 
-def refusing(reason: str) -> Callable[[Any, Any], Any]:
+def unimplemented_handler(reason: str) -> Callable[[Any, Any], Any]:
     """Return a handler that responds with UNIMPLEMENTED and the reason, without reading the message."""
 
     async def refuse(unread: Any, context: Any) -> NoReturn:  # noqa: ARG001 (gRPC's form)

@@ -16,7 +16,7 @@ from temporalio.api.enums.v1 import ActivityExecutionStatus, NexusOperationExecu
 from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from perdure.api.lenient import mapping, moment, text
+from perdure.api.lenient import mapping, text, zoned_time
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
 from perdure.controller.directory import entry_of
@@ -44,13 +44,13 @@ _KEPT = 256
 """Size limit of a finished run's search attributes and memo in memory, in bytes each."""
 _UNPACKABLE = 2_048
 """The assumed size of values that cannot be packed, such as numbers of more than 64 bits, in bytes."""
-_MOST_NAMES = 1_000
+_MAX_NAMES = 1_000
 """Maximum number of known names of search attributes per namespace."""
 _OF_RUN = 20
 """The cost of reading a record, in values that a filter compares."""
 
 
-class NotKeptError(Exception):
+class NotInMemoryError(Exception):
     """A filter needs search attributes of a run that are not in memory."""
 
 
@@ -132,7 +132,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             case "FirstRunId":
                 return self.first_run_id
             case _ if not self.finds:
-                raise NotKeptError(name)
+                raise NotInMemoryError(name)
             case _:
                 return attribute_field(self.search_attributes, name)
 
@@ -206,7 +206,7 @@ def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
     """The value of a search attribute for filters; None if it does not have the right type."""
     value = attributes.get(name)
     if value is not None and data.attribute_type(value, name) == "Datetime":
-        found = data.attribute_moment(value)
+        found = data.attribute_time(value)
         return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
     if data.attribute_type(value) == "Double":
         try:
@@ -231,7 +231,7 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
     operation = mapping(spec.get("nexusOperation"))
     reference = spec.get("workflow") or spec.get("activity") or {}
     times = (state.get("startTime"), status.get("startTime"), meta.get("creationTimestamp"))
-    started = next(filter(None, map(moment, times)))
+    started = next(filter(None, map(zoned_time, times)))
     kept = status.get("history") or {}
     phase = status.get("phase", "")
     rests = entry.kind is RunKind.ACTIVITY and phase == "Paused" and not activity.get("startedTime")
@@ -243,8 +243,8 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         workflow_type=text(code.get("workflowType")) or _type_of(spec) or meta["name"],
         status=phase if rests else status_named(phase),
         start_time=started,
-        execution_time=moment(state.get("firstDecisionTime") or activity.get("firstScheduledTime")) or started,
-        close_time=moment(state.get("closeTime")) or moment(status.get("completionTime")),
+        execution_time=zoned_time(state.get("firstDecisionTime") or activity.get("firstScheduledTime")) or started,
+        close_time=zoned_time(state.get("closeTime")) or zoned_time(status.get("completionTime")),
         task_queue=text(code.get("taskQueue"))
         or reference.get("taskQueue")
         or (WORKFLOWS_QUEUE if entry.kind is RunKind.WORKFLOW else ""),
@@ -338,7 +338,7 @@ class Visibility:
             self._started.pop(uid, None)
         types = self._types.setdefault(namespace, {})
         for name, value in record.search_attributes.items():
-            if len(types) < _MOST_NAMES:
+            if len(types) < _MAX_NAMES:
                 types.setdefault(name, data.attribute_type(value, name))
         if record.task_queue not in {"", WORKFLOWS_QUEUE}:
             self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
@@ -381,7 +381,7 @@ class Visibility:
             try:
                 if query.test(record.field):
                     found.append((record.start_time, record.run_id))
-            except NotKeptError:
+            except NotInMemoryError:
                 unread.append(record.run_id)
         return self.sorted(found), unread
 

@@ -34,7 +34,7 @@ from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import UnfitError, moment
+from perdure.frontend.messages.values import UnfitError, timestamp
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
@@ -42,10 +42,10 @@ from perdure.frontend.visibility.query_language import (
     Convert,
     Filter,
     InvalidQueryError,
-    moment_of,
     nanoseconds,
     parse,
     quoted,
+    time_of,
 )
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
@@ -249,7 +249,7 @@ class Listing:
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
     """Convert older filters to parts of a query (Temporal: service/frontend/workflow_handler.go)."""
     try:
-        earliest, latest = (moment(request.start_time_filter, field) for field in ("earliest_time", "latest_time"))
+        earliest, latest = (timestamp(request.start_time_filter, field) for field in ("earliest_time", "latest_time"))
     except UnfitError as error:
         raise invalid(str(error)) from error
     if latest is not None and (earliest or _EPOCH) > latest:
@@ -288,7 +288,7 @@ def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Con
         if named not in _COMPARED_WITH:
             return value  # the name is rejected later, or its type is not one of Temporal's
         if named == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):
-            return moment_of(value)
+            return time_of(value)
         if not isinstance(value, _COMPARED_WITH[named]) or isinstance(value, bool) != (named == "Bool"):
             raise InvalidQueryError(f"invalid value for search attribute {name} of type {named}: {value!r}")
         return value

@@ -127,15 +127,15 @@ class AnyOf:
         self._like_truth = _written(self._texts | self._others)
         self._like_other = _written(self._texts | self._truths)
 
-    def takes(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         """Whether a value is equal to one of them; a list, whether one of its values is."""
         match value:
             case list():
-                return any(map(self.takes, value))
+                return any(map(self.matches, value))
             case None | dict():
                 return False
             case datetime():
-                return value in self._moments
+                return value in self._times
             case str():
                 return value in self._texts or bool(self._like_text and value.lower() in self._like_text)
             case bool():
@@ -144,8 +144,8 @@ class AnyOf:
                 return value in self._others or str(value).lower() in self._like_other
 
     @cached_property
-    def _moments(self) -> frozenset[datetime]:
-        return frozenset(map(moment_of, self._wanted))
+    def _times(self) -> frozenset[datetime]:
+        return frozenset(map(time_of, self._wanted))
 
 
 def _written(values: frozenset[Any]) -> frozenset[str]:
@@ -157,7 +157,7 @@ def ordered(sign: str, value: Any, wanted: Any) -> bool:
     if value is None or isinstance(value, (list, dict)):
         return False
     if isinstance(value, datetime):
-        wanted = moment_of(wanted)
+        wanted = time_of(wanted)
     elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):
         value, wanted = str(value).lower(), str(wanted).lower()
     try:
@@ -172,7 +172,7 @@ def starts(value: Any, prefix: str) -> bool:
     return any(isinstance(each, str) and each.startswith(prefix) for each in values)
 
 
-def moment_of(wanted: Any) -> datetime:
+def time_of(wanted: Any) -> datetime:
     """A time in a filter: RFC 3339, or nanoseconds since 1970.
 
     Raises:
@@ -230,7 +230,7 @@ class _Among:
     def __call__(self, run: RunFields) -> bool | None:
         value = run[self.name]
         value = self.absent if value is None else value
-        return None if value is None else self._values.takes(value) is not self.negated
+        return None if value is None else self._values.matches(value) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from perdure.kube.clock import now
 
 _PAGE = 200
 
-MOST = 10_000
+MAX_WORKERS = 10_000
 """Maximum number of known workers; the latest ones are kept."""
-MOST_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 """Maximum size of all reports, in bytes."""
 LARGEST = 16 * 1024
 """Maximum size of the report of one worker, in bytes."""
@@ -67,7 +67,7 @@ class KnownWorkers:
         since = now() - FORGOTTEN_AFTER
         while self._reports:  # the oldest comes first
             key = next(iter(self._reports))
-            if len(self._reports) <= MOST and self._bytes <= MOST_BYTES and self._reports[key][1] > since:
+            if len(self._reports) <= MAX_WORKERS and self._bytes <= MAX_BYTES and self._reports[key][1] > since:
                 break
             self._forget(key)
 
@@ -126,9 +126,9 @@ def field_of(beat: WorkerHeartbeat, name: str) -> Any:
 
 
 def _check(beat: WorkerHeartbeat) -> None:
-    values.fits(beat.ByteSize(), LARGEST, "Worker heartbeat")
+    values.check_size(beat.ByteSize(), LARGEST, "Worker heartbeat")
     for field in ("start_time", "heartbeat_time"):
-        values.moment(beat, field)
+        values.timestamp(beat, field)
 
 
 def _time(time: Timestamp) -> datetime | None:

@@ -104,7 +104,9 @@ class Batches:
             query=request.visibility_query,
         )
         at_once = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._make(entry, batch, wanted, at_once, call.principal) for entry in entries))
+        await asyncio.gather(
+            *(self._create_operation(entry, batch, wanted, at_once, call.principal) for entry in entries)
+        )
         return StartBatchOperationResponse()
 
     async def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
@@ -128,7 +130,7 @@ class Batches:
         entries = (runs.entry(run_id) for run_id in found)
         return [entry for entry in entries if entry is not None]
 
-    async def _make(
+    async def _create_operation(
         self, entry: Entry, batch: Batch, wanted: dict[str, Any], at_once: asyncio.Semaphore, principal: str
     ) -> None:
         asker = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}

@@ -54,7 +54,7 @@ class WorkflowControl:
         signal = inputs.SignalRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
-            input=data.to_json(request.input.payloads, apart=True),
+            input=data.to_json(request.input.payloads, allow_blob=True),
             identity=request.identity,
             principal=call.principal,
             header=data.header_to_json(request),
@@ -131,7 +131,7 @@ class WorkflowControl:
         pauses = kind is inputs.PauseRequested
         if state and not state.closed and wanted.request_id not in state.requests and bool(state.paused) is pauses:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
-        await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
+        await runs.follow_chain(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
 
     async def _demand(self, request: Any, call: CallContext, wanted: inputs.Request) -> Entry:
         """Pass a request to the open run of a workflow, and return the run.
@@ -149,7 +149,7 @@ class WorkflowControl:
             return entry
 
         entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
-        return await runs.along(entry, execution, seconds, demand)
+        return await runs.follow_chain(entry, execution, seconds, demand)
 
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: CallContext

@@ -40,7 +40,7 @@ from perdure.frontend.messages.histories import (
     versioning_override,
 )
 from perdure.frontend.messages.paging import MAX_BYTES
-from perdure.frontend.nexus.pending import pending as pending_operation
+from perdure.frontend.nexus.pending import pending_operation
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext

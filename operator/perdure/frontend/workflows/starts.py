@@ -33,7 +33,7 @@ from perdure.frontend.errors import (
 from perdure.frontend.matching.queues import Kind
 from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import callbacks_of, own_links
+from perdure.frontend.messages.callbacks import callbacks_of, request_links
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.registry import NamespaceRegistry
@@ -82,7 +82,7 @@ class WorkflowStarts:
         eager = None
         if begun.started and self._first_tasks.is_reserved(begun.entry.namespace, begun.entry.name):
             try:
-                eager = await self._tasks.take_at_once(begun.entry, request.identity)
+                eager = await self._tasks.take_now(begun.entry, request.identity)
             finally:
                 self._first_tasks.release(begun.entry.namespace, begun.entry.name)
         return StartWorkflowExecutionResponse(
@@ -109,7 +109,7 @@ class WorkflowStarts:
                 callbacks=self._callbacks(request) if options.attach_completion_callbacks else (),
                 identity=request.identity,
                 principal=call.principal,
-                links=own_links(request) if options.attach_links else None,
+                links=request_links(request) if options.attach_links else None,
             )
             try:
                 await self._runs.demand(begun.entry, attached)
@@ -144,7 +144,7 @@ class WorkflowStarts:
         signal = StartSignal(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
-            input=data.to_json(request.signal_input.payloads, apart=True),
+            input=data.to_json(request.signal_input.payloads, allow_blob=True),
             identity=request.identity,
             principal=call.principal,
             header=data.header_to_json(request),
@@ -161,7 +161,7 @@ class WorkflowStarts:
         while True:
             begun = await self.begin(request, "UseExisting", signal, principal=call.principal)
             try:
-                entry = await self._runs.along(begun.entry, meant, seconds, demand)
+                entry = await self._runs.follow_chain(begun.entry, meant, seconds, demand)
             except CompletedError:
                 if begun.started or monotonic() > until:
                     raise
@@ -210,9 +210,9 @@ class WorkflowStarts:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
             if conflict == "Fail":
-                raise await self._creator.taken(known, "Workflow execution is already running.")
+                raise await self._creator.id_in_use(known, "Workflow execution is already running.")
         if known is None:
-            await self._may_be_used_again(request, reuse, name)
+            await self._check_reuse(request, reuse, name)
         eager = await self._may_begin_eagerly(request)
         body = await self._body(request, name, reuse, conflict, eager=eager)
         if principal:
@@ -223,7 +223,7 @@ class WorkflowStarts:
             large = [*with_content(body["spec"]), *with_content(signal)]
         else:
             large = [*with_content(body["spec"])]
-        return await self._creator.make(body, reserved=eager or reserved, large=large)
+        return await self._creator.create(body, reserved=eager or reserved, large=large)
 
     async def _may_begin_eagerly(self, request: Any) -> bool:
         """Whether the client gets the first workflow task (eager start).
@@ -240,17 +240,17 @@ class WorkflowStarts:
         version = version_of(request.eager_worker_deployment_options)
         return target in (None, version) and not request.HasField("versioning_override")
 
-    async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
+    async def _check_reuse(self, request: Any, reuse: str, name: str) -> None:
         newest = self._runs.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
-            raise await self._creator.taken(newest, "Workflow execution already finished.")
+            raise await self._creator.id_in_use(newest, "Workflow execution already finished.")
 
     async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:
             types = await self._search_attributes.types(request.namespace)
-            spec, extras = requested_run(request, types, request.namespace, apart=True)
+            spec, extras = requested_run(request, types, request.namespace, allow_blob=True)
             if extras.versioning_override is not None:
                 known = await self._deployments.load(request.namespace)
                 if refused := override_refused(known, extras.versioning_override, request.task_queue.name):
@@ -267,7 +267,7 @@ class WorkflowStarts:
                 eager_execution_accepted=eager,
             )
             extras = msgspec.structs.replace(
-                extras, completion_callbacks=self._callbacks(request), links=own_links(request)
+                extras, completion_callbacks=self._callbacks(request), links=request_links(request)
             )
             check_extras(extras)
         except UnfitError as error:

@@ -170,8 +170,8 @@ def _waits(run: QueriedRun) -> dict[str, list[str]]:
 
 
 def _attempt(activity: PendingActivity) -> str:
-    most = activity.retry_policy.maximum_attempts
-    number = f"attempt {activity.tries}" + (f" of {most}" if most else "")
+    maximum = activity.retry_policy.maximum_attempts
+    number = f"attempt {activity.tries}" + (f" of {maximum}" if maximum else "")
     if activity.paused and not activity.started_time:
         return f"{number}, paused"
     if activity.started_time:

@@ -37,14 +37,14 @@ class UpdateWithStart:
         runs: RunGateway,
         updates: Updates,
         first_tasks: FirstTasks,
-        starting: WorkflowStarts,
-        updating: WorkflowUpdates,
+        starts: WorkflowStarts,
+        workflow_updates: WorkflowUpdates,
     ) -> None:
         self._runs = runs
         self._updates = updates
         self._first_tasks = first_tasks
-        self._starting = starting
-        self._updating = updating
+        self._starts = starts
+        self._workflow_updates = workflow_updates
 
     async def execute_multi_operation(
         self, request: ExecuteMultiOperationRequest, call: CallContext
@@ -57,7 +57,7 @@ class UpdateWithStart:
         if mistake := _start_refused(start):
             raise several(0, [invalid(mistake), None])
         try:
-            self._updating.check(update)
+            self._workflow_updates.check(update)
             if mistake := _update_refused(start, update):
                 raise invalid(mistake)
         except RpcError as error:
@@ -100,11 +100,11 @@ class UpdateWithStart:
     ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
         begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
         try:
-            begun = begun or await self._starting.begin(start, "Fail", principal=call.principal, reserved=True)
+            begun = begun or await self._starts.begin(start, "Fail", principal=call.principal, reserved=True)
         except RpcError as error:
             raise several(0, [error, None]) from error
         try:
-            return begun, await self._updating.update(begun.entry, update, call)
+            return begun, await self._workflow_updates.update(begun.entry, update, call)
         except RpcError as error:
             # It has closed, or was deleted because its ID was in use.
             if error.code is grpc.StatusCode.NOT_FOUND:

@@ -30,8 +30,8 @@ from perdure.runtime.attempts import (
 )
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.commands import script_container
-from perdure.runtime.pods.groups import put_in_order
-from perdure.runtime.pods.sidecar import give_files, sidecar_container
+from perdure.runtime.pods.groups import order_containers
+from perdure.runtime.pods.sidecar import mount_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
 """The input of the activity, as JSON."""
@@ -99,7 +99,7 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         spec = patched(spec, definition.pod_spec_patch)
     containers = _containers(spec)
     main = containers[0]
-    needs = put_in_order(spec)
+    needs = order_containers(spec)
     own = [each for each in containers if each is main or each.get("name") in needs]
     # One attempt is one start of its containers; a restart in place would make two attempts look like one.
     spec["restartPolicy"] = "Never"
@@ -113,18 +113,18 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     group = {labels.NEEDS_ANNOTATION: payloads.encode(needs)} if needs else {}
     metadata = _metadata(run, attempt, definition, main["name"], {**texts, **group})
     init_containers = _sequence(spec, "initContainers")
-    _give_payloads(spec, own, texts)
+    _mount_payloads(spec, own, texts)
     for container in own:
         ours = _environment(run, attempt, container, texts, len(containers) + len(init_containers))
         if definition.sidecar is not None and container is main:
-            give_files(spec, main, init_containers[-1], ours, definition.sidecar)
+            mount_files(spec, main, init_containers[-1], ours, definition.sidecar)
             ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
-        _give_variables(container, ours)
+        _set_variables(container, ours)
     for container in (*containers, *init_containers):
         # If a container fails without a message, the end of its log explains why.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     _restrict(spec, [*containers, *init_containers], settings)
-    _give_identity(spec, attempt, settings)
+    _set_identity(spec, attempt, settings)
     deadline = _deadline(attempt, settings)
     if deadline is not None:
         spec.setdefault("activeDeadlineSeconds", deadline)
@@ -266,7 +266,7 @@ def _theirs(given: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if not name.startswith(_OURS)}
 
 
-def _give_variables(container: KubeObject, ours: list[KubeObject]) -> None:
+def _set_variables(container: KubeObject, ours: list[KubeObject]) -> None:
     names = {variable["name"] for variable in ours}
     # Ours first: a variable can refer to earlier ones, so users can write $(PERDURE_RUN) in theirs.
     container["env"] = ours + [
@@ -274,7 +274,7 @@ def _give_variables(container: KubeObject, ours: list[KubeObject]) -> None:
     ]
 
 
-def _give_payloads(spec: KubeObject, own: list[KubeObject], texts: dict[str, str]) -> None:
+def _mount_payloads(spec: KubeObject, own: list[KubeObject], texts: dict[str, str]) -> None:
     files = {
         labels.INPUT_ANNOTATION: INPUT_FILE,
         labels.SCRIPT_ANNOTATION: SCRIPT_PATH,
@@ -387,7 +387,7 @@ def _restrict_rights(context: KubeObject) -> None:
         context.setdefault("allowPrivilegeEscalation", False)
 
 
-def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) -> None:
+def _set_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) -> None:
     """Mount a token only if it is needed to patch the attempt's own Lease.
 
     A user who names a ServiceAccount wants its permissions, so its token is left to Kubernetes' default.
@@ -453,7 +453,7 @@ _WEIGHT: Final = 100
 """The highest weight. It is a preference: with one node, or if all others are full, the pod still runs."""
 
 
-def avoiding(pod: KubeObject, nodes: Sequence[str]) -> KubeObject:
+def avoid_nodes(pod: KubeObject, nodes: Sequence[str]) -> KubeObject:
     """Return the pod with a preference for nodes other than the given ones.
 
     Args:

@@ -33,7 +33,7 @@ _FILES_SIZE: Final = "8Mi"
 
 
 def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
-    """Build the container, without the parts that `give_files` adds.
+    """Build the container, without the parts that `mount_files` adds.
 
     Args:
         given: The definition of the sidecar in the activity.
@@ -49,7 +49,7 @@ def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
     }
 
 
-def give_files(
+def mount_files(
     spec: KubeObject, main: KubeObject, sidecar: KubeObject, environment: list[KubeObject], given: Sidecar
 ) -> None:
     """Give both containers their shared folder, and the sidecar its settings and a token.

@@ -126,7 +126,7 @@ def volume_of(claim: KubeObject) -> Volume:
     )
 
 
-def own_volume(workspace: Workspace) -> Volume | None:
+def ephemeral_volume(workspace: Workspace) -> Volume | None:
     """Return the volume of a workspace that is separate for each pod; None if pods share a volume."""
     return Volume(source={"emptyDir": workspace.empty_dir}) if workspace.empty_dir is not None else None
 
@@ -135,7 +135,7 @@ def trial_volume(workspace: Workspace) -> Volume:
     """Return the volume of a workspace for a dry run of a pod."""
     given = workspace.persistent_volume_claim
     claim = {"metadata": {"name": given.claim_name if given is not None else workspace.name}}
-    return own_volume(workspace) or volume_of(claim)
+    return ephemeral_volume(workspace) or volume_of(claim)
 
 
 def with_volumes(definition: Activity, volumes: Mapping[str, Volume], fs_group: int | None) -> Activity:

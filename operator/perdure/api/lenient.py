@@ -1,6 +1,7 @@
 """Read JSON that can come from a newer operator, or be damaged: unexpected values count as missing.
 
-What is read this way is only shown, or used to decide about another object. It is never stored again: that would drop the rest.
+Values that are read this way are only shown, or used to decide about another object. They are never stored again, because that
+would drop the rest.
 """
 
 from collections.abc import Mapping

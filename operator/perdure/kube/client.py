@@ -273,7 +273,7 @@ def older(version: str, than: str) -> bool:
 
 
 def not_newer(version: str, latest: str) -> bool:
-    """Whether an object is not newer than the latest version that was seen."""
+    """Whether a version of an object is the latest known version or an older one."""
     return (version != "" and version == latest) or older(version, latest)
 
 

@@ -1,4 +1,4 @@
-"""Expressions that are evaluated after the work: conditions and outputs."""
+"""The expressions of an activity that are evaluated after its work: conditions and outputs."""
 
 from typing import Any
 

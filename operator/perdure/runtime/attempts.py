@@ -11,6 +11,7 @@ Everyone who can create pods can write owner references and annotations, but not
 of the chart (templates/podfence.yaml) reserves it for the operator. So exactly the objects with this label are ours.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -195,6 +196,11 @@ def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
         and annotations.get(labels.SCHEDULED_EVENT_ANNOTATION) == str(attempt.scheduled_event_id)
         and annotations.get(labels.ATTEMPT_ANNOTATION) == str(attempt.attempt)
     )
+
+
+def without_reserved(given: Mapping[str, str]) -> dict[str, str]:
+    """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
+    return {name: value for name, value in given.items() if not name.startswith(f"{labels.GROUP}/")}
 
 
 def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:

@@ -8,8 +8,8 @@ There are three kinds of outcome, because they are retried differently:
 
 Pods that the operator deletes itself (an attempt that timed out, a run that closed) are not evaluated.
 
-`_TABLE` has a predicate on `PodFacts` and a report to the engine in each row; `outcome` applies it. Below are the messages: how a
-container failed, and which container's log explains it.
+Each row of `_TABLE` has a predicate on `PodFacts` and a function that builds the report to the engine; `outcome` applies the
+table. The functions at the end describe failures: how a container failed, and which container's log explains it.
 """
 
 from collections.abc import Callable

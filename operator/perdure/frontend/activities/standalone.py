@@ -395,16 +395,16 @@ def _describe(made: ActivityExecutionInfo, activity: PendingActivity, state: Run
         made.start_delay.FromTimedelta(activity.first_scheduled_time - state.start_time)
     if activity.priority:
         made.priority.CopyFrom(data.message_from_json(activity.priority, Priority))
-    _set_time(made, "last_started_time", activity.started_time or activity.last_started_time)
-    _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
-    _set_time(made, "expiration_time", activity.expiration)
+    values.set_time(made, "last_started_time", activity.started_time or activity.last_started_time)
+    values.set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
+    values.set_time(made, "expiration_time", activity.expiration)
     if activity.heartbeat_details is not None:
         made.heartbeat_details.payloads.extend(data.from_json(activity.heartbeat_details))
     if state.closed:
         return
     made.run_state = to_enum(PendingActivityState, pending_state(activity))
     if activity.started_time is None and activity.scheduled_time > now and not activity.paused:
-        _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
+        values.set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
         if activity.last_attempt_complete_time is not None:
             made.current_retry_interval.FromTimedelta(activity.scheduled_time - activity.last_attempt_complete_time)
 
@@ -426,11 +426,6 @@ def _describe_last_attempt(
             completed, failure = ended.event_time, ended.failure
         case ev.ActivityTaskTimedOut() if ended.failure.timeout_type in _OF_ATTEMPTS:
             completed, failure = ended.event_time, ended.failure
-    _set_time(made, "last_attempt_complete_time", completed)
+    values.set_time(made, "last_attempt_complete_time", completed)
     if failure is not None:
         made.last_failure.CopyFrom(failures.to_proto(failure))
-
-
-def _set_time(made: Any, field: str, time: datetime | None) -> None:
-    if time is not None:
-        getattr(made, field).FromDatetime(time)

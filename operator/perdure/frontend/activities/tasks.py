@@ -329,7 +329,7 @@ class ActivityTasks:
     async def record_activity_task_heartbeat_by_id(
         self, request: RecordActivityTaskHeartbeatByIdRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatByIdResponse:
-        """The same, by the activity's id."""
+        """Record a heartbeat of an activity by its ID."""
         entry, token = await self._named(request)
         response = await self._beat(entry, token, request, call)
         return RecordActivityTaskHeartbeatByIdResponse(**response)
@@ -337,7 +337,7 @@ class ActivityTasks:
     async def respond_activity_task_completed_by_id(
         self, request: RespondActivityTaskCompletedByIdRequest, call: CallContext
     ) -> RespondActivityTaskCompletedByIdResponse:
-        """The same, by the activity's id."""
+        """Record the success of an activity by its ID."""
         entry, token = await self._named(request, unstarted=True)
         await self._report(entry, token, request, call, **_result(request.result))
         return RespondActivityTaskCompletedByIdResponse()
@@ -345,7 +345,7 @@ class ActivityTasks:
     async def respond_activity_task_failed_by_id(
         self, request: RespondActivityTaskFailedByIdRequest, call: CallContext
     ) -> RespondActivityTaskFailedByIdResponse:
-        """The same, by the activity's id."""
+        """Record the failure of an attempt of an activity by its ID."""
         entry, token = await self._named(request)
         await self._report(entry, token, request, call, **_failure(request))
         return RespondActivityTaskFailedByIdResponse()
@@ -353,7 +353,7 @@ class ActivityTasks:
     async def respond_activity_task_canceled_by_id(
         self, request: RespondActivityTaskCanceledByIdRequest, call: CallContext
     ) -> RespondActivityTaskCanceledByIdResponse:
-        """The same, by the activity's id."""
+        """Record that an activity has stopped after a cancellation request, by its ID."""
         entry, token = await self._named(request)
         details = data.to_json(request.details.payloads, allow_blob=True)
         await self._report(entry, token, request, call, cancelled=True, result=details)

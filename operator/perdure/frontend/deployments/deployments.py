@@ -35,7 +35,7 @@ from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_MEMO, check_total_size
+from perdure.frontend.messages.values import MAX_MEMO, check_total_size, set_time
 from perdure.frontend.registry import NamespaceRegistry, fits_key
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube.clock import now
@@ -337,9 +337,9 @@ def _routing_config(name: str, found: WorkerDeployment) -> RoutingConfig:
         ramping_version_percentage=found.percentage,
         revision_number=found.revision,
     )
-    _set(made, "current_version_changed_time", found.current_changed_time)
-    _set(made, "ramping_version_changed_time", found.ramping_changed_time)
-    _set(made, "ramping_version_percentage_changed_time", found.percentage_changed_time)
+    set_time(made, "current_version_changed_time", found.current_changed_time)
+    set_time(made, "ramping_version_changed_time", found.ramping_changed_time)
+    set_time(made, "ramping_version_percentage_changed_time", found.percentage_changed_time)
     return made
 
 
@@ -361,7 +361,7 @@ def _deployment_info(name: str, found: WorkerDeployment, drained: Drained) -> Wo
 def _deployment_summary(
     name: str, found: WorkerDeployment, drained: Drained
 ) -> ListWorkerDeploymentsResponse.WorkerDeploymentSummary:
-    """A deployment in a list."""
+    """Describe a deployment in a list."""
     made = ListWorkerDeploymentsResponse.WorkerDeploymentSummary(name=name, routing_config=_routing_config(name, found))
     made.create_time.FromDatetime(found.create_time)
     latest = max(found.versions, key=lambda build: found.versions[build].create_time, default="")
@@ -386,17 +386,17 @@ def _version_summary(
         drainage_status=to_enum(VersionDrainageStatus, drained[build]),
     )
     for field in _TIMES:
-        _set(made, field, getattr(version_of, field))
-    _set(made, "routing_update_time", version_of.routing_changed_time)
+        set_time(made, field, getattr(version_of, field))
+    set_time(made, "routing_update_time", version_of.routing_changed_time)
     _set_drainage(made, version_of, drained[build])
     if build == found.current:  # without a status, like Temporal's server
-        _set(made.drainage_info, "last_changed_time", version_of.current_since_time)
-        _set(made.drainage_info, "last_checked_time", version_of.current_since_time)
+        set_time(made.drainage_info, "last_changed_time", version_of.current_since_time)
+        set_time(made.drainage_info, "last_checked_time", version_of.current_since_time)
     return made
 
 
 def _version_info(which: DeploymentVersion, found: WorkerDeployment, drained: str) -> WorkerDeploymentVersionInfo:
-    """A version."""
+    """Describe a version."""
     build, version_of = which.build_id, found.versions[which.build_id]
     made = WorkerDeploymentVersionInfo(
         version=_version_text(which.deployment_name, build),
@@ -407,7 +407,7 @@ def _version_info(which: DeploymentVersion, found: WorkerDeployment, drained: st
         last_modifier_identity=version_of.last_modifier_identity,
     )
     for field in ("create_time", "routing_changed_time", "current_since_time", "ramping_since_time"):
-        _set(made, field, getattr(version_of, field))
+        set_time(made, field, getattr(version_of, field))
     for kind, queue in _task_queues_of(version_of):
         made.task_queue_infos.add(name=queue, type=TYPES[kind])
     _set_drainage(made, version_of, drained)
@@ -434,10 +434,5 @@ def _task_queues_of(version_of: Version) -> Iterator[tuple[Kind, str]]:
 def _set_drainage(made: Any, version_of: Version, drained: str) -> None:
     if drained:
         made.drainage_info.status = to_enum(VersionDrainageStatus, drained)
-        _set(made.drainage_info, "last_changed_time", version_of.last_deactivation_time)
-        _set(made.drainage_info, "last_checked_time", now())
-
-
-def _set(made: Any, field: str, time: Any) -> None:
-    if time is not None:
-        getattr(made, field).FromDatetime(time)
+        set_time(made.drainage_info, "last_changed_time", version_of.last_deactivation_time)
+        set_time(made.drainage_info, "last_checked_time", now())

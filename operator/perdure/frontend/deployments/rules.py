@@ -224,7 +224,7 @@ def with_current(
         active: Whether a task queue of a version gets tasks, by build ID, kind, and name of the queue.
 
     Raises:
-        RpcError: It cannot be changed so.
+        RpcError: The change is not allowed.
     """
     build = change.build_id
     if build == found.current and change.identity == found.last_modifier_identity:
@@ -267,7 +267,7 @@ def with_ramping(
         active: As in `with_current`.
 
     Raises:
-        RpcError: It cannot be changed so.
+        RpcError: The change is not allowed.
     """
     ramping = change.build_id if change.build_id or percentage else None
     same = ramping == found.ramping and percentage == found.percentage

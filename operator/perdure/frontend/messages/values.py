@@ -1,4 +1,4 @@
-"""Check the durations, times, names, and sizes in requests. An error names the field. Pure."""
+"""Read and check the durations, times, names, and sizes in requests; an error names the field. Set times in responses. Pure."""
 
 import math
 from collections.abc import Iterable, Sized
@@ -97,6 +97,12 @@ def timestamp(message: Any, field: str) -> datetime | None:
     return found
 
 
+def set_time(message: Any, field: str, time: datetime | None) -> None:
+    """Set a time in a message, if there is one."""
+    if time is not None:
+        getattr(message, field).FromDatetime(time)
+
+
 def name(value: str, field: str, *, required: bool = True) -> str:
     """Read an ID or a name.
 
@@ -114,7 +120,7 @@ def check_count(payloads: Sized) -> None:
     """Check that there are not too many payloads.
 
     Raises:
-        UnfitError: They are.
+        UnfitError: There are too many.
     """
     if len(payloads) > MAX_PAYLOADS:
         raise UnfitError(
@@ -149,16 +155,16 @@ def parts(message: Message) -> int:
 
 
 def check_total_size(messages: Iterable[Message], limit: int = MAX_INLINE) -> None:
-    """Check that payloads are not too large.
+    """Check that the total size of payloads is within a limit.
 
     Raises:
-        UnfitError: They are.
+        UnfitError: The payloads are too large.
     """
     check_size(sum(each.ByteSize() for each in messages), limit, "Memo" if limit == MAX_MEMO else "Blob data")
 
 
 def check_size(size: int, limit: int = MAX_INLINE, noun: str = "Blob data") -> None:
-    """Check that a value is not too large.
+    """Check that the size of a value, in bytes, is within a limit.
 
     Raises:
         UnfitError: The value is too large; an OversizeError if the limit is one of Temporal's.

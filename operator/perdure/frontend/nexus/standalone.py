@@ -36,12 +36,12 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PendingOperation, RunState
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.messages import failures, links, nexus_headers
+from perdure.frontend.messages import failures, links, nexus_headers, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
-from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, set_time, state_of
+from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, state_of
 from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
@@ -331,7 +331,7 @@ def described(
     )
     made.schedule_time.FromDatetime(state.start_time)
     made.execution_duration.FromTimedelta((state.close_time or now) - state.start_time)
-    set_time(made, "close_time", state.close_time)
+    values.set_time(made, "close_time", state.close_time)
     if operation is None:
         return made
     made.request_id, made.operation_token = operation.request_id, operation.operation_token

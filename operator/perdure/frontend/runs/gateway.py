@@ -189,7 +189,7 @@ class RunGateway:
         return entry.uid if entry is not None else ""
 
     def add(self, obj: kube.Object) -> None:
-        """Take a WorkflowRun that was created or read, before the watch shows it."""
+        """Add a WorkflowRun that was created or read, before the watch shows it."""
         self._manager.runs.made(obj)
 
     def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:

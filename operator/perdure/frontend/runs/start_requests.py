@@ -41,7 +41,7 @@ TIMEOUTS = (
 def requested_run(
     start: Any, types: Mapping[str, str], namespace: str, *, allow_blob: bool = False
 ) -> tuple[dict[str, Any], StartExtras]:
-    """The spec of a WorkflowRun, and its other parts.
+    """Build the spec of the WorkflowRun that a client requests, and its other parts.
 
     Args:
         start: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
@@ -50,7 +50,7 @@ def requested_run(
         allow_blob: Whether a large input may be a blob, which needs a run as its owner.
 
     Raises:
-        UnfitError: It cannot be started so.
+        UnfitError: The request is not valid.
     """
     queue, workflow_type = start.task_queue.name, start.workflow_type.name
     by_name = queue == WORKFLOWS_QUEUE
@@ -136,7 +136,7 @@ def check_extras(extras: StartExtras) -> None:
     """Check that the annotations of a run are not too large.
 
     Raises:
-        UnfitError: It is.
+        UnfitError: They are too large.
     """
     check_size(len(msgspec.json.encode(extras)), _MAX_EXTRAS, "Header and memo")
 

@@ -119,7 +119,7 @@ def new_schedule(
         identity: The identity of the client.
 
     Raises:
-        ValueError: It cannot be done so; the message names the field.
+        ValueError: The request is not valid; the message names the field.
     """
     template, extras = _template(wanted.action, types, namespace)
     spec = {
@@ -162,7 +162,7 @@ def changed_schedule(obj: KubeObject, wanted: Schedule, types: Mapping[str, str]
         options: The options that the spec does not have.
 
     Raises:
-        ValueError: It cannot be done so; the message names the field.
+        ValueError: The request is not valid; the message names the field.
         pydantic.ValidationError: The Schedule cannot be read.
     """
     before, spec = described(obj), dict(obj["spec"])

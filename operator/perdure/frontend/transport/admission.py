@@ -47,13 +47,13 @@ class Shares:
         return self._held[key]
 
     def fits(self, key: Hashable, size: int) -> bool:
-        """Whether a tenant may have so much more."""
+        """Whether a tenant may have `size` more."""
         if self._each is None:
             return self._held[key] + size <= self._left - size
         return size <= self._left and self._held[key] + size <= self._each
 
     def add(self, key: Hashable, size: int) -> None:
-        """Give so much to a tenant; a negative size gives it back."""
+        """Increase the size that a tenant holds, or reduce it by a negative size."""
         self._left -= size
         self._held[key] += size
         if not self._held[key]:
@@ -64,12 +64,12 @@ class Places:
     """Limits how many calls are in progress at the same time."""
 
     def __init__(self, noun: str, *, total: int, each: int | None = None) -> None:
-        """Divide places.
+        """Create free places.
 
         Args:
-            noun: For messages.
-            total: How many there are.
-            each: How many one caller may have; None: a share of them.
+            noun: The noun for the calls in messages.
+            total: The number of places.
+            each: How many places a caller may hold; None: a share of them.
         """
         self._noun = noun
         self._total = total

@@ -136,10 +136,10 @@ class IncomingCall(Protocol):
         """Call a function once the response is sent, or the client has gone."""
 
     async def head(self, raw: bytes) -> Any:
-        """Decode as little of the message as shows its namespace.
+        """Decode only the part of the message that has its namespace.
 
         Raises:
-            RpcError: it is not a request of this RPC.
+            RpcError: The message is not a request of this RPC.
         """
 
     async def decode(self, raw: bytes) -> Any:

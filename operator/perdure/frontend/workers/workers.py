@@ -1,4 +1,4 @@
-"""The known workers, in memory: the reports that they send once a minute, and the pollers of recent minutes."""
+"""The known workers, in memory, and the RPCs about them: the reports that they send once a minute, and recent pollers."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -157,7 +157,7 @@ _FIELDS: dict[str, Callable[[WorkerHeartbeat], Any]] = {
 
 
 class WorkerRpcs:
-    """Lists and describes workers, and takes their reports."""
+    """Lists and describes workers, and records their reports."""
 
     def __init__(self, workers: KnownWorkers) -> None:
         self._workers = workers

@@ -1,6 +1,6 @@
 """RPCs about batches: one request to many workflows. A batch consists of Operations, one for each run.
 
-So a batch survives restarts, each run gets one request, and kubectl shows it. Each Operation describes the whole batch.
+Therefore a batch survives restarts, sends each run one request, and shows in kubectl. Each Operation describes the whole batch.
 """
 
 import asyncio

@@ -160,5 +160,3 @@ class WorkflowControl:
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._runs.client.delete(url, uid=entry.uid)
         return DeleteWorkflowExecutionResponse()
-
-    # Describing

@@ -257,10 +257,10 @@ class WorkflowUpdates:
         return await self.update(entry, request, call)
 
     def check(self, request: UpdateWorkflowExecutionRequest) -> None:
-        """Check that an update is valid for any workflow.
+        """Check that an update with its completion callbacks is valid for any workflow.
 
         Raises:
-            RpcError: It cannot.
+            RpcError: The update is not valid.
         """
         check_update(request)
         wanted = request.request
@@ -421,7 +421,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     """Check that an update is valid for any workflow.
 
     Raises:
-        RpcError: It cannot.
+        RpcError: The update is not valid.
     """
     wanted = request.request
     if not wanted.input.name:

@@ -1,7 +1,7 @@
 """Workflow tasks and queries: dispatch to polling workers, and the workers' responses.
 
-Tasks that other members of the fleet have just passed to workers may not have arrived: they are noted, and
-offered again if that member leaves.
+A task for a worker that polls at another member of the fleet may not arrive. It is remembered for a while, and offered again if
+that member leaves.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
 """The Pod of an attempt: the user's container or template, completed with what an activity needs.
 
-The user's `podSpecPatch` is applied as `kubectl patch` merges it, without a schema of Kubernetes. A retry can prefer other nodes.
+An activity with `http` or `resource` gets a container of Perdure's runner. The user's `podSpecPatch` is merged like a strategic
+merge patch, but without Kubernetes' schema. A retry can prefer other nodes.
 """
 
 import math
@@ -27,6 +28,7 @@ from perdure.runtime.attempts import (
     PayloadTooLargeError,
     PodSettings,
     RunRef,
+    without_reserved,
 )
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.commands import script_container
@@ -227,7 +229,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
     given = definition.pod_template.metadata if definition.pod_template is not None else None
     annotations = {
         DEFAULT_CONTAINER_ANNOTATION: main,
-        **(_theirs(given.annotations) if given is not None else {}),
+        **(without_reserved(given.annotations) if given is not None else {}),
         **attempt_annotations(run, attempt),
         **texts,
     }
@@ -245,7 +247,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
     return {
         "name": pod_name(run.name, attempt.scheduled_event_id, attempt.attempt),
         "namespace": run.namespace,
-        "labels": {**(_theirs(given.labels) if given is not None else {}), **attempt_labels(run, attempt)},
+        "labels": {**(without_reserved(given.labels) if given is not None else {}), **attempt_labels(run, attempt)},
         "annotations": annotations,
         "finalizers": [labels.FINALIZER],
         "ownerReferences": [
@@ -259,11 +261,6 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
             }
         ],
     }
-
-
-def _theirs(given: dict[str, str]) -> dict[str, str]:
-    """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
-    return {name: value for name, value in given.items() if not name.startswith(_OURS)}
 
 
 def _set_variables(container: KubeObject, ours: list[KubeObject]) -> None:

@@ -225,11 +225,11 @@ def reset_name(name: str, operation_uid: str, word: str = "reset") -> str:
     return _numbered(root, f"-{word}-{_digest(operation_uid)[:6]}")
 
 
-def _numbered(name: str, ending: str) -> str:
-    if len(name) + len(ending) <= MAX_RUN_NAME:
-        return f"{name}{ending}"
-    ending = f"-{_digest(name)}{ending}"
-    return f"{name[: MAX_RUN_NAME - len(ending)].rstrip('-.')}{ending}"
+def _numbered(name: str, suffix: str) -> str:
+    if len(name) + len(suffix) <= MAX_RUN_NAME:
+        return f"{name}{suffix}"
+    suffix = f"-{_digest(name)}{suffix}"
+    return f"{name[: MAX_RUN_NAME - len(suffix)].rstrip('-.')}{suffix}"
 
 
 def label_value(text: str) -> str:

@@ -119,11 +119,11 @@ class NamespaceRegistry(Generic[Entry]):
             return self.known(namespace)
         return self._learn(namespace, found)
 
-    def _forget_read(self, namespace: str, reading: "asyncio.Task[kube.Object]") -> None:
+    def _forget_read(self, namespace: str, read: "asyncio.Task[kube.Object]") -> None:
         """Forget a read, and its error: everyone who waited for it may have gone."""
         del self._reading[namespace]
-        if not reading.cancelled():
-            reading.exception()
+        if not read.cancelled():
+            read.exception()
 
     async def reload(self, namespace: str) -> None:
         """Read the entries of a namespace again, if they were read before.
@@ -210,10 +210,10 @@ class NamespaceRegistry(Generic[Entry]):
             del self._changing[namespace]
         self._many = max(_MANY, 2 * len(self._read))
 
-    def _decoded(self, found: kube.Object) -> dict[str, Entry]:
+    def _decoded(self, config_map: kube.Object) -> dict[str, Entry]:
         """The entries of a ConfigMap, as far as this version knows them. One that cannot be decoded is logged and ignored."""
         entries = {}
-        for key, value in (found.get("data") or {}).items():
+        for key, value in (config_map.get("data") or {}).items():
             try:
                 entry = lenient.decode(value, self._kind.type)
                 self._kind.check(entry)

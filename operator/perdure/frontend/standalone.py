@@ -185,14 +185,14 @@ class StandaloneRuns:
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._runs.client.delete(url, uid=entry.uid)
 
-    async def demand(self, entry: Entry, wanted: inputs.Request) -> None:
+    async def demand(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run, which must accept it.
 
         Raises:
             RpcError: The run has closed, or rejected the request.
         """
         try:
-            await self._runs.demand(entry, wanted)
+            await self._runs.demand(entry, request)
         except CompletedError:
             state = (await self._runs.view(entry)).state
             if state is None:

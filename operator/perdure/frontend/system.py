@@ -147,8 +147,8 @@ class System:
             raise unavailable(str(error)) from error
         return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in served}
 
-    def _namespace(self, found: kube.Object) -> DescribeNamespaceResponse:
-        meta = found["metadata"]
+    def _namespace(self, namespace: kube.Object) -> DescribeNamespaceResponse:
+        meta = namespace["metadata"]
         leaving = bool(meta.get("deletionTimestamp"))
         info = NamespaceInfo(
             name=meta["name"],

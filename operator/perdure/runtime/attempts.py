@@ -198,9 +198,9 @@ def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
     )
 
 
-def without_reserved(given: Mapping[str, str]) -> dict[str, str]:
+def without_reserved(items: Mapping[str, str]) -> dict[str, str]:
     """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
-    return {name: value for name, value in given.items() if not name.startswith(f"{labels.GROUP}/")}
+    return {name: value for name, value in items.items() if not name.startswith(f"{labels.GROUP}/")}
 
 
 def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:

@@ -181,7 +181,7 @@ def _part(reference: Reference, namespace: str, number: int, owned_by: Json | No
     return {"apiVersion": API_VERSION, "kind": "Payload", "metadata": meta, "spec": spec}
 
 
-def joined(parts: Sequence[KubeObject], wanted: str) -> bytes | None:
+def joined(parts: Sequence[KubeObject], expected: str) -> bytes | None:
     """The bytes of a blob; None if they do not have the expected hash."""
     try:
         content = b"".join(
@@ -189,4 +189,4 @@ def joined(parts: Sequence[KubeObject], wanted: str) -> bytes | None:
         )
     except (ValueError, TypeError):
         return None
-    return content if hashlib.sha256(content).hexdigest() == wanted else None
+    return content if hashlib.sha256(content).hexdigest() == expected else None

@@ -251,12 +251,12 @@ class ActivityChanges:
         return found
 
 
-def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
+def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
     """The options of an activity after the changes of a client.
 
     Args:
         now: The current options.
-        wanted: The requested options.
+        requested: The requested options.
         paths: The fields to change: a field mask in snake_case.
 
     Raises:
@@ -268,17 +268,17 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
     for path in paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
-            changes["task_queue"] = wanted.task_queue.name
+            changes["task_queue"] = requested.task_queue.name
         elif path in _TIMEOUTS:
-            changes[path] = duration_or_none(wanted, path)
+            changes[path] = duration_or_none(requested, path)
         elif path == "priority":
-            changes["priority"] = requested_priority(wanted)
+            changes["priority"] = requested_priority(requested)
         elif path == _WHOLE_POLICY:
             policy = ProtoRetryPolicy()
-            policy.CopyFrom(wanted.retry_policy)
+            policy.CopyFrom(requested.retry_policy)
         elif path != field and field in _POLICY:
             policy.ClearField(field)  # type: ignore[arg-type]
-            policy.MergeFrom(_only(wanted.retry_policy, field))
+            policy.MergeFrom(_only(requested.retry_policy, field))
         else:
             raise invalid(f"update_mask: `{path}` cannot be changed")
     if any(path.startswith(_WHOLE_POLICY) for path in paths):

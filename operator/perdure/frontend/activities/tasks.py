@@ -360,10 +360,10 @@ class ActivityTasks:
         return RespondActivityTaskCanceledByIdResponse()
 
 
-def _result(given: Payloads) -> dict[str, Any]:
+def _result(payloads: Payloads) -> dict[str, Any]:
     """The outcome of an attempt. A result that is too large is a failure, as on Temporal's server."""
     try:
-        return {"result": data.to_json(given.payloads, allow_blob=True)}
+        return {"result": data.to_json(payloads.payloads, allow_blob=True)}
     except UnfitError:
         return {"failure": _too_large("Complete result exceeds size limit.")}
 

@@ -63,12 +63,12 @@ _KNOWN: Final[Mapping[str, Json]] = {
 _STRING: Final = {"type": "string"}
 
 
-def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -> Json:
+def document(routes: Iterable[HttpRoute], served: Container[tuple[str, str]]) -> Json:
     """Describe the HTTP API.
 
     Args:
         routes: All paths.
-        offered: The served RPCs, by service and name.
+        served: The served RPCs, by service and name.
 
     Returns:
         An OpenAPI 3.1 document.
@@ -78,7 +78,7 @@ def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -
     used: dict[str, int] = {}
     for route in sorted(routes, key=lambda each: (each.segments, each.method)):
         path = "/".join(route.segments)
-        if (route.service, route.rpc) not in offered or not path.startswith(_PREFIX):
+        if (route.service, route.rpc) not in served or not path.startswith(_PREFIX):
             continue
         request, response = request_of(route.rpc).DESCRIPTOR, response_of(route.rpc).DESCRIPTOR
         used[route.rpc] = used.get(route.rpc, 0) + 1

@@ -220,7 +220,7 @@ async def serve_http(
     rpcs: Iterable[Rpc],
     nexus: NexusGateway,
     webhooks: WebhookGateway | None,
-    listening: socket.socket,
+    listener: socket.socket,
     *,
     secured: ssl.SSLContext | None,
     connections: int,
@@ -231,14 +231,14 @@ async def serve_http(
         rpcs: The served RPCs.
         nexus: Serves the paths of Nexus.
         webhooks: Serves the paths of Webhooks; None: they are not served.
-        listening: The listening socket, which is closed at the end.
+        listener: The listening socket, which is closed at the end.
         secured: The TLS context; None: no TLS.
         connections: The maximum number of connections.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
         protocol = _LimitedServer(Gateway(rpcs, nexus, webhooks, _Converter(thread)).handle, connections)
         server = await asyncio.get_running_loop().create_server(
-            protocol, sock=listening, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
+            protocol, sock=listener, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
         )
         try:
             yield

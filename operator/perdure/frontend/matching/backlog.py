@@ -208,15 +208,15 @@ def requested_priority(message: Any) -> Any:
     return data.message_to_json(priority)
 
 
-def effective_priority(of_workflow: Any, own: Any) -> Priority:
+def effective_priority(of_workflow: Any, of_activity: Any) -> Priority:
     """The priority of an activity: each unset field comes from its workflow."""
-    merged: Priority = data.message_from_json(inherited_priority(of_workflow, own) or {}, Priority)
+    merged: Priority = data.message_from_json(inherited_priority(of_workflow, of_activity) or {}, Priority)
     return merged
 
 
-def rank_of(of_workflow: Any, own: Any = None) -> Rank:
+def rank_of(of_workflow: Any, of_activity: Any = None) -> Rank:
     """The rank of a task in its queue."""
-    if of_workflow is None and own is None:
+    if of_workflow is None and of_activity is None:
         return ORDINARY
-    priority = effective_priority(of_workflow, own)
+    priority = effective_priority(of_workflow, of_activity)
     return Rank.of(priority.priority_key, priority.fairness_key, priority.fairness_weight)

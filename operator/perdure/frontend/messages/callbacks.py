@@ -60,31 +60,31 @@ def _to_engine(proto: ProtoCallback) -> Callback:
     return Callback(url=proto.nexus.url, header=header, links=links.to_json(proto.links))
 
 
-def to_proto(found: Callback) -> ProtoCallback:
+def to_proto(callback: Callback) -> ProtoCallback:
     """Convert a callback to the form for clients."""
-    made = ProtoCallback(links=links.from_json(found.links))
-    made.nexus.url = found.url
-    made.nexus.header.update(found.header)
+    made = ProtoCallback(links=links.from_json(callback.links))
+    made.nexus.url = callback.url
+    made.nexus.header.update(callback.header)
     return made
 
 
-def describe(made: Any, pending: PendingCallback, *, due: bool) -> None:
+def describe(info: Any, pending: PendingCallback, *, due: bool) -> None:
     """Fill a CallbackInfo of temporal.api.workflow.v1 or temporal.api.callback.v1.
 
     Args:
-        made: The message to fill.
+        info: The message to fill.
         pending: The callback.
         due: Whether its operation can be completed now.
     """
-    made.callback.CopyFrom(to_proto(pending.callback))
-    made.state = to_enum(CallbackState, pending.state or ("Scheduled" if due else "Standby"))
-    made.attempt = 1 if pending.state else 0
-    made.request_id = pending.request_id
-    made.registration_time.FromDatetime(pending.registration_time)
+    info.callback.CopyFrom(to_proto(pending.callback))
+    info.state = to_enum(CallbackState, pending.state or ("Scheduled" if due else "Standby"))
+    info.attempt = 1 if pending.state else 0
+    info.request_id = pending.request_id
+    info.registration_time.FromDatetime(pending.registration_time)
     if pending.complete_time is not None:
-        made.last_attempt_complete_time.FromDatetime(pending.complete_time)
+        info.last_attempt_complete_time.FromDatetime(pending.complete_time)
     if pending.failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
+        info.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
 
 
 def request_links(request: Any) -> Any:

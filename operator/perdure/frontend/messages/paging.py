@@ -17,12 +17,12 @@ def page_size(requested: int, limit: int) -> int:
 
 
 def page_of(
-    found: Sequence[_Item], token: bytes, size: int, limit: int, weigh: Callable[[_Item], int] = lambda _: 0
+    items: Sequence[_Item], token: bytes, size: int, limit: int, weigh: Callable[[_Item], int] = lambda _: 0
 ) -> tuple[Sequence[_Item], bytes]:
     """Return one page of a list, and the token of the next page, which is empty for the last page.
 
     Args:
-        found: The whole list.
+        items: The whole list.
         token: The token from the previous page; empty for the first page.
         size: The requested number of items.
         limit: The maximum number of items.
@@ -34,15 +34,15 @@ def page_of(
     if token and (not token.isdigit() or len(token) > _DIGITS):
         raise invalid("invalid next_page_token")
     start = int(token or b"0")
-    end = start + page_length(found[start : start + page_size(size, limit)], weigh)
-    return found[start:end], str(end).encode() if end < len(found) else b""
+    end = start + page_length(items[start : start + page_size(size, limit)], weigh)
+    return items[start:end], str(end).encode() if end < len(items) else b""
 
 
-def page_length(found: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:
+def page_length(items: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:
     """How many items from the start of a list fit into one response: at least one, if the list is not empty."""
     total = 0
-    for count, item in enumerate(found):
+    for count, item in enumerate(items):
         total += weigh(item)
         if total > MAX_BYTES and count:
             return count
-    return len(found)
+    return len(items)

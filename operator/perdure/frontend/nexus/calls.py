@@ -243,9 +243,9 @@ def _remaining_times(operation: PendingOperation, time: datetime) -> Iterator[ti
         yield operation.scheduled_time + operation.schedule_to_close_timeout - time
 
 
-def set_request_timeout(made: Request, seconds: float) -> None:
+def set_request_timeout(request: Request, seconds: float) -> None:
     """Set the header that tells a handler how long the caller waits."""
-    made.header[_REQUEST_TIMEOUT] = made.header[_JAVAS_REQUEST_TIMEOUT] = milliseconds(timedelta(seconds=seconds))
+    request.header[_REQUEST_TIMEOUT] = request.header[_JAVAS_REQUEST_TIMEOUT] = milliseconds(timedelta(seconds=seconds))
 
 
 def milliseconds(length: timedelta) -> str:

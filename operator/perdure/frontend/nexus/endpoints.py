@@ -233,10 +233,10 @@ def _by_id(known: Endpoints, endpoint_id: str, message: str) -> str:
     raise not_found(message.format(endpoint_id))
 
 
-def _decoded(found: kube.Object) -> dict[str, Endpoint]:
+def _decoded(config_map: kube.Object) -> dict[str, Endpoint]:
     """Decode the endpoints of a ConfigMap. An invalid endpoint is logged, and admits nobody."""
     endpoints = {}
-    for name, value in (found.get("data") or {}).items():
+    for name, value in (config_map.get("data") or {}).items():
         try:
             endpoints[name] = lenient.decode(value, Endpoint)
         except msgspec.MsgspecError as error:

@@ -43,7 +43,7 @@ def state_of(operation: PendingOperation, now: datetime) -> "PendingNexusOperati
     return found
 
 
-def set_cancellation(made: Any, operation: PendingOperation, now: datetime) -> None:
+def set_cancellation(info: Any, operation: PendingOperation, now: datetime) -> None:
     """Describe the cancellation of an operation and the calls of its handler."""
     cancellation = operation.cancellation
     if cancellation is None:
@@ -51,15 +51,15 @@ def set_cancellation(made: Any, operation: PendingOperation, now: datetime) -> N
     state = cancellation.state
     if cancellation.calls is not None:
         state = state or ("BackingOff" if cancellation.calls.due > now else "Scheduled")
-        set_calls(made, cancellation.calls, now)
-    made.state = to_enum(NexusOperationCancellationState, state)
+        set_calls(info, cancellation.calls, now)
+    info.state = to_enum(NexusOperationCancellationState, state)
 
 
-def set_calls(made: Any, calls: HandlerCalls, now: datetime) -> None:
+def set_calls(info: Any, calls: HandlerCalls, now: datetime) -> None:
     """Describe the calls of a handler."""
-    made.attempt = calls.attempts
-    values.set_time(made, "last_attempt_complete_time", calls.last_attempt_complete_time)
+    info.attempt = calls.attempts
+    values.set_time(info, "last_attempt_complete_time", calls.last_attempt_complete_time)
     if calls.last_failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
+        info.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
     if calls.due > now:
-        values.set_time(made, "next_attempt_schedule_time", calls.due)
+        values.set_time(info, "next_attempt_schedule_time", calls.due)

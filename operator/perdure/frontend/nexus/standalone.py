@@ -350,7 +350,7 @@ def described(
 
 
 def _describe_calls(
-    made: NexusOperationExecutionInfo,
+    info: NexusOperationExecutionInfo,
     operation: PendingOperation,
     state: RunState,
     history: Sequence[ev.AnyEvent],
@@ -358,19 +358,19 @@ def _describe_calls(
 ) -> None:
     """Describe the calls that start the operation, including a call that has not failed."""
     time, calls = state.close_time or now, operation.calls
-    set_calls(made, calls, time)
+    set_calls(info, calls, time)
     if operation.started_time is None and calls.due <= time:
-        made.attempt = calls.attempt
+        info.attempt = calls.attempt
     if not state.closed:
-        made.state = state_of(operation, now)
+        info.state = state_of(operation, now)
         return
-    made.ClearField("next_attempt_schedule_time")
+    info.ClearField("next_attempt_schedule_time")
     ended = _end(history)
     if ended is None or isinstance(ended, ev.NexusOperationCompleted) or operation.started_time is not None:
         return
     if not isinstance(ended, ev.NexusOperationTimedOut) or calls.due <= time:  # a call was due, or its answer has come
-        made.last_attempt_complete_time.FromDatetime(ended.event_time)
-        made.last_attempt_failure.CopyFrom(failures.to_proto(ended.failure.cause or ended.failure))
+        info.last_attempt_complete_time.FromDatetime(ended.event_time)
+        info.last_attempt_failure.CopyFrom(failures.to_proto(ended.failure.cause or ended.failure))
 
 
 def _describe_cancellation(

@@ -136,21 +136,21 @@ class RunCreator:
                 await self._runs.blobs.remove(namespace, each)
             raise
 
-    async def _wait_until_started(self, made: kube.Object) -> StartedRun:
+    async def _wait_until_started(self, run: kube.Object) -> StartedRun:
         """Wait until the start of the run is recorded, or the run was rejected."""
-        runs, uid = self._runs, made["metadata"]["uid"]
+        runs, uid = self._runs, run["metadata"]["uid"]
 
         def has_begun() -> bool:
             entry = runs.entry(uid)
             return runs.state(uid) is not None or entry is None or entry.standing is Standing.CLOSED
 
         if not await self._runs.changes.wait_until(uid, has_begun, BEGIN_SECONDS):
-            raise unavailable(f"the {_noun(made)} has not been started yet; the operator keeps trying")
+            raise unavailable(f"the {_noun(run)} has not been started yet; the operator keeps trying")
         entry = runs.entry(uid)
         if entry is None:
-            raise unavailable(f"the {_noun(made)} was deleted")
+            raise unavailable(f"the {_noun(run)} was deleted")
         state = runs.state(uid)
-        by_name = "name" in (made["spec"].get("workflow") or {})
+        by_name = "name" in (run["spec"].get("workflow") or {})
         if state is not None and (state.for_clients or by_name):
             return StartedRun(entry, started=True)
         return await self._refused(entry)
@@ -223,11 +223,11 @@ def _noun(run: kube.Object) -> str:
     return kind_of(run["spec"]).noun
 
 
-def is_from_request(made: kube.Object, body: kube.Object) -> bool:
+def is_from_request(run: kube.Object, body: kube.Object) -> bool:
     """Whether the same request created a WorkflowRun, and not another one with the same name."""
-    found, wanted = made["spec"], body["spec"]
+    found, wanted = run["spec"], body["spec"]
     same = found.get("workflowId") == wanted["workflowId"] and kind_of(found) is kind_of(wanted)
-    return bool(same and extras_of(made).request_id == extras_of(body).request_id)
+    return bool(same and extras_of(run).request_id == extras_of(body).request_id)
 
 
 def run_name(workflow_id: str, request_id: str, *, kind: str = "") -> str:

@@ -436,8 +436,8 @@ class RunGateway:
         answers: list[Answer] = []
         refused: Answer | None = None
 
-        def answered(given: Answer) -> None:
-            answers.append(given)
+        def answered(answer: Answer) -> None:
+            answers.append(answer)
             self.changes.changed(entry.uid)
 
         def is_settled() -> bool:

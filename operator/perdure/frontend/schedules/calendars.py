@@ -172,17 +172,17 @@ def from_times(spec: kind.ScheduleSpec) -> ScheduleSpec:
     return made
 
 
-def _put_calendars(made: ScheduleSpec, calendars: Iterable[Calendar], exclude: Iterable[Calendar]) -> None:
+def _put_calendars(spec: ScheduleSpec, calendars: Iterable[Calendar], exclude: Iterable[Calendar]) -> None:
     for each in calendars:
         if _depends_on_month(each):
-            made.calendar.append(_written(each))
+            spec.calendar.append(_written(each))
         else:
-            made.structured_calendar.append(_structured(each))
+            spec.structured_calendar.append(_structured(each))
     for each in exclude:
         if _depends_on_month(each):
-            made.exclude_calendar.append(_written(each))
+            spec.exclude_calendar.append(_written(each))
         else:
-            made.exclude_structured_calendar.append(_structured(each))
+            spec.exclude_structured_calendar.append(_structured(each))
 
 
 def _depends_on_month(calendar: Calendar) -> bool:

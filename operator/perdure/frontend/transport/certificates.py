@@ -66,9 +66,9 @@ def renewed(stored: Mapping[str, bytes], names: Sequence[str], time: datetime) -
     }
 
 
-def bundle(made: Mapping[str, bytes]) -> str:
+def bundle(stored: Mapping[str, bytes]) -> str:
     """The certificates of all authorities that clients should trust, as PEM."""
-    return (made[CA_CERT] + made.get(NEXT_CERT, b"")).decode("ascii")
+    return (stored[CA_CERT] + stored.get(NEXT_CERT, b"")).decode("ascii")
 
 
 def name_in(certificate: bytes) -> str:
@@ -88,11 +88,11 @@ def name_in(certificate: bytes) -> str:
     return next(iter((*names, *map(str, addresses))), "")
 
 
-def _pair(made: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pair | None:
+def _pair(stored: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pair | None:
     """A valid certificate and its key; None if there is none."""
     try:
-        certificate = x509.load_pem_x509_certificate(made[cert])
-        private = serialization.load_pem_private_key(made[key], password=None)
+        certificate = x509.load_pem_x509_certificate(stored[cert])
+        private = serialization.load_pem_private_key(stored[key], password=None)
     except (KeyError, ValueError, TypeError):
         return None
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != certificate.public_key():

@@ -68,13 +68,13 @@ async def stop(server: grpc.aio.Server, calls: OpenCalls) -> None:
     await asyncio.wait({stopping})
 
 
-def options(chosen: Settings) -> list[tuple[str, int]]:
+def options(settings: Settings) -> list[tuple[str, int]]:
     """Options of gRPC's core: limits of memory, streams, and lifetime for connections."""
     return [
         ("grpc.max_receive_message_length", MAX_READ),
         ("grpc.max_send_message_length", MAX_ANSWER),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_allowed_incoming_connections", chosen.max_connections),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.http2.settings_timeout", 10_000),
@@ -96,17 +96,17 @@ def options(chosen: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def generic_handlers(offered: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.GenericRpcHandler, ...]:
+def generic_handlers(rpcs: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.GenericRpcHandler, ...]:
     """Build the handlers for gRPC.
 
     gRPC sees requests as streams of bytes, so that it reads nothing before the caller is authenticated.
 
     Args:
-        offered: The served RPCs.
+        rpcs: The served RPCs.
         calls: Gets the open calls.
     """
     found: dict[str, dict[str, Any]] = {service: {} for service in SERVICES}
-    for rpc in offered:
+    for rpc in rpcs:
         response = getattr(SERVICES[rpc.service], f"{rpc.name}Response")
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
             _served(rpc, calls), response_serializer=response.SerializeToString

@@ -208,9 +208,9 @@ class Trust:
         names = (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
         return (name for name in names if name in self._others)
 
-    async def _found(self, wanted: set[str]) -> AsyncIterator[kube.Object]:
+    async def _found(self, namespaces: set[str]) -> AsyncIterator[kube.Object]:
         """List the ConfigMaps with the name. The permission is limited to this name, so lists must select it."""
-        for namespace in [None] if self._others is not None and not self._others.names else sorted(wanted):
+        for namespace in [None] if self._others is not None and not self._others.names else sorted(namespaces):
             url = kube.path(kube.CORE, namespace, "configmaps")
             for each in await self._client.lists.all(url, fieldSelector=f"metadata.name={self._name}"):
                 yield each
@@ -227,32 +227,32 @@ class Trust:
 
 @asynccontextmanager
 async def encryption(
-    chosen: Settings, client: kube.Client, served: ServedNamespaces
+    settings: Settings, client: kube.Client, served: ServedNamespaces
 ) -> AsyncIterator["ServerCertificate | None"]:
     """Yield the certificate of the servers, and renew it within the block; None: serve without TLS.
 
     Args:
-        chosen: The settings.
+        settings: The settings.
         client: Reads and writes the Secret and the ConfigMaps.
         served: The namespaces whose clients must trust the certificate.
 
     Raises:
         RuntimeError: The Secret cannot be read or written.
     """
-    clients = Path(chosen.client_authority) if chosen.client_authority else None
+    clients = Path(settings.client_authority) if settings.client_authority else None
     certificate: Certificate
-    if chosen.secret:
-        secret = kube.path(kube.CORE, chosen.namespace, "secrets", chosen.secret)
-        certificate = created = OperatorCertificate(client, secret, chosen.names, clients)
+    if settings.secret:
+        secret = kube.path(kube.CORE, settings.namespace, "secrets", settings.secret)
+        certificate = created = OperatorCertificate(client, secret, settings.names, clients)
         await created.first()
-    elif chosen.certificate:
-        certificate = Files(Path(chosen.certificate), Path(chosen.key), clients)
+    elif settings.certificate:
+        certificate = Files(Path(settings.certificate), Path(settings.key), clients)
     else:
         yield None
         return
     trust = None
-    if chosen.authorities:
-        trust = Trust(client, chosen.authorities, chosen.namespace, served if chosen.publish else None)
+    if settings.authorities:
+        trust = Trust(client, settings.authorities, settings.namespace, served if settings.publish else None)
     shown = ServerCertificate(certificate.material(), certificate.bundle())
     renewing = asyncio.create_task(_renew(certificate, shown, trust), name="certificates")
     try:

@@ -152,16 +152,16 @@ def _written(values: frozenset[Any]) -> frozenset[str]:
     return frozenset(str(each).lower() for each in values)
 
 
-def ordered(sign: str, value: Any, wanted: Any) -> bool:
+def ordered(sign: str, value: Any, other: Any) -> bool:
     """Whether a value is less or greater than another one, as the sign says. Lists and objects have no order."""
     if value is None or isinstance(value, (list, dict)):
         return False
     if isinstance(value, datetime):
-        wanted = time_of(wanted)
-    elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):
-        value, wanted = str(value).lower(), str(wanted).lower()
+        other = time_of(other)
+    elif isinstance(value, bool) != isinstance(other, bool) or isinstance(value, str) != isinstance(other, str):
+        value, other = str(value).lower(), str(other).lower()
     try:
-        return bool(ORDERS[sign](value, wanted))
+        return bool(ORDERS[sign](value, other))
     except TypeError:  # one has no order, such as a time and a number
         return False
 
@@ -172,20 +172,20 @@ def starts(value: Any, prefix: str) -> bool:
     return any(isinstance(each, str) and each.startswith(prefix) for each in values)
 
 
-def time_of(wanted: Any) -> datetime:
+def time_of(value: Any) -> datetime:
     """A time in a filter: RFC 3339, or nanoseconds since 1970.
 
     Raises:
         InvalidQueryError: The value is not a time.
     """
-    if isinstance(wanted, datetime):
-        return wanted
+    if isinstance(value, datetime):
+        return value
     try:
-        if isinstance(wanted, int):  # nanoseconds since 1970, as in Temporal
-            return datetime.fromtimestamp(wanted / 1e9, UTC)
-        found = datetime.fromisoformat(str(wanted))
+        if isinstance(value, int):  # nanoseconds since 1970, as in Temporal
+            return datetime.fromtimestamp(value / 1e9, UTC)
+        found = datetime.fromisoformat(str(value))
     except (ValueError, OverflowError):
-        raise InvalidQueryError(f"{wanted!r} is not an RFC 3339 time") from None
+        raise InvalidQueryError(f"{value!r} is not an RFC 3339 time") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

@@ -131,7 +131,7 @@ class Batches:
         return [entry for entry in entries if entry is not None]
 
     async def _create_operation(
-        self, entry: Entry, batch: Batch, wanted: dict[str, Any], at_once: asyncio.Semaphore, principal: str
+        self, entry: Entry, batch: Batch, request: dict[str, Any], at_once: asyncio.Semaphore, principal: str
     ) -> None:
         asker = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
         name = batch_operation_name(batch.job_id, entry.uid)
@@ -144,7 +144,7 @@ class Batches:
                 "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
                 "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **asker},
             },
-            "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **wanted},
+            "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **request},
         }
         async with at_once:
             try:
@@ -199,9 +199,9 @@ class Batches:
             )
         return response
 
-    def _targets(self, found: list[kube.Object]) -> list[Entry]:
+    def _targets(self, operations: list[kube.Object]) -> list[Entry]:
         entries = (
-            self._runs.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in found
+            self._runs.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in operations
         )
         return [entry for entry in entries if entry is not None]
 
@@ -257,38 +257,38 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
             return {"reset": {**_reset(request.reset_operation), **reason}}
 
 
-def _reset(wanted: BatchOperationReset) -> dict[str, Any]:
-    target = wanted.options.WhichOneof("target") or from_enum(ResetType, wanted.reset_type)
-    reapply = wanted.options.reset_reapply_type or wanted.reset_reapply_type
-    excluded = wanted.options.reset_reapply_exclude_types
+def _reset(requested: BatchOperationReset) -> dict[str, Any]:
+    target = requested.options.WhichOneof("target") or from_enum(ResetType, requested.reset_type)
+    reapply = requested.options.reset_reapply_type or requested.reset_reapply_type
+    excluded = requested.options.reset_reapply_exclude_types
     none, signals = ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL
     reset: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
     if reapply in {none, signals} or _NO_UPDATES in excluded:
         reset["reapplyUpdates"] = False
-    if wanted.post_reset_operations:
+    if requested.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not supported")
     match target:
         case "first_workflow_task" | "FirstWorkflowTask":
             return {**reset, "to": "FirstWorkflowTask"}
         case "last_workflow_task" | "LastWorkflowTask":
             return {**reset, "to": "LastWorkflowTask"}
-        case "workflow_task_id" if 1 < wanted.options.workflow_task_id <= MAX_EVENT:
-            return {**reset, "eventId": wanted.options.workflow_task_id - 1}
+        case "workflow_task_id" if 1 < requested.options.workflow_task_id <= MAX_EVENT:
+            return {**reset, "eventId": requested.options.workflow_task_id - 1}
         case _:
             raise invalid(
                 "reset_operation.options: must be first_workflow_task, last_workflow_task or workflow_task_id"
             )
 
 
-def check_batch(found: kube.Object, batch: Batch) -> None:
+def check_batch(operation: kube.Object, batch: Batch) -> None:
     """Check that an existing Operation belongs to the same batch, from an earlier try.
 
     Raises:
         RpcError: The Operation belongs to another batch.
     """
-    other = _batch_of(found)
+    other = _batch_of(operation)
     if (other.job_id, other.type) != (batch.job_id, batch.type):
-        name = found["metadata"]["name"]
+        name = operation["metadata"]["name"]
         raise precondition(f"Operation {name} exists and does not belong to batch {batch.job_id!r}; delete it")
 
 
@@ -303,9 +303,9 @@ def _phase(obj: kube.Object) -> str:
     return phase if phase in {"Complete", "Failed"} else ""
 
 
-def _info(found: list[kube.Object]) -> BatchOperationInfo:
-    first = min((_batch_of(obj) for obj in found), key=lambda batch: batch.started)
-    done = all(map(_phase, found))
+def _info(operations: list[kube.Object]) -> BatchOperationInfo:
+    first = min((_batch_of(obj) for obj in operations), key=lambda batch: batch.started)
+    done = all(map(_phase, operations))
     info = BatchOperationInfo(
         job_id=first.job_id,
         state=to_enum(BatchOperationState, "Completed" if done else "Running"),
@@ -313,6 +313,6 @@ def _info(found: list[kube.Object]) -> BatchOperationInfo:
     )
     info.start_time.FromDatetime(first.started)
     if done:
-        closed = max(datetime.fromisoformat(obj["status"]["completionTime"]) for obj in found)
+        closed = max(datetime.fromisoformat(obj["status"]["completionTime"]) for obj in operations)
         info.close_time.FromDatetime(closed)
     return info

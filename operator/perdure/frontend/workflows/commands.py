@@ -111,14 +111,16 @@ class CommandContext:
         """The ID of a child that the command starts."""
         return f"{self.task}.{self.number}"
 
-    def attributes(self, given: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
+    def attributes(self, search_attributes: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
         """Convert search attributes to their stored form.
 
         Raises:
             BadCommandError: A search attribute is not registered, or has another type.
         """
         try:
-            return data.attributes_to_json(given.indexed_fields, self.types, self.namespace, keep_removed=keep_removed)
+            return data.attributes_to_json(
+                search_attributes.indexed_fields, self.types, self.namespace, keep_removed=keep_removed
+            )
         except UnfitError as error:
             raise BadCommandError("BadSearchAttributes", str(error)) from error
 
@@ -438,26 +440,26 @@ class UpdateMessages:
         self._updates = updates
         self._decided: set[str] = set()
 
-    def read(self, message: Message, answered: TaskAnswer) -> None:
+    def read(self, message: Message, answer: TaskAnswer) -> None:
         """Apply a message to the response.
 
         Raises:
             BadCommandError: The message cannot be applied.
         """
         try:
-            self._read(message, answered)
+            self._read(message, answer)
         except (DecodeError, UnfitError) as error:
             terminates = isinstance(error, OversizeError)
             raise BadCommandError(BAD_UPDATE, f"message {message.id}: {error}", terminates=terminates) from error
 
-    def _read(self, message: Message, answered: TaskAnswer) -> None:
+    def _read(self, message: Message, answer: TaskAnswer) -> None:
         update = message.protocol_instance_id
         acceptance, rejection, response = Acceptance(), Rejection(), Response()
         if message.body.Unpack(acceptance):
             request = acceptance.accepted_request
             self._check_open(update, request)
-            answered.accepted.append(update)
-            answered.commands.append(
+            answer.accepted.append(update)
+            answer.commands.append(
                 cmd.AcceptUpdate(
                     update_id=update,
                     accepted_request_message_id=acceptance.accepted_request_message_id,
@@ -467,11 +469,11 @@ class UpdateMessages:
             )
         elif message.body.Unpack(rejection):
             self._check_open(update, rejection.rejected_request)
-            answered.rejected[update] = failures.to_json(rejection.failure)
+            answer.rejected[update] = failures.to_json(rejection.failure)
         elif message.body.Unpack(response):
             failed = response.outcome.HasField("failure")
-            answered.completed.append(update)
-            answered.commands.append(
+            answer.completed.append(update)
+            answer.commands.append(
                 cmd.CompleteUpdate(
                     update_id=update,
                     identity=response.meta.identity,

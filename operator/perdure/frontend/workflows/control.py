@@ -133,7 +133,7 @@ class WorkflowControl:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
         await runs.follow_chain(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
 
-    async def _demand(self, request: Any, call: CallContext, wanted: inputs.Request) -> Entry:
+    async def _demand(self, request: Any, call: CallContext, requested: inputs.Request) -> Entry:
         """Pass a request to the open run of a workflow, and return the run.
 
         A request with the first run of a chain goes to the chain's open run, regardless of its run ID (Temporal:
@@ -145,7 +145,7 @@ class WorkflowControl:
             execution = WorkflowExecution(workflow_id=execution.workflow_id)
 
         async def demand(entry: Entry) -> Entry:
-            await runs.demand(entry, wanted)
+            await runs.demand(entry, requested)
             return entry
 
         entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)

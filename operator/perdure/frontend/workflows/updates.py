@@ -386,10 +386,10 @@ class WorkflowUpdates:
             self._updates.forget(entry.uid, update.update_id)
             raise
 
-    async def _wait(self, update: Update, wanted: int) -> Any:
+    async def _wait(self, update: Update, stage: int) -> Any:
         """Wait for a stage, and return the reached stage. As on Temporal's server, a missed deadline is an error."""
-        if wanted > _ADMITTED:
-            event = update.ended if wanted >= _COMPLETED else update.accepted
+        if stage > _ADMITTED:
+            event = update.ended if stage >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_WAIT):
                     await event.wait()

@@ -502,7 +502,7 @@ class WorkflowTasks:
         undecided = {update.update_id for update in self._updates.undecided(entry.uid)}
         return KnownUpdates(undecided | code.admitted.keys(), code.updates)
 
-    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
+    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answer: TaskAnswer) -> None:
         """Pass the results of queries and updates in a response to their callers."""
         for query_id, result in request.query_results.items():
             query = self._queries.get(entry.uid, query_id)
@@ -511,21 +511,21 @@ class WorkflowTasks:
         for query in self._queries.attached(entry.uid):
             if not query.answer.done() and query.query_id not in request.query_results:
                 self._query_dispatch.dispatch(entry, query)
-        await self._settle_updates(entry, answered)
+        await self._settle_updates(entry, answer)
 
-    async def _settle_updates(self, entry: Entry, answered: TaskAnswer) -> None:
+    async def _settle_updates(self, entry: Entry, answer: TaskAnswer) -> None:
         updates = self._updates
-        for update_id, failure in answered.rejected.items():
+        for update_id, failure in answer.rejected.items():
             update = updates.get(entry.uid, update_id)
             if update is not None:
                 update.reject(Outcome(failure=failures.to_proto(failure)))
                 updates.forget(entry.uid, update_id)
-        for update_id in answered.accepted:
+        for update_id in answer.accepted:
             update = updates.get(entry.uid, update_id)
             if update is not None:
                 update.accept()
-        if answered.completed:
-            await self._end_updates(entry, answered.completed)
+        if answer.completed:
+            await self._end_updates(entry, answer.completed)
         if self._runs.get(entry.uid) is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._runs.send(entry, wanted)

@@ -127,12 +127,12 @@ class ArtifactStore:
 
 
 @contextmanager
-def _explained(what: str, *, may_be_missing: bool = False) -> Iterator[None]:
+def _explained(noun: str, *, may_be_missing: bool = False) -> Iterator[None]:
     try:
         yield
     except (BaseError, FileNotFoundError, ValueError) as error:
         code = _CODE.search(str(error))
         if may_be_missing and isinstance(error, FileNotFoundError) and (code is None or code[1] == "NoSuchKey"):
-            raise ArtifactError(f"{what}: it does not exist", "ArtifactMissing") from error
+            raise ArtifactError(f"{noun}: it does not exist", "ArtifactMissing") from error
         reason = " ".join(_ANSWER.sub(r"\1: \2", str(error).split("\n\nDebug source:")[0]).split())
-        raise ArtifactError(f"{what}: {reason}", "ArtifactStoreFailed") from error
+        raise ArtifactError(f"{noun}: {reason}", "ArtifactStoreFailed") from error

@@ -146,8 +146,8 @@ def retention_of(pod: KubeObject, *, succeeded: bool) -> Retention:
     return next((each for each in Retention if each == wanted), Retention.DELETE)
 
 
-def _retention(given: PodRetention) -> str:
-    return f"{given.on_success}/{given.on_failure}"
+def _retention(retention: PodRetention) -> str:
+    return f"{retention.on_success}/{retention.on_failure}"
 
 
 def build_trial(namespace: str, definition: Activity, settings: PodSettings) -> KubeObject:
@@ -271,7 +271,7 @@ def _set_variables(container: KubeObject, ours: list[KubeObject]) -> None:
     ]
 
 
-def _mount_payloads(spec: KubeObject, own: list[KubeObject], texts: dict[str, str]) -> None:
+def _mount_payloads(spec: KubeObject, containers: list[KubeObject], texts: dict[str, str]) -> None:
     files = {
         labels.INPUT_ANNOTATION: INPUT_FILE,
         labels.SCRIPT_ANNOTATION: SCRIPT_PATH,
@@ -286,7 +286,7 @@ def _mount_payloads(spec: KubeObject, own: list[KubeObject], texts: dict[str, st
         *_sequence(spec, "volumes"),
         {"name": VOLUME, "downwardAPI": {"items": items, "defaultMode": 0o444}},
     ]
-    for container in own:
+    for container in containers:
         container["volumeMounts"] = [
             *_sequence(container, "volumeMounts"),
             {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True},
@@ -545,9 +545,9 @@ def _key(items: Sequence[Any]) -> str | None:
     return next((key for key in _KEYS if all(item.get(key) is not None for item in items)), None)
 
 
-def _merged(given: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+def _merged(items: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     """Return the items in their order, each with its patch applied, followed by the new items."""
     patches = {item[key]: item for item in patch}
-    known = {item[key] for item in given}
-    changed = [patched(item, patches[item[key]]) if item[key] in patches else item for item in given]
+    known = {item[key] for item in items}
+    changed = [patched(item, patches[item[key]]) if item[key] in patches else item for item in items]
     return [*changed, *(item for name, item in patches.items() if name not in known)]

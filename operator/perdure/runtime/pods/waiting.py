@@ -104,6 +104,6 @@ def remedy(reason: str | None) -> str:
             return "`kubectl describe pod` shows more"
 
 
-def _sentence(beginning: str, source: dict[str, Any]) -> str:
+def _sentence(subject: str, source: dict[str, Any]) -> str:
     message = str(source.get("message") or "")
-    return (f"{beginning}: {message}" if message else beginning)[:_LIMIT]
+    return (f"{subject}: {message}" if message else subject)[:_LIMIT]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.client.requests import Object, Requests
-    from perdure.runtime.segments import Past
+    from perdure.runtime.segments import AssembledHistory
     from perdure.view.open_work import LiveState
 
 
@@ -196,7 +196,7 @@ class ClusterRuns:
         except errors.NoResponseError as error:
             raise requests.unreachable(error) from error
 
-    async def past(self, run: Object) -> Past:
+    async def past(self, run: Object) -> AssembledHistory:
         """Read the whole history of a run, sealed segments included, and report its damage.
 
         Raises:

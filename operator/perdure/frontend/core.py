@@ -145,7 +145,7 @@ class Frontend:
             steps=StepQueries(runs, self.settings.console_url),
             visibility=self.visibility,
         )
-        starting = WorkflowStarts(
+        starts = WorkflowStarts(
             runs=runs,
             creator=creator,
             first_tasks=self.first_tasks,
@@ -153,7 +153,7 @@ class Frontend:
             deployments=deployments,
             search_attributes=search_attributes,
         )
-        updating = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
+        updates = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
@@ -161,12 +161,12 @@ class Frontend:
             activities,
             StandaloneActivities(runs, creator, search_attributes),
             StandaloneNexusOperations(runs, creator, payloads, self.endpoints, search_attributes),
-            starting,
+            starts,
             WorkflowControl(runs),
             queries,
             WorkflowDescriptions(runs, payloads),
-            updating,
-            UpdateWithStart(runs, self.updates, self.first_tasks, starting, updating),
+            updates,
+            UpdateWithStart(runs, self.updates, self.first_tasks, starts, updates),
             Histories(runs, payloads),
             listing,
             ScheduleRpcs(runs, self.manager.schedules, search_attributes),

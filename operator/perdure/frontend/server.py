@@ -71,7 +71,7 @@ def _check(settings: Settings, address: str) -> None:
         raise ValueError(
             f"without authentication, the frontend can listen only on a loopback address, not on {address}"
         )
-    if not (settings.secret or settings.certificate or settings.in_the_clear):
+    if not (settings.secret or settings.certificate or settings.plaintext):
         raise ValueError(
             f"no TLS certificate for {address}: set PERDURE_TEMPORAL_TLS_SECRET, or PERDURE_TEMPORAL_TLS_CERT and "
             "PERDURE_TEMPORAL_TLS_KEY, or PERDURE_TEMPORAL_TLS=None to send tokens in the clear"

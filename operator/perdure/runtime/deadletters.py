@@ -192,7 +192,7 @@ def dead_letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: date
 def _without_its_run(letter: KubeObject, now: datetime) -> dict[str, Any]:
     """The status of a DeadLetter when the run of its last re-drive no longer exists."""
     before: dict[str, Any] = letter.get("status") or {}
-    if not runs_again(letter):
+    if not is_being_redriven(letter):
         return before  # its end was reported before
     message = "the WorkflowRun that re-drove it was deleted before it closed"
     return before | _condition(letter, now, status=False, reason=ConditionReason.REDRIVE_DELETED, message=message)
@@ -213,7 +213,7 @@ def _condition(
     return {"conditions": [condition.dump() for condition in conditions]}
 
 
-def runs_again(letter: KubeObject) -> bool:
+def is_being_redriven(letter: KubeObject) -> bool:
     """Whether a re-drive is in progress, according to the status of a DeadLetter."""
     conditions = (letter.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in conditions)
@@ -222,7 +222,7 @@ def runs_again(letter: KubeObject) -> bool:
 def waits_for(letter: KubeObject, run: KubeObject) -> bool:
     """Whether the status of a DeadLetter does not record the result of one of its re-drives yet."""
     number, known = _number(run), (letter.get("status") or {}).get("redrives", 0)
-    return number > known or (number == known and runs_again(letter))
+    return number > known or (number == known and is_being_redriven(letter))
 
 
 def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:

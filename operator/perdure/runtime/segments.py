@@ -39,7 +39,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class AssembledHistory:
     """A history assembled from its segments and its tail."""
 
     events: list[Json]
@@ -141,7 +141,7 @@ def continues(segment: KubeObject, tail: Sequence[Json]) -> bool:
     return count <= len(tail) and digest(spec.get("previousHash"), tail[:count]) == spec["hash"]
 
 
-def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
+def gather(run: KubeObject, found: Iterable[KubeObject]) -> AssembledHistory:
     """Assemble a history and verify it.
 
     Args:
@@ -174,7 +174,7 @@ def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
         name = segment_name(meta["name"], meta["uid"], history.get("segments", 0) - 1)
         damage.append(changed(name, f"has hash {previous}, but the run's status has {last}"))
     events += history.get("events") or []
-    return Past(events, tuple(damage))
+    return AssembledHistory(events, tuple(damage))
 
 
 def missing(name: str) -> Damage:

@@ -54,7 +54,7 @@ _CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundActivity:
     """The activity of a request."""
 
     entry: Entry
@@ -234,7 +234,7 @@ class ActivityChanges:
             raise unavailable("the activity has not started yet")
         activity = activity_named(state, request.activity_id)
         status = pending_state(activity) if activity is not None else status_named(state.status.value)
-        return _Found(entry, activity, status, state.requests)
+        return _FoundActivity(entry, activity, status, state.requests)
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
         """Find the open activities that a request selects: one by ID, all of a type, or all."""

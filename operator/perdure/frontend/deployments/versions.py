@@ -32,7 +32,7 @@ from perdure.kube.events import Recorder
 
 _BURST = 20
 """Number of undelayed writes per namespace; after that, one write per second."""
-_MANY = 1_000
+_MAX_THROTTLES = 1_000
 """Maximum number of throttles before unused ones are dropped."""
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 RECONNECT_WITHIN = timedelta(seconds=30)
@@ -65,7 +65,7 @@ class Registration:
     queue: str
 
 
-_Waiting = dict[Registration, asyncio.Future[None]]
+_Pending = dict[Registration, asyncio.Future[None]]
 
 
 class Registrations:
@@ -84,7 +84,7 @@ class Registrations:
         """
         self._registry = registry
         self._removable = removable
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _Pending] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._throttles: dict[str, Throttle] = {}
 
@@ -119,12 +119,12 @@ class Registrations:
                 future.cancel()
 
     def _throttle(self, namespace: str) -> Throttle:
-        if namespace not in self._throttles and len(self._throttles) >= _MANY:
+        if namespace not in self._throttles and len(self._throttles) >= _MAX_THROTTLES:
             time = asyncio.get_running_loop().time()
             self._throttles = {name: each for name, each in self._throttles.items() if each.wait(time)}
         return self._throttles.setdefault(namespace, Throttle(per_second=1.0, at_once=_BURST))
 
-    async def _write(self, namespace: str, waiting: _Waiting) -> None:
+    async def _write(self, namespace: str, waiting: _Pending) -> None:
         refused: dict[Registration, RpcError] = {}
 
         def change(known: Deployments) -> Deployments:

@@ -71,7 +71,7 @@ class PolledQueues(MessageStruct, frozen=True, kw_only=True):
     polled: list[QueueName]
 
 
-class UnreachedError(Exception):
+class UnreachableError(Exception):
     """The member with the offer cannot be reached, or no longer owns the run."""
 
 
@@ -96,7 +96,7 @@ class Members(Protocol):
         ...
 
 
-class Alone:
+class SingleMember:
     """The members of a fleet of one."""
 
     def owner(self, queue: QueueName) -> str:
@@ -117,7 +117,7 @@ class Matching:
 
     def __init__(self) -> None:
         """Start without offers and without other members."""
-        self.members: Members = Alone()
+        self.members: Members = SingleMember()
         self.lost: Callable[[str], None] = lambda _: None
         """Called with each member that has left."""
         self.queues = TaskQueues(self._place_again)
@@ -225,7 +225,7 @@ class Matching:
             return await self._takers[kind](offer, poller)
         try:
             return await self.members.take(kind, offer, poller)
-        except UnreachedError:
+        except UnreachableError:
             self.queues.requeue(key_of(offer), offer)
             return None
         except BaseException:

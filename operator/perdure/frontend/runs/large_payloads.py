@@ -15,7 +15,7 @@ from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.admission import MessageMemory
 
-_Made = TypeVar("_Made")
+_Message = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024
 """Maximum size of large payloads that are read concurrently, in bytes; one namespace gets at most half of it."""
 
@@ -27,7 +27,7 @@ class LargePayloads:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
 
-    async def build(self, namespace: str, make: Callable[[], _Made], limit: int = UNLIMITED) -> _Made:
+    async def build(self, namespace: str, make: Callable[[], _Message], limit: int = UNLIMITED) -> _Message:
         """Build a message from a run's state or events, with the large payloads that it needs.
 
         Args:

@@ -255,7 +255,7 @@ class ScheduleRpcs:
             for obj in found:
                 if query.test(messages.lookup(obj)):
                     taken.append(obj)
-                await query.effort.rest()
+                await query.budget.yield_turn()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
         return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)

@@ -24,7 +24,7 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.visibility.query_language import Effort, Filter
+from perdure.frontend.visibility.query_language import ComparisonBudget, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
 from perdure.runtime.chains import extras_of, parent_of
@@ -375,7 +375,7 @@ class Visibility:
         """
         found: list[tuple[datetime, str]] = []
         unread: list[str] = []
-        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.effort):
+        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.budget):
             if record.kind is not kind or not (record.has_started or record.run_id in self._started):
                 continue
             try:
@@ -385,14 +385,16 @@ class Visibility:
                 unread.append(record.run_id)
         return self.sorted(found), unread
 
-    async def records(self, namespace: str, run_ids: Iterable[str], effort: Effort) -> AsyncIterator[VisibilityRecord]:
+    async def records(
+        self, namespace: str, run_ids: Iterable[str], budget: ComparisonBudget
+    ) -> AsyncIterator[VisibilityRecord]:
         """The records of runs, without runs that were deleted. Others have their turn in between."""
         for run_id in run_ids:
-            effort.spend(_OF_RUN)
+            budget.spend(_OF_RUN)
             record = self.get(namespace, run_id)
             if record is not None:
                 yield record
-            await effort.rest()
+            await budget.yield_turn()
 
     @staticmethod
     def sorted(found: Iterable[tuple[datetime, str]]) -> list[str]:

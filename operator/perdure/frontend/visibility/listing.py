@@ -181,7 +181,7 @@ class Listing:
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
         found, query = await self.find(namespace, text, kind)
-        records = self._visibility.records(namespace, found if query.group_by else (), query.effort)
+        records = self._visibility.records(namespace, found if query.group_by else (), query.budget)
         groups = Counter([record.status async for record in records])
         number = functools.partial(to_enum, WorkflowExecutionStatus)
         return len(found), [
@@ -207,14 +207,14 @@ class Listing:
             found, unread = await self._visibility.find(namespace, query, kind)
             if unread:
                 known = [
-                    (r.start_time, r.run_id) async for r in self._visibility.records(namespace, found, query.effort)
+                    (r.start_time, r.run_id) async for r in self._visibility.records(namespace, found, query.budget)
                 ]
                 for at in range(0, len(unread), _AT_ONCE):
                     read = await self._records(namespace, unread[at : at + _AT_ONCE])
                     for record in read:
                         if record.finds and query.test(record.field):
                             known.append((record.start_time, record.run_id))
-                        await query.effort.rest()
+                        await query.budget.yield_turn()
                 found = self._visibility.sorted(known)
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
@@ -224,7 +224,7 @@ class Listing:
         """Return the records of runs in the order of `run_ids`, without deleted runs."""
         at_once = asyncio.Semaphore(_AT_ONCE)
 
-        async def whole(run_id: str) -> VisibilityRecord | None:
+        async def complete(run_id: str) -> VisibilityRecord | None:
             record = self._visibility.get(namespace, run_id)
             if record is None or not record.left_out:
                 return record
@@ -243,7 +243,7 @@ class Listing:
                 raise unavailable(str(error)) from error
             return record_of(obj) if obj["metadata"]["uid"] == run_id else None
 
-        return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
+        return [record for record in await asyncio.gather(*map(complete, run_ids)) if record is not None]
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:

@@ -61,13 +61,13 @@ class InvalidQueryError(Exception):
     """A filter is invalid; the message says what is wrong, and where."""
 
 
-class Effort:
-    """The number of values that a filter has compared, which is limited."""
+class ComparisonBudget:
+    """Limits how many values a filter compares, in total and before other tasks can run."""
 
     def __init__(self) -> None:
         self.total = 0
         self.at_once = 0
-        """Since others had their turn."""
+        """The number since other tasks last ran."""
 
     def spend(self, values: int) -> None:
         """Count values.
@@ -84,8 +84,8 @@ class Effort:
                 f"the filter compares more than {MAX_COMPARED_AT_ONCE:,} values of one run; use fewer conditions"
             )
 
-    async def rest(self) -> None:
-        """Give others their turn if it is time; call it after each run."""
+    async def yield_turn(self) -> None:
+        """Let other tasks run if it is time. Call this after each run."""
         if self.at_once >= _TURN:
             self.at_once = 0
             await asyncio.sleep(0)
@@ -94,9 +94,9 @@ class Effort:
 class RunFields:
     """The fields of one run. Each is looked up once, and counts each time that a filter compares it."""
 
-    def __init__(self, lookup: Lookup, effort: Effort) -> None:
+    def __init__(self, lookup: Lookup, budget: ComparisonBudget) -> None:
         self._lookup = lookup
-        self._effort = effort
+        self._budget = budget
         self._known: dict[str, tuple[Any, int]] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -104,7 +104,7 @@ class RunFields:
         if known is None:
             value = self._lookup(name)
             known = self._known[name] = value, _weight(value)
-        self._effort.spend(known[1])
+        self._budget.spend(known[1])
         return known[0]
 
 
@@ -212,7 +212,7 @@ class Filter:
     group_by: str = ""
     names: frozenset[str] = frozenset()
     """The fields in the filter."""
-    effort: Effort = field(default_factory=Effort)
+    budget: ComparisonBudget = field(default_factory=ComparisonBudget)
     """The number of values that the filter has compared."""
 
 
@@ -303,8 +303,8 @@ class _Parser:
             raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
-        effort = Effort()
-        return Filter(lambda run: bool(test(RunFields(run, effort))), group, frozenset(self._names), effort)
+        budget = ComparisonBudget()
+        return Filter(lambda run: bool(test(RunFields(run, budget))), group, frozenset(self._names), budget)
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""

@@ -193,7 +193,7 @@ class WorkerRpcs:
             for beat in self._workers.all(request.namespace):
                 if query.test(functools.partial(field_of, beat)):
                     found.append(beat)
-                await query.effort.rest()
+                await query.budget.yield_turn()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
         return found

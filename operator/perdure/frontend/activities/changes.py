@@ -221,7 +221,7 @@ class ActivityChanges:
             raise not_found("activity not found")
         await self._runs.demand(found.entry, change)
 
-    async def _find(self, request: Any) -> "_Found":
+    async def _find(self, request: Any) -> "_FoundActivity":
         """Find an activity of a workflow or, without a workflow ID, a standalone one."""
         runs = self._runs
         if request.workflow_id:

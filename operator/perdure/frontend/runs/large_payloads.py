@@ -15,7 +15,7 @@ from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.admission import MessageMemory
 
-_Message = TypeVar("_Made")
+_Message = TypeVar("_Message")
 _MEMORY = 128 * 1024 * 1024
 """Maximum size of large payloads that are read concurrently, in bytes; one namespace gets at most half of it."""
 

@@ -204,6 +204,6 @@ TIME = datetime(2026, 3, 1, tzinfo=UTC)
     ],
 )
 def test_values_of_different_types_are_equal_if_their_text_is_equal(value: Any, equal: Any, other: Any) -> None:
-    assert AnyOf([other, equal]).takes(value)
-    assert not AnyOf([other]).takes(value)
-    assert not AnyOf([]).takes(value)
+    assert AnyOf([other, equal]).matches(value)
+    assert not AnyOf([other]).matches(value)
+    assert not AnyOf([]).matches(value)

@@ -175,7 +175,7 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "want_message", "want_passing"),
+    ("metadata", "want_message", "want_temporary"),
     [
         pytest.param(
             {"ownerReferences": [{"kind": "WorkflowRun", "name": "order-42", "uid": "old"}], "deletionTimestamp": "x"},

@@ -46,7 +46,7 @@ from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handl
 from perdure.frontend.transport.services import SERVICES
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
-from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
 from perdure.frontend.workers.task_queues import TaskQueueRpcs
 from perdure.frontend.workers.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches
@@ -186,7 +186,8 @@ class Frontend:
                 shards=self.manager.shards,
             ),
             NexusEndpoints(self.endpoints, self.manager.served),
-            System(runs, search_attributes),
+            System(runs),
+            SearchAttributeRpcs(search_attributes),
         ):
             found |= _handlers_of(service)
         return found | dict.fromkeys(DEPRECATED, _deprecated)

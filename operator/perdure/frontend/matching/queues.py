@@ -20,7 +20,7 @@ DEAD_AFTER = timedelta(seconds=10)
 FORGOTTEN_AFTER = timedelta(minutes=5)
 """After this time without a poll, a poller is no longer listed."""
 _RATE_OVER = timedelta(seconds=30)
-_MANY = 1_000
+_FORGET_AT = 1_000
 """Maximum number of queues before unused ones are dropped."""
 MAX_POLLED = 4_000
 """Maximum number of polled queues per namespace; each worker has its own sticky queue."""
@@ -186,14 +186,14 @@ class TaskQueues:
         """By namespace."""
         self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
         """By namespace and task queue."""
-        self._many = _MANY
+        self._forget_at = _FORGET_AT
 
     def _queue(self, name: QueueName) -> _Queue:
         queue = self._queues.get(name)
         if queue is None:
-            if len(self._queues) >= self._many:
+            if len(self._queues) >= self._forget_at:
                 self._forget()
-                self._many = max(_MANY, 2 * len(self._queues))
+                self._forget_at = max(_FORGET_AT, 2 * len(self._queues))
             queue = self._queues[name] = self._new_queue(name)
             self._of_namespace[name.namespace] += 1
         return queue

@@ -169,7 +169,7 @@ class RateLimits:
     settings: QueueSettings = NO_SETTINGS
     requested_rate: float | None = None
     """Tasks per second from the last poll; None: no limit."""
-    _whole: Throttle | None = None
+    _queue: Throttle | None = None
     _keys: dict[str, Throttle] = field(default_factory=dict)
     """The throttles by fairness key."""
 
@@ -195,22 +195,22 @@ class RateLimits:
 
     def wait(self, time: float, rank: Rank) -> float:
         """Return the seconds from a time until a task of a rank may be dispatched; infinite: never at this rate."""
-        whole = self._whole.wait(time) if self._whole is not None else 0.0
+        queue = self._queue.wait(time) if self._queue is not None else 0.0
         key = self._key(time, rank)
-        return whole if key is None else max(whole, key.wait(time))
+        return queue if key is None else max(queue, key.wait(time))
 
     def count(self, time: float, rank: Rank) -> None:
         """Count a dispatched task of a rank."""
-        if self._whole is not None:
-            self._whole.count(time)
+        if self._queue is not None:
+            self._queue.count(time)
         key = self._key(time, rank)
         if key is not None:
             key.count(time)
 
     def _set_rate(self) -> None:
         rate = self.per_second
-        if rate != (self._whole.per_second if self._whole is not None else None):
-            self._whole = None if rate is None else Throttle(rate)
+        if rate != (self._queue.per_second if self._queue is not None else None):
+            self._queue = None if rate is None else Throttle(rate)
 
     def _key(self, time: float, rank: Rank) -> Throttle | None:
         if self.settings.key_rate is None:

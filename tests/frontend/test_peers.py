@@ -37,7 +37,7 @@ from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostErro
 from perdure.frontend.peers.messages import CALL, OFFER
 from perdure.frontend.peers.messages import pack as pack_message
 from perdure.frontend.peers.router import Router
-from perdure.frontend.peers.server import PeerServer, PeerSettings, peered
+from perdure.frontend.peers.server import PeerServer, PeerSettings, serve_peers
 from perdure.frontend.peers.shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
@@ -79,7 +79,7 @@ async def guarded(
     (member,) = fleet.fleet.members.values()
     door = Door(Guard(api, AUDIENCE), refusal_seconds=0)  # type: ignore[arg-type] # stands in for the client
     settings = PeerSettings(member="m", address=address, audience=AUDIENCE, token=str(own))
-    async with peered(member.frontend, {"GetSystemInfo": handler}, settings, served, door):
+    async with serve_peers(member.frontend, {"GetSystemInfo": handler}, settings, served, door):
         client = PeerClient(PeerIdentity(name="other", token=own, served=served), lambda: {"m": address})
         try:
             yield client, principals

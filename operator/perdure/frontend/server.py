@@ -11,7 +11,7 @@ import grpc.aio
 from perdure import __version__
 from perdure.frontend.core import Frontend
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest, NexusDispatch
-from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.connections import Connections
 from perdure.frontend.transport.door import Door
@@ -49,7 +49,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         door, members = await _doors(stack, frontend, *ports)
         if chosen.peer_address:
             handlers = await stack.enter_async_context(
-                peered(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
+                serve_peers(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
             )
         offered = rpcs(handlers, manager.served, manager.first_lists.wait, door)
         calls = OpenCalls()

@@ -47,7 +47,7 @@ class CacheKey:
         """The name of the CachedResult."""
         return cached_result_name(self.activity, self.definition_hash, self.key)
 
-    def finds(self, cached: KubeObject, max_age: timedelta, now: datetime) -> bool:
+    def matches(self, cached: KubeObject, max_age: timedelta, now: datetime) -> bool:
         """Whether a CachedResult has this identity, and is neither expired nor too old.
 
         Args:

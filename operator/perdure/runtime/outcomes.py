@@ -134,7 +134,7 @@ class PodFacts:
     def never_started_in_time(self) -> bool:
         """Whether the pod's deadline passed before a container ran; the kubelet then reports no container statuses."""
         struck = self.status.reason == "DeadlineExceeded" and self.status.phase == "Failed"
-        return struck and not self.attempt.started and not self.status.anything_ran()
+        return struck and not self.attempt.started and not self.status.has_run()
 
     def can_never_start(self) -> bool:
         """Whether the pod waits for something that its definition prevents."""
@@ -142,7 +142,7 @@ class PodFacts:
 
     def exceeded_deadline(self) -> bool:
         """Whether the node stopped the attempt at the deadline of the pod."""
-        struck = self.status.reason == "DeadlineExceeded" and self.stopped() and self.status.anything_ran()
+        struck = self.status.reason == "DeadlineExceeded" and self.stopped() and self.status.has_run()
         return struck and not self.failed_before(self.status.active_deadline)
 
     def deleted(self) -> bool:
@@ -258,12 +258,12 @@ def _with_message(facts: PodFacts, container: str, message: str) -> AttemptCompl
     if payloads.size(message) >= limit and not (is_json and isinstance(value, dict | list)):
         binary = "is not UTF-8 text, and " if _REPLACEMENT in message[_CUT:] else ""
         too_large = f"its result {binary}does not fit into a termination message ({limit} bytes here)"
-        advice = _way_for_large_results(facts)
+        advice = _large_result_hint(facts)
         return _failed(facts, payload_too_large(f"container {container} succeeded, but {too_large}. {advice}"))
     return _with_result(facts, value)
 
 
-def _way_for_large_results(facts: PodFacts) -> str:
+def _large_result_hint(facts: PodFacts) -> str:
     artifacts = facts.definition.artifacts
     if artifacts is not None and artifacts.large_results:
         return "Write it to the file $PERDURE_RESULT_FILE instead"

@@ -251,7 +251,7 @@ class WorkerDeployments:
             if found is None:
                 if not getattr(request, "allow_no_pollers", False):
                     raise model.no_deployment(name)
-                model.need_room(known)
+                model.check_room(known)
                 found = WorkerDeployment(create_time=now())
             before[:] = [found]
             return {**known, name: change(found)}

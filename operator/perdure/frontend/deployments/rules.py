@@ -104,7 +104,7 @@ def no_deployment(name: str) -> Exception:
     return not_found(f"no Worker Deployment found with name '{name}'; does your Worker Deployment have pollers?")
 
 
-def need_room(known: Deployments) -> None:
+def check_room(known: Deployments) -> None:
     """Check that a namespace may have one more deployment.
 
     Raises:
@@ -151,7 +151,7 @@ def registered(
     name = version.deployment_name
     found = known.get(name)
     if found is None:
-        need_room(known)
+        check_room(known)
         found = WorkerDeployment(create_time=time)
     found = _with_version(found, version, time, removable)
     build = found.versions[version.build_id]
@@ -234,7 +234,7 @@ def with_current(
         return deployment
     deployment = _changeable(deployment, change, time)
     if build != deployment.current:
-        _need_queues(deployment, change, "current", active)
+        _check_queues(deployment, change, "current", active)
         versions = dict(deployment.versions)
         if deployment.current:
             versions[deployment.current] = _deactivated(
@@ -287,7 +287,7 @@ def with_ramping(
     if not same:
         versions = dict(deployment.versions)
         if ramping != deployment.ramping:
-            _need_queues(deployment, change, "ramping", active)
+            _check_queues(deployment, change, "ramping", active)
             if deployment.ramping:
                 versions[deployment.ramping] = _deactivated(versions[deployment.ramping], time, active=False)
             if ramping:
@@ -322,7 +322,7 @@ def _changeable(deployment: WorkerDeployment, change: RoutingChange, time: datet
     )
 
 
-def _need_queues(
+def _check_queues(
     deployment: WorkerDeployment, change: RoutingChange, noun: str, active: Callable[[str, str, str], bool]
 ) -> None:
     """Reject a version whose workers do not poll a task queue in which the current version has tasks."""

@@ -106,23 +106,23 @@ class _Queue:
     added: _Rate = field(default_factory=_Rate)
     dispatched: _Rate = field(default_factory=_Rate)
 
-    def hand_out(self) -> None:
+    def dispatch(self) -> None:
         """Dispatch waiting offers to waiting pollers, within the rate limit."""
         while self.offers and self.waiting:
             time = asyncio.get_running_loop().time()
             rank = self.offers.first.rank
             seconds = self.limits.wait(time, rank)
             if seconds > 0:
-                self._hand_out_in(seconds)
+                self._dispatch_in(seconds)
                 return
             self.limits.count(time, rank)
             self.dispatched.count()
             self.waiting.popleft().set_result(self.offers.pop())
 
-    def _hand_out_in(self, seconds: float) -> None:
+    def _dispatch_in(self, seconds: float) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self.hand_out)
+        self.timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self.dispatch)
 
 
 class _Pollers:
@@ -219,14 +219,14 @@ class TaskQueues:
                 if found != queue.limits.settings:
                     queue.limits.configure(found)
                 queue.offers.set_weights(found.weight)
-                queue.hand_out()
+                queue.dispatch()
 
     def limits(self, name: QueueName) -> RateLimits:
         """Return the limits of a task queue, which all versions share."""
         parts = self.versions(name)
         return self._queues[parts[0]].limits if parts else RateLimits(self._settings_of(name))
 
-    def _need_room(self, name: QueueName) -> None:
+    def _check_room(self, name: QueueName) -> None:
         """Check that a namespace may have another polled queue.
 
         Raises:
@@ -273,7 +273,7 @@ class TaskQueues:
         queue = self._queue(name)
         queue.added.count()
         queue.offers.put(offer, now())
-        queue.hand_out()
+        queue.dispatch()
 
     def _withdraw(self, offer: Offer, name: QueueName) -> None:
         queue = self._queues.get(name)
@@ -301,7 +301,7 @@ class TaskQueues:
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
         """
-        self._need_room(name)
+        self._check_room(name)
         self._queue(name).limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
         if offer is not None:
@@ -318,7 +318,7 @@ class TaskQueues:
         self._pollers[name.namespace].add(name, identity, queue.last_poll)
         poller: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
         queue.waiting.append(poller)
-        queue.hand_out()
+        queue.dispatch()
         try:
             await asyncio.wait({poller}, timeout=seconds)
         except asyncio.CancelledError:

@@ -266,7 +266,7 @@ class NexusEndpoints:
         self, request: UpdateNexusEndpointRequest, call: CallContext
     ) -> UpdateNexusEndpointResponse:
         """Change an endpoint. Its callers stay the same unless the caller names others."""
-        _need_id(request.id)
+        _check_id(request.id)
         if request.version <= 0:
             raise invalid("endpoint version is non-positive")
         named, fields = self._spec(request.spec, call)
@@ -278,7 +278,7 @@ class NexusEndpoints:
     ) -> DeleteNexusEndpointResponse:
         """Delete an endpoint."""
         del call
-        _need_id(request.id)
+        _check_id(request.id)
         if request.version <= 0:
             raise invalid("endpoint version is non-positive")
         await self._endpoints.delete(request.id)
@@ -287,7 +287,7 @@ class NexusEndpoints:
     async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: CallContext) -> GetNexusEndpointResponse:
         """Return one endpoint."""
         del call
-        _need_id(request.id)
+        _check_id(request.id)
         found = await self._endpoints.find(request.id)
         if found is None:
             raise not_found(f"Nexus endpoint with ID `{request.id}` not found")
@@ -361,7 +361,7 @@ def _name_issues(named: str) -> list[str]:
     return issues
 
 
-def _need_id(endpoint_id: str) -> None:
+def _check_id(endpoint_id: str) -> None:
     if not endpoint_id:
         raise invalid("endpoint ID not set")
     if not values.is_uuid(endpoint_id):

@@ -53,9 +53,9 @@ class Router:
         async def handle(request: Any, call: CallContext) -> Any:
             shard = self._shard_of(rpc, request)
             if shard is not None:
-                return await self._at_owner(shard, rpc, handler, request, call)
+                return await self._call_owner(shard, rpc, handler, request, call)
             if rpc in EVERYWHERE:
-                await self._at_all_others(rpc, request, call)
+                await self._call_all_others(rpc, request, call)
             response = await handler(request, call)
             if rpc in SETTINGS:
                 await self._announce(getattr(request, "namespace", ""))
@@ -74,7 +74,7 @@ class Router:
 
     # Forwarding
 
-    async def _at_owner(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
+    async def _call_owner(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
         """Let the owner of the shard handle an RPC, and retry while the owner changes and the caller waits.
 
         Raises:
@@ -88,7 +88,7 @@ class Router:
             try:
                 owner = self._shards.owner(shard)
                 if not owner:
-                    return await self._here(shard, handler, request, now_left)
+                    return await self._handle_locally(shard, handler, request, now_left)
                 return await self._forward(owner, rpc, request, now_left)
             except (NotOwnerError, PeerLostError) as error:
                 metrics.FLEET_OWNER_MISMATCHES.inc()
@@ -146,7 +146,7 @@ class Router:
         except (NotOwnerError, PeerLostError) as error:
             raise unavailable(str(error)) from error
 
-    async def _at_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
+    async def _call_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
         """Let all other members handle an RPC, too. An unreachable member does not need it, or loses the affected state."""
         short = replace(call, seconds_left=call.within(_BROADCAST_SECONDS))
         others = list(self._shards.others)
@@ -179,9 +179,9 @@ class Router:
             RpcError: The RPC failed.
         """
         shard = self._shard_of(rpc, request)
-        return await (handler(request, call) if shard is None else self._here(shard, handler, request, call))
+        return await (handler(request, call) if shard is None else self._handle_locally(shard, handler, request, call))
 
-    async def _here(self, shard: int, handler: Handler, request: Any, call: CallContext) -> Any:
+    async def _handle_locally(self, shard: int, handler: Handler, request: Any, call: CallContext) -> Any:
         """Handle an RPC while this member owns its shard."""
         if not self._shards.owns_shard(shard):
             raise NotOwnerError(f"this operator does not own shard {shard}")

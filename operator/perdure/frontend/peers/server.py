@@ -230,7 +230,7 @@ def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMember
 
 
 @asynccontextmanager
-async def peered(
+async def serve_peers(
     frontend: Frontend,
     handlers: Mapping[str, Handler],
     settings: PeerSettings,

@@ -84,7 +84,7 @@ def requested_run(
     return spec, extras
 
 
-def _refuse_odd_json(payload: Payload) -> None:
+def _check_json(payload: Payload) -> None:
     """Reject a payload that claims to be JSON but cannot be stored as JSON."""
     if not payload.metadata.get("encoding", b"").startswith(b"json/"):
         return
@@ -111,7 +111,7 @@ def input_of(payloads: Sequence[Payload], *, by_name: bool, allow_blob: bool = F
     kept = data.to_json(payloads, allow_blob=allow_blob, room=room)
     if by_name:
         for payload in payloads:
-            _refuse_odd_json(payload)
+            _check_json(payload)
     try:
         size = len(orjson.dumps(plain(kept) if by_name else kept))
     except (orjson.JSONEncodeError, RecursionError) as error:

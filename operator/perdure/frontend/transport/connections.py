@@ -76,10 +76,6 @@ class Connections:
         """Record that a caller on this connection has presented a valid token."""
         self._known.add(peer)
 
-    def knows(self, peer: Peer) -> bool:
-        """Whether a caller on this connection has ever presented a valid token."""
-        return peer in self._known
-
     def close(self, peer: Peer) -> None:
         """Close a connection soon, together with others, so that one search finds all their sockets."""
         if peer in self._known:

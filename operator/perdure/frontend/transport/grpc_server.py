@@ -140,7 +140,7 @@ class _GrpcCall:
             raise invalid("the call has no message")
         return raw
 
-    def after_sending(self, release: Callable[[], None]) -> None:
+    def on_sent(self, release: Callable[[], None]) -> None:
         """Call a function once gRPC has passed on the response, or the client has gone."""
         self._context.add_done_callback(lambda _: release())
 

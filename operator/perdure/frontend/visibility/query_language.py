@@ -294,8 +294,8 @@ class _Parser:
         if self._peek() not in {"", "ORDER", "GROUP"}:
             test = self._or()
         group = ""
-        if self._take("GROUP"):
-            self._need("BY")
+        if self._accept("GROUP"):
+            self._expect("BY")
             group = self._name()
             if group != "ExecutionStatus":
                 raise InvalidQueryError(f"'group by' clause is only supported for ExecutionStatus, not for {group}")
@@ -309,14 +309,14 @@ class _Parser:
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
 
-    def _take(self, keyword: str) -> bool:
+    def _accept(self, keyword: str) -> bool:
         if self._peek() != keyword:
             return False
         self._at += 1
         return True
 
-    def _need(self, keyword: str) -> None:
-        if not self._take(keyword):
+    def _expect(self, keyword: str) -> None:
+        if not self._accept(keyword):
             raise InvalidQueryError(f"expected {keyword!r} near {self._peek() or 'the end'!r}")
 
     def _next(self) -> _Token:
@@ -333,32 +333,32 @@ class _Parser:
 
     def _or(self) -> _Condition:
         tests = [self._and()]
-        while self._take("OR"):
+        while self._accept("OR"):
             tests.append(self._and())
         tests = _combined(tests, negated=False)
         return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=True)
 
     def _and(self) -> _Condition:
         tests = [self._not()]
-        while self._take("AND"):
+        while self._accept("AND"):
             tests.append(self._not())
         tests = _combined(tests, negated=True)
         return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=False)
 
     def _not(self) -> _Condition:
         negated = False
-        while self._take("NOT"):
+        while self._accept("NOT"):
             negated = not negated
         test = self._operand()
         return (lambda run: _negated(test(run))) if negated else test
 
     def _operand(self) -> _Condition:
-        if self._take("("):
+        if self._accept("("):
             self._depth += 1
             if self._depth > 50:  # noqa: PLR2004
                 raise InvalidQueryError("parentheses are nested too deeply")
             test = self._or()
-            self._need(")")
+            self._expect(")")
             self._depth -= 1
             return test
         return self._comparison()
@@ -366,11 +366,11 @@ class _Parser:
     def _comparison(self) -> _Condition:
         name = self._name()
         self._names.add(name)
-        if self._take("IS"):
-            wanted = self._take("NOT")
-            self._need("NULL")
+        if self._accept("IS"):
+            wanted = self._accept("NOT")
+            self._expect("NULL")
             return lambda run: (run[name] is not None) is wanted
-        negated = self._take("NOT")
+        negated = self._accept("NOT")
         absent: list[Any] | None = [] if name in self._lists else None
         sign = self._next().keyword
         if sign in {"=", "!=", "<>", "IN"}:
@@ -386,18 +386,18 @@ class _Parser:
         return test
 
     def _values(self, name: str) -> list[Any]:
-        self._need("(")
+        self._expect("(")
         values = [self._value(name)]
-        while self._take(","):
+        while self._accept(","):
             values.append(self._value(name))
-        self._need(")")
+        self._expect(")")
         return values
 
     def _predicate(self, name: str, sign: str) -> Callable[[Any], bool]:
         match sign:
             case "BETWEEN":
                 low = self._value(name)
-                self._need("AND")
+                self._expect("AND")
                 high = self._value(name)
                 return lambda found: ordered(">=", found, low) and ordered("<=", found, high)
             case "STARTS_WITH":

@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
-from perdure.frontend.errors import RpcError, aborted, invalid, several
+from perdure.frontend.errors import RpcError, aborted, invalid, multi_operation_failed
 from perdure.frontend.messages import links
 from perdure.frontend.runs.creation import FirstTasks, StartedRun
 from perdure.frontend.runs.gateway import RunGateway
@@ -55,13 +55,13 @@ class UpdateWithStart:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
         if mistake := _start_refused(start):
-            raise several(0, [invalid(mistake), None])
+            raise multi_operation_failed(0, [invalid(mistake), None])
         try:
             self._workflow_updates.check(update)
             if mistake := _update_refused(start, update):
                 raise invalid(mistake)
         except RpcError as error:
-            raise several(1, [None, error]) from error
+            raise multi_operation_failed(1, [None, error]) from error
         begun, updated = await self._start_until_updated(start, update, call)
         response = ExecuteMultiOperationResponse()
         response.responses.add().start_workflow.CopyFrom(
@@ -89,7 +89,7 @@ class UpdateWithStart:
                 return await self._start_and_update(start, update, call)
             except _MissedError as error:
                 if not left:
-                    raise several(1, [None, aborted(str(error))]) from error
+                    raise multi_operation_failed(1, [None, aborted(str(error))]) from error
                 start.request_id = (
                     uuid.uuid4().hex
                 )  # a different run than the one that may have been started and closed
@@ -102,14 +102,14 @@ class UpdateWithStart:
         try:
             begun = begun or await self._starts.begin(start, "Fail", principal=call.principal, reserved=True)
         except RpcError as error:
-            raise several(0, [error, None]) from error
+            raise multi_operation_failed(0, [error, None]) from error
         try:
             return begun, await self._workflow_updates.update(begun.entry, update, call)
         except RpcError as error:
             # It has closed, or was deleted because its ID was in use.
             if error.code is grpc.StatusCode.NOT_FOUND:
                 raise _MissedError(error.message) from error
-            raise several(1, [None, error]) from error
+            raise multi_operation_failed(1, [None, error]) from error
         finally:
             self._first_tasks.release(begun.entry.namespace, begun.entry.name)
 

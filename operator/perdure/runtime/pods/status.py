@@ -190,7 +190,7 @@ class PodStatus:
                 return _ended(str(status.get("name")), terminated)
         return None
 
-    def anything_ran(self) -> bool:
+    def has_run(self) -> bool:
         """Return whether any container was ever started.
 
         Returns:

@@ -1,6 +1,6 @@
 """The content of Nexus HTTP requests and responses: payloads, and failures as JSON. Pure.
 
-It is that of Temporal (common/nexus/payload_serializer.go, common/nexus/failure.go, nexusrpc/failure_converter.go).
+The format is Temporal's (common/nexus/payload_serializer.go, common/nexus/failure.go, nexusrpc/failure_converter.go).
 """
 
 import base64

@@ -133,7 +133,7 @@ class Batches:
     async def _create_operation(
         self, entry: Entry, batch: Batch, request: dict[str, Any], at_once: asyncio.Semaphore, principal: str
     ) -> None:
-        asker = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
+        created_by = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
         name = batch_operation_name(batch.job_id, entry.uid)
         body = {
             "apiVersion": labels.API_VERSION,
@@ -142,7 +142,7 @@ class Batches:
                 "name": name,
                 "namespace": entry.namespace,
                 "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
-                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **asker},
+                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **created_by},
             },
             "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **request},
         }

@@ -1,4 +1,4 @@
-"""The queries to a run of a Workflow, which this process answers: its steps, its actions, its details in the Web UI."""
+"""Queries to runs of Workflows, which this process answers: their steps, current actions, and details for the Web UI."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -113,7 +113,7 @@ class ArtifactStore:
         """Delete all objects of a folder, and return how many there were.
 
         Args:
-            folder: The beginning of their keys, without the slash after it.
+            folder: The prefix of their keys, without the slash after it.
 
         Raises:
             ArtifactError: Some objects may be left.

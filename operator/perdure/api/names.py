@@ -81,10 +81,10 @@ def child_workflow_id(parent: str, run_id: str, step: str) -> str:
     Returns:
         At most 1,000 characters, always the same for the same arguments.
     """
-    whole = f"{parent}/{run_id}/{step}"
-    if len(whole) <= MAX_WORKFLOW_ID:
-        return whole
-    return f"{whole[:_WORKFLOW_ID_HEAD]}/{_digest(whole, 20)}"
+    full = f"{parent}/{run_id}/{step}"
+    if len(full) <= MAX_WORKFLOW_ID:
+        return full
+    return f"{full[:_WORKFLOW_ID_HEAD]}/{_digest(full, 20)}"
 
 
 def successor_name(name: str, uid: str) -> str:

@@ -188,5 +188,5 @@ def start_signal_of(run: KubeObject) -> StartSignal | None:
 
 def arrival(operation: KubeObject) -> int:
     """The position of an Operation in the order of creation: resourceVersions are increasing numbers (KEP-5504)."""
-    noted = (operation.get("status") or {}).get("arrival")
-    return int(operation["metadata"]["resourceVersion"] if noted is None else noted)
+    recorded = (operation.get("status") or {}).get("arrival")
+    return int(operation["metadata"]["resourceVersion"] if recorded is None else recorded)

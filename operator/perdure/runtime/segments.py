@@ -195,7 +195,7 @@ def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mappin
     """
     sealed: list[KubeObject] = []
     tail: list[Json] = []
-    size = whole = 0
+    size = total = 0
     previous: str | None = None
     for event in events:
         more = size_of([event])
@@ -203,8 +203,8 @@ def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mappin
             sealed.append(build(run, len(sealed), tail, previous))
             previous, tail, size = sealed[-1]["spec"]["hash"], [], 0
         tail.append(event)
-        size, whole = size + more, whole + opaque.size_of(orjson.dumps(event))
-    history: Json = {"events": tail, "segments": len(sealed), "sizeBytes": whole}
+        size, total = size + more, total + opaque.size_of(orjson.dumps(event))
+    history: Json = {"events": tail, "segments": len(sealed), "sizeBytes": total}
     if previous is not None:
         history["lastSegmentHash"] = previous
     return sealed, history

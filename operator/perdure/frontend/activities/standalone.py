@@ -90,10 +90,10 @@ class StandaloneActivities:
         self, request: StartActivityExecutionRequest, call: CallContext
     ) -> StartActivityExecutionResponse:
         """Start a standalone activity, or find it open."""
-        begun = await self._begin(request, call.principal)
-        response = StartActivityExecutionResponse(run_id=begun.entry.uid, started=begun.started)
+        started_run = await self._begin(request, call.principal)
+        response = StartActivityExecutionResponse(run_id=started_run.entry.uid, started=started_run.started)
         link = response.link.activity
-        link.namespace, link.activity_id, link.run_id = request.namespace, request.activity_id, begun.entry.uid
+        link.namespace, link.activity_id, link.run_id = request.namespace, request.activity_id, started_run.entry.uid
         return response
 
     async def _begin(self, request: StartActivityExecutionRequest, principal: str) -> StartedRun:
@@ -103,12 +103,12 @@ class StandaloneActivities:
         callbacks = callbacks_of(request, self._runs.served)
         extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
         check_extras(extras)
-        begun = await self._standalone.start(request, spec, extras, policies, principal)
-        if not begun.started and begun.entry.name != self._standalone.name_of(
+        started_run = await self._standalone.start(request, spec, extras, policies, principal)
+        if not started_run.started and started_run.entry.name != self._standalone.name_of(
             request
         ):  # also if another start was faster
-            await self._attach(begun.entry, request, principal)
-        return begun
+            await self._attach(started_run.entry, request, principal)
+        return started_run
 
     async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
         """Attach the completion callbacks of this request to an open activity, if the request wants it."""

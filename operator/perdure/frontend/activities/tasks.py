@@ -128,7 +128,7 @@ class ActivityTasks:
         if entry is None:
             return None
         fence = poller.request_id
-        taken = inputs.ActivityTaken(
+        take_request = inputs.ActivityTaken(
             request_id=fence,
             scheduled_event_id=offer.scheduled_event_id,
             attempt=offer.attempt,
@@ -136,7 +136,7 @@ class ActivityTasks:
             identity=poller.identity,
         )
         try:
-            answer = await self._runs.request(entry, taken)
+            answer = await self._runs.request(entry, take_request)
             return await self.build_task(entry, offer.scheduled_event_id, fence) if answer.ok else None
         except BaseException:
             self._return(offer, poller)

@@ -115,9 +115,9 @@ def _in_path(route: HttpRoute) -> Iterator[Json]:
 
 
 def _in_query(kind: Descriptor, route: HttpRoute) -> Iterator[Json]:
-    taken = {segment.strip("{}") for segment in route.segments if segment.startswith("{")}
+    path_fields = {segment.strip("{}") for segment in route.segments if segment.startswith("{")}
     for path, name, schema in _parameters(kind, _DEEPEST):
-        if path not in taken:
+        if path not in path_fields:
             yield {"name": name, "in": "query", "schema": schema}
 
 

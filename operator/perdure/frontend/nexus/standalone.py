@@ -97,8 +97,8 @@ class StandaloneNexusOperations:
         self, request: StartNexusOperationExecutionRequest, call: CallContext
     ) -> StartNexusOperationExecutionResponse:
         """Start a standalone Nexus operation, or find it open."""
-        begun = await self._begin(request, call.principal)
-        return StartNexusOperationExecutionResponse(run_id=begun.entry.uid, started=begun.started)
+        started_run = await self._begin(request, call.principal)
+        return StartNexusOperationExecutionResponse(run_id=started_run.entry.uid, started=started_run.started)
 
     async def _begin(self, request: StartNexusOperationExecutionRequest, principal: str) -> StartedRun:
         _check(request)

@@ -170,16 +170,16 @@ class PeerServer:
 
     async def _take(self, raw: bytes, context: Any) -> bytes:
         """Dispatch an offered task to a worker that polls at another member."""
-        taken = unpack(raw, OfferTaken)
-        if taken.offer.run_id:  # otherwise it is the call of a client of this member
-            shards, entry = self._frontend.manager.shards, self._frontend.manager.directory.get(taken.offer.run_id)
+        message = unpack(raw, OfferTaken)
+        if message.offer.run_id:  # otherwise it is the call of a client of this member
+            shards, entry = self._frontend.manager.shards, self._frontend.manager.directory.get(message.offer.run_id)
             if entry is None:
                 return b""
             if not shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
-        offer, caller = replace(taken.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
-        poller = replace(taken.poller, through=taken.poller.through or caller)
-        given = await self._frontend.matching.take(taken.kind, offer, poller)
+        offer, caller = replace(message.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
+        poller = replace(message.poller, through=message.poller.through or caller)
+        given = await self._frontend.matching.take(message.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:

@@ -440,12 +440,12 @@ def entry(obj: KubeObject, future: Iterable[datetime]) -> ScheduleListEntry:
     Raises:
         pydantic.ValidationError: It cannot be read.
     """
-    spec, whole = spec_of(obj), described(obj)
+    spec, schedule = spec_of(obj), described(obj)
     made = ScheduleListEntry(schedule_id=id_of(obj), memo=memo(obj), search_attributes=search_attributes(obj))
-    made.info.spec.CopyFrom(whole.spec)
-    made.info.workflow_type.CopyFrom(whole.action.start_workflow.workflow_type)
-    made.info.notes = whole.state.notes
-    made.info.paused = whole.state.paused
+    made.info.spec.CopyFrom(schedule.spec)
+    made.info.workflow_type.CopyFrom(schedule.action.start_workflow.workflow_type)
+    made.info.notes = schedule.state.notes
+    made.info.paused = schedule.state.paused
     made.info.recent_actions.extend(_recent(obj, spec, SHOWN_IN_LISTS))
     for time in future:
         made.info.future_action_times.add().FromDatetime(time)

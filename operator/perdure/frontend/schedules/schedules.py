@@ -251,14 +251,14 @@ class ScheduleRpcs:
                 raise InvalidQueryError("'group by' is not supported for schedules")  # noqa: TRY301 (reported like the others)
             for name in sorted(query.names):
                 _check_name(name, types)
-            taken = []
+            matches = []
             for obj in found:
                 if query.test(messages.lookup(obj)):
-                    taken.append(obj)
+                    matches.append(obj)
                 await query.budget.yield_turn()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
-        return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
+        return sorted(matches, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
 
     # One schedule
 

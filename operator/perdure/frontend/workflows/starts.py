@@ -78,20 +78,22 @@ class WorkflowStarts:
         self, request: StartWorkflowExecutionRequest, call: CallContext
     ) -> StartWorkflowExecutionResponse:
         """Start a workflow."""
-        begun, attached = await self._begin_or_attach(request, call)
+        started_run, attached = await self._begin_or_attach(request, call)
         eager = None
-        if begun.started and self._first_tasks.is_reserved(begun.entry.namespace, begun.entry.name):
+        if started_run.started and self._first_tasks.is_reserved(started_run.entry.namespace, started_run.entry.name):
             try:
-                eager = await self._tasks.take_now(begun.entry, request.identity)
+                eager = await self._tasks.take_now(started_run.entry, request.identity)
             finally:
-                self._first_tasks.release(begun.entry.namespace, begun.entry.name)
+                self._first_tasks.release(started_run.entry.namespace, started_run.entry.name)
         return StartWorkflowExecutionResponse(
             eager_workflow_task=eager,
-            run_id=begun.entry.uid,
-            first_execution_run_id=begun.entry.first_uid,
-            started=begun.started,
+            run_id=started_run.entry.uid,
+            first_execution_run_id=started_run.entry.first_uid,
+            started=started_run.started,
             status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-            link=links.to_attachment(begun.entry, request.request_id) if attached else links.to_start(begun.entry),
+            link=links.to_attachment(started_run.entry, request.request_id)
+            if attached
+            else links.to_start(started_run.entry),
         )
 
     async def _begin_or_attach(
@@ -100,10 +102,10 @@ class WorkflowStarts:
         """Start a workflow; also return whether the request was attached to an open run instead."""
         until = monotonic() + call.within(LONGEST_WAIT)
         while True:
-            begun = await self.begin(request, "Fail", principal=call.principal)
+            started_run = await self.begin(request, "Fail", principal=call.principal)
             options = request.on_conflict_options
-            if begun.started or not (options.attach_request_id or options.attach_completion_callbacks):
-                return begun, False
+            if started_run.started or not (options.attach_request_id or options.attach_completion_callbacks):
+                return started_run, False
             attached = inputs.CallbacksAttached(
                 request_id=request.request_id or uuid.uuid4().hex,
                 callbacks=self._callbacks(request) if options.attach_completion_callbacks else (),
@@ -112,12 +114,12 @@ class WorkflowStarts:
                 links=request_links(request) if options.attach_links else None,
             )
             try:
-                await self._runs.demand(begun.entry, attached)
+                await self._runs.demand(started_run.entry, attached)
             except CompletedError:
                 if monotonic() > until:
                     raise
                 continue
-            return begun, True
+            return started_run, True
 
     def _callbacks(self, request: Any) -> tuple[Callback, ...]:
         """The completion callbacks of a start.
@@ -159,16 +161,16 @@ class WorkflowStarts:
         meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
         until = monotonic() + seconds
         while True:
-            begun = await self.begin(request, "UseExisting", signal, principal=call.principal)
+            started_run = await self.begin(request, "UseExisting", signal, principal=call.principal)
             try:
-                entry = await self._runs.follow_chain(begun.entry, meant, seconds, demand)
+                entry = await self._runs.follow_chain(started_run.entry, meant, seconds, demand)
             except CompletedError:
-                if begun.started or monotonic() > until:
+                if started_run.started or monotonic() > until:
                     raise
                 continue
             return SignalWithStartWorkflowExecutionResponse(
                 run_id=entry.uid,
-                started=begun.started,
+                started=started_run.started,
                 first_execution_run_id=entry.first_uid,
                 signal_link=links.to_signal(entry, request.request_id),
             )

@@ -13,11 +13,11 @@ from kube import Json
 from perdure.cli.documents import Loader, read
 from perdure.cli.foreign import mistakes_in
 from perdure.importing.argo import manifests as argo
-from perdure.importing.reader import Imported, name_of
+from perdure.importing.reader import ConvertedObject, name_of
 from perdure.importing.tekton import manifests as tekton
 from perdure.importing.writer import write
 
-Convert = Callable[[list[Json]], list[Imported]]
+Convert = Callable[[list[Json]], list[ConvertedObject]]
 SYSTEMS: Final[dict[str, tuple[tuple[str, ...], Convert]]] = {
     "argo": (argo.KINDS, argo.convert),
     "tekton": (tekton.KINDS, tekton.convert),

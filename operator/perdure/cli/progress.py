@@ -10,7 +10,7 @@ from perdure.cli.connection import connect
 from perdure.cli.options import seconds_of
 from perdure.cli.terminal import Screen, TimeFormat, page_of, program_of
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
 
@@ -64,7 +64,7 @@ class Waiter:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
-                reads = self._reads(cluster, await cluster.runs.chosen(name, workflow_id))
+                reads = self._reads(cluster, await cluster.runs.find(name, workflow_id))
                 return await (self.draw(reads) if self.screen.interactive else self.print_changes(reads))
         except TimeoutError:
             if not limit.expired():
@@ -115,24 +115,24 @@ class Waiter:
                 pending = status.get("pendingActivities") or status.get("pendingChildren")
                 if status.get("completionTime"):
                     with suppress(CliError):  # without the sealed history, the tree is less exact
-                        found = await cluster.runs.with_past(found)
-                seen = await cluster.runs.seen(found) if pending else None
-                run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))
+                        found = await cluster.runs.with_history(found)
+                live = await cluster.runs.live_state(found) if pending else None
+                run = read_run(found, now=clock.now(), live=live, trace=trace(found))
                 yield run
                 if run.closed:
                     return
             await asyncio.sleep(_PAUSE)
             try:
-                found = await cluster.runs.named(name)
+                found = await cluster.runs.get(name)
             except UnreachableError as error:
                 if not away:
                     click.echo(f"{error}; still waiting", err=True)
                 away = True
                 continue
-            except GoneError:
-                raise GoneError(f"the run `{name}` was deleted before it ended") from None
+            except NotFoundError:
+                raise NotFoundError(f"the run `{name}` was deleted before it ended") from None
             away = False
             if found["metadata"]["uid"] != uid:
-                raise GoneError(
+                raise NotFoundError(
                     f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
                 )

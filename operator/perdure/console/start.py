@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from perdure.api.labels import API_VERSION
 from perdure.api.lenient import mapping, text
-from perdure.client.errors import CliError, ExistsError
+from perdure.client.errors import AlreadyExistsError, CliError
 from perdure.console import rows
 from perdure.console.site import explain
 from perdure.console.submissions import new_request_id, submitted
@@ -128,8 +128,8 @@ async def _create(cluster: Cluster, name: str, spec: Json) -> tuple[int, Mapping
     }
     try:
         await cluster.create("workflowruns", body)
-    except ExistsError:
-        found = mapping((await cluster.runs.named(name)).get("spec"))
+    except AlreadyExistsError:
+        found = mapping((await cluster.runs.get(name)).get("spec"))
         if {key: found.get(key) for key in spec} != spec:
             return _CONFLICT, {"": f"This form has already started {name}. To start another run, send it again."}
     except CliError as error:
@@ -173,7 +173,7 @@ class Control(StrEnum):
 _TEXTS: Final = {Control.TEXT, Control.LINES}
 
 
-_WANTED: Final = {Control.INTEGER: "Enter a whole number.", Control.NUMBER: "Enter a number."}
+_EXPECTED: Final = {Control.INTEGER: "Enter a whole number.", Control.NUMBER: "Enter a number."}
 
 
 _HINTS: Final = {Control.INTEGER: "A whole number.", Control.NUMBER: "A number.", Control.JSON: "JSON."}
@@ -211,23 +211,23 @@ class FormField:
             value = json.loads(choice)
             yield choice, value if isinstance(value, str) else choice
 
-    def read(self, given: str) -> Any:
+    def read(self, text: str) -> Any:
         """Convert the text of a user to a value.
 
         Raises:
             ValueError: The text is not valid; the message tells users what to enter.
         """
         if self.control in _TEXTS:
-            return given
-        if self.control is Control.CHOICE and given not in self.choices:
+            return text
+        if self.control is Control.CHOICE and text not in self.choices:
             raise ValueError("Select one of the values.")
         try:
-            value = json.loads(given, parse_constant=_refuse)
+            value = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            raise ValueError(_WANTED.get(self.control, f"Enter JSON: {error}.")) from None
+            raise ValueError(_EXPECTED.get(self.control, f"Enter JSON: {error}.")) from None
         kinds = {Control.INTEGER: (int,), Control.NUMBER: (int, float)}.get(self.control)
         if kinds is not None and type(value) not in kinds:
-            raise ValueError(_WANTED[self.control])
+            raise ValueError(_EXPECTED[self.control])
         return value
 
 

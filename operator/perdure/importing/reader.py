@@ -163,7 +163,7 @@ class Shapes:
 
 
 @dataclass(slots=True)
-class Imported:
+class ConvertedObject:
     """One foreign object, converted."""
 
     source: str

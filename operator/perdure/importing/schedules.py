@@ -29,7 +29,7 @@ class UnsupportedScheduleError(Exception):
     """A schedule has a part without an equivalent. The message is one sentence with the path of the part, and the fix."""
 
 
-_LARGEST = 2**31 - 1
+_MAX_INTEGER = 2**31 - 1
 _DIGITS = re.compile("[0-9]{1,18}")
 _PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
 _SHOWN = 60
@@ -67,8 +67,8 @@ class _Source:
         value = self.take(name, default)
         if isinstance(value, str) and _DIGITS.fullmatch(value):
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
-            raise self.refuse(name, f"must be a whole number from 0 to {_LARGEST}, not {_shown(value)}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INTEGER:
+            raise self.refuse(name, f"must be a whole number from 0 to {_MAX_INTEGER}, not {_shown(value)}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -491,11 +491,11 @@ def _comment(calendar: _Source) -> Object:
 
 
 def _temporal_policies(policies: _Source, state: _Source) -> Object:
-    given = policies.take("overlapPolicy", "")
-    word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
+    policy = policies.take("overlapPolicy", "")
+    word = str(policy).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
     policy = _BY_WORD.get(word)
     if policy is None:
-        raise policies.refuse("overlapPolicy", f"{_shown(given)} is not supported; use one of {_WORDS}")
+        raise policies.refuse("overlapPolicy", f"{_shown(policy)} is not supported; use one of {_WORDS}")
     policies.take("keepOriginalWorkflowId")
     limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
@@ -544,14 +544,14 @@ def _payloads(workflow: _Source) -> list[Any]:
 def _payload(workflow: _Source, payload: Any) -> Any:
     if not isinstance(payload, dict) or "data" not in payload:
         return payload
-    given = _Source(payload, f"{workflow.path}.input")
-    encoding = _decoded(given.part("metadata"), "encoding")
+    source = _Source(payload, f"{workflow.path}.input")
+    encoding = _decoded(source.part("metadata"), "encoding")
     if encoding != "json/plain":
         raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not supported; write the input as JSON")
     try:
-        return json.loads(_decoded(given, "data"))
+        return json.loads(_decoded(source, "data"))
     except (ValueError, RecursionError) as error:
-        raise given.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
+        raise source.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
 
 
 def _decoded(source: _Source, field: str) -> str:

@@ -62,13 +62,13 @@ def compile_program(spec: WorkflowSpec) -> Program:
     Raises:
         InvalidWorkflowError: The definition cannot run.
     """
-    program, findings = compile_as_far(spec)
+    program, findings = compile_partially(spec)
     if findings:
         raise InvalidWorkflowError(findings)
     return program
 
 
-def compile_as_far(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
+def compile_partially(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
     """Compile as much of a definition as possible, and return all errors that prevent runs.
 
     If there are errors, the program is only for further checks: it lacks the invalid parts.
@@ -172,14 +172,14 @@ class _WorkflowCompiler:
             path, f"{what} is part of the API but not yet run by this version of the operator; see docs/limits.md"
         )
 
-    def input(self, path: str, given: InputSpec | None) -> InputCheck:
-        if given is None:
+    def input(self, path: str, declared: InputSpec | None) -> InputCheck:
+        if declared is None:
             return InputCheck()
         try:
-            return input_check(given.schema_, given.default)
+            return input_check(declared.schema_, declared.default)
         except InputSchemaError as error:
             self.found(f"{path}.schema", f"is not a valid JSON Schema: {error}")
-            return InputCheck(given.default)
+            return InputCheck(declared.default)
 
     def template(self, path: str, value: Any, names: Iterable[str], *, condition: bool = False) -> Template:
         compile_one = compile_condition if condition else compile_template
@@ -260,8 +260,8 @@ class _FlowCompiler:
         self.params = params or InputCheck()
         self.kept: set[str] = set()
 
-    def compile(self, given: WorkflowSpec | Block) -> Flow:
-        steps, output = given.steps, given.output
+    def compile(self, spec: WorkflowSpec | Block) -> Flow:
+        steps, output = spec.steps, spec.output
         names = [step.name for step in steps]
         needs = self.needs(steps)
         before = ancestors(needs)
@@ -286,7 +286,7 @@ class _FlowCompiler:
             result,
             frozenset(self.kept & set(names)),
             self.params,
-            given.max_concurrency,
+            spec.max_concurrency,
         )
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
@@ -431,12 +431,12 @@ def _catches_of(step: Step, templates: _Templates) -> tuple[Catch, ...]:
 
 def _compensation_of(step: Step, templates: _Templates) -> RunActivity | CallBlock | None:
     """Compile the `compensate` of a step."""
-    given, value = step.compensate, templates.get("compensate")
-    if given is None:
+    compensation, value = step.compensate, templates.get("compensate")
+    if compensation is None:
         return None
-    if given.activity is not None:
-        return _activity(given.activity, value, templates, "compensate/")
-    return CallBlock(given.call.block, value) if given.call is not None else None
+    if compensation.activity is not None:
+        return _activity(compensation.activity, value, templates, "compensate/")
+    return CallBlock(compensation.call.block, value) if compensation.call is not None else None
 
 
 def _hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None:
@@ -444,9 +444,9 @@ def _hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None
     return None if call is None else CallBlock(call.block, value)
 
 
-def _timeout_of(templates: _Templates, key: str, given: timedelta | str | None) -> Timeout:
+def _timeout_of(templates: _Templates, key: str, timeout: timedelta | str | None) -> Timeout:
     """Return a constant timeout, or the template of its expression."""
-    return templates[key] if isinstance(given, str) else given
+    return templates[key] if isinstance(timeout, str) else timeout
 
 
 def _activity(call: ActivityCall, value: Template | None, templates: _Templates, prefix: str) -> RunActivity:
@@ -454,19 +454,19 @@ def _activity(call: ActivityCall, value: Template | None, templates: _Templates,
     return RunActivity(call, value, {name: templates[key] for name, key in keys.items() if key in templates})
 
 
-def _switch(given: SwitchSpec, templates: _Templates) -> Switch:
+def _switch(switch: SwitchSpec, templates: _Templates) -> Switch:
     cases = tuple(
         Case(templates[f"case/{i}"], CallBlock(case.call.block, templates.get(f"input/{i}")))
-        for i, case in enumerate(given.cases)
+        for i, case in enumerate(switch.cases)
     )
-    default = CallBlock(given.default.call.block, templates.get("input/default")) if given.default else None
+    default = CallBlock(switch.default.call.block, templates.get("input/default")) if switch.default else None
     return Switch(cases, default)
 
 
-def _parallel(given: ParallelSpec, templates: _Templates) -> Parallel:
-    branches = {b.name: CallBlock(b.block, templates.get(f"branch/{b.name}")) for b in given.branches}
-    required = {"All": len(branches), "Any": 1}.get(given.wait)
-    return Parallel(branches, int(given.wait) if required is None else required)
+def _parallel(parallel: ParallelSpec, templates: _Templates) -> Parallel:
+    branches = {b.name: CallBlock(b.block, templates.get(f"branch/{b.name}")) for b in parallel.branches}
+    required = {"All": len(branches), "Any": 1}.get(parallel.wait)
+    return Parallel(branches, int(parallel.wait) if required is None else required)
 
 
 # The parts of a definition

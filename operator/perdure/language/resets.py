@@ -21,7 +21,7 @@ from perdure.language.memory import Outcome, Status, load_memory
 from perdure.language.program import Program
 from perdure.language.step_failures import child_failure
 from perdure.language.step_paths import Path
-from perdure.language.step_trace import Traced, Tracer
+from perdure.language.step_trace import TracedStep, Tracer
 
 
 def last_task(
@@ -65,7 +65,7 @@ def last_task(
     if failure is None:  # what ran after the main steps may have failed
         failure = ev.failure_of(events[-1])
         point = points[-1] if failure is not None else point
-    begun = _begun(events[:point], failure) if failure is not None else None
+    begun = _event_before_failure(events[:point], failure) if failure is not None else None
     return point if begun is None else newest_before(points, begun)
 
 
@@ -93,17 +93,17 @@ def newest_before(points: Sequence[int], event_id: int) -> int:
     return max((point for point in points if point < event_id), default=points[0])
 
 
-def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
+def _event_before_failure(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
     """Return the event before which a reset must start to repeat the failed work; None if no work has failed."""
     for node in failure.chain():
         for event in reversed(events):
-            begun = _begun_by(event, node)
+            begun = _event_before_node(event, node)
             if begun is not None:
                 return begun
     return None
 
 
-def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
+def _event_before_node(event: ev.AnyEvent, node: Failure) -> int | None:
     """Return that event for one node of the failure.
 
     An open activity starts again after a reset. Children, timers, and signals to other runs do not: their outcome is
@@ -144,7 +144,7 @@ _EVENTS: Final = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redo:
+class RetryPlan:
     """The start of a retry, and the later results that it keeps."""
 
     point: int
@@ -155,7 +155,7 @@ class Redo:
     """Number of discarded results because their total size is too large."""
 
 
-def redo(
+def plan_retry(
     events: Sequence[ev.AnyEvent],
     program: Program,
     run: RunScope,
@@ -163,7 +163,7 @@ def redo(
     input: Any,  # noqa: A002
     start_time: datetime,
     steps: Sequence[str] = (),
-) -> Redo:
+) -> RetryPlan:
     """Determine the work that a retry of a closed run repeats: failed work, compensated work, and the named steps.
 
     Args:
@@ -205,10 +205,10 @@ def redo(
     while fitting < len(kept) and size + kept[fitting][1] <= MAX_KEPT:
         size += kept[fitting][1]
         fitting += 1
-    return Redo(point=point, kept=tuple(each for each, _ in kept[:fitting]), left_out=len(kept) - fitting)
+    return RetryPlan(point=point, kept=tuple(each for each, _ in kept[:fitting]), left_out=len(kept) - fitting)
 
 
-class _Trace(dict[str, Traced]):
+class _Trace(dict[str, TracedStep]):
     """The starts and ends of steps, and the event whose decision started each."""
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class _Trace(dict[str, Traced]):
         self.point = 0
         self.begun: dict[str, int] = {}
 
-    def __setitem__(self, path: str, traced: Traced) -> None:
+    def __setitem__(self, path: str, traced: TracedStep) -> None:
         self.begun.setdefault(path, self.point)
         super().__setitem__(path, traced)
 
@@ -252,7 +252,7 @@ def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen:
         yield newest_before(points, ends.get(path, seen.begun[path] + 1))
 
 
-def _failed(trace: dict[str, Traced], path: str) -> bool:
+def _failed(trace: dict[str, TracedStep], path: str) -> bool:
     return path not in trace or trace[path].status is Status.FAILED
 
 
@@ -271,7 +271,7 @@ def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_O
 class _Order:
     """The order of the steps."""
 
-    def __init__(self, program: Program, trace: dict[str, Traced]) -> None:
+    def __init__(self, program: Program, trace: dict[str, TracedStep]) -> None:
         self._program = program
         self._trace = trace
 

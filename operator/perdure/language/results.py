@@ -22,7 +22,7 @@ def outputs_read(templates: Iterable[Template]) -> frozenset[str]:
     return frozenset(found[1] or found[3] for source in sources for found in _READS_OUTPUT.finditer(source))
 
 
-def doubt(program: Program, path: str, result: Any) -> str:
+def result_warning(program: Program, path: str, result: Any) -> str:
     """Return a warning about a doubtful result of an activity in a pod.
 
     Args:

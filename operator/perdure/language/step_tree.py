@@ -23,7 +23,7 @@ from perdure.engine.failures import Failure
 from perdure.language.memory import Status
 from perdure.language.step_failures import matches, timeout
 from perdure.language.step_paths import Path
-from perdure.language.step_trace import Traced
+from perdure.language.step_trace import TracedStep
 
 PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotReached"
 """States of a step in addition to those that the memory records."""
@@ -102,7 +102,7 @@ class Recorded:
 def step_tree(
     definition: Json,
     memory: Json,
-    trace: Mapping[str, Traced] | None = None,
+    trace: Mapping[str, TracedStep] | None = None,
     recorded: Mapping[str, Recorded] | None = None,
     work: OpenPaths | None = None,
     *,
@@ -136,7 +136,7 @@ class _Tree:
         self,
         definition: Json,
         memory: Json,
-        trace: Mapping[str, Traced] | None,
+        trace: Mapping[str, TracedStep] | None,
         recorded: Mapping[str, Recorded],
         work: OpenPaths,
         *,

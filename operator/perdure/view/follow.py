@@ -48,9 +48,9 @@ def window(run: ShownRun, page: Page, height: int) -> list[Text]:
     return [
         head,
         heading,
-        *_left_out(top, "before", page),
+        *_omitted(top, "before", page),
         *(line for block in blocks[top:bottom] for line in block.lines),
-        *_left_out(len(blocks) - bottom, "after", page),
+        *_omitted(len(blocks) - bottom, "after", page),
     ]
 
 
@@ -67,7 +67,7 @@ def ended(run: ShownRun, page: Page) -> list[Text]:
     return [one_line(run, page), *sections(run, page)]
 
 
-def _left_out(count: int, where: str, page: Page) -> list[Text]:
+def _omitted(count: int, where: str, page: Page) -> list[Text]:
     rest = f"{page.glyphs.ellipsis} {count} step{'s' if count > 1 else ''} {where}"
     return [Text(rest, style="dim")] if count else []
 
@@ -84,7 +84,9 @@ def one_line(run: ShownRun, page: Page) -> Text:
     """
     line = Text(f"{text.one_line(run.name)}  ").append_text(page.status(run.phase))
     length = run.duration(page.now)
-    one_line = text.join(("", run.progress, text.duration(length) if length is not None else None, why(run)), "  ")
+    one_line = text.join(
+        ("", run.progress, text.duration(length) if length is not None else None, status_reason(run)), "  "
+    )
     return line.append(page.shorten(f"  {one_line}", max(page.width - cell_len(line.plain), 10)))
 
 
@@ -108,12 +110,12 @@ def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[st
     for step in after.every_step():
         if step.state not in _QUIET and _position(known.get(step.path)) != _position(step):
             yield _line(_when(step, after, page), page, step.path, step.state, _attempt(step), note(step, after, page))
-    if before is None or (before.phase, why(before)) != (after.phase, why(after)):
+    if before is None or (before.phase, status_reason(before)) != (after.phase, status_reason(after)):
         at = page.since(after.end or page.now, after.start)
-        yield _line(at, page, after.name, after.phase, _duration(after, page), why(after))
+        yield _line(at, page, after.name, after.phase, _duration(after, page), status_reason(after))
 
 
-def why(run: ShownRun) -> str:
+def status_reason(run: ShownRun) -> str:
     """Format the reason for the status of a run in one line.
 
     Args:

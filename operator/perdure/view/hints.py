@@ -102,7 +102,7 @@ def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
     first = {step.target: step for step in reversed(waiting)}  # one step for each signal
     for step in [step for step in waiting if first[step.target] is step][:_MAX_SIGNALS]:
         until = min((timer.fires for timer in (step.timer, step.limit) if timer is not None), default=None)
-        when = f" (it times out {page.near(until)})" if until is not None and until > page.now else ""
+        when = f" (it times out {page.relative(until)})" if until is not None and until > page.now else ""
         yield (
             f"send the signal that `{step.path}` waits for{when}; --input takes data as JSON",
             page.perdure(run.namespace, "signal", run.name, "--name", step.target),
@@ -158,7 +158,7 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
 
 
 def _of_running(activity: OpenActivity, pod: str, run: ShownRun, page: Page) -> Iterator[Hint]:
-    live = run.seen.attempts.get(pod) if run.seen is not None else None
+    live = run.live.attempts.get(pod) if run.live is not None else None
     if live is None or not live.containers:
         yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
         return
@@ -224,7 +224,7 @@ def _removal(run: ShownRun, page: Page) -> Hint:
     when = "the operator deletes it after its TTL"
     if run.removed_at is not None:
         when = (
-            f"the operator deletes it {page.near(run.removed_at)}"
+            f"the operator deletes it {page.relative(run.removed_at)}"
             if run.removed_at > page.now
             else "its deletion is due"
         )
@@ -238,7 +238,7 @@ def _delete(run: ShownRun, page: Page) -> str:
 def _printed_only(step: ShownStep, run: ShownRun) -> bool:
     """Whether a step with an existing pod has a doubtful result, or is the last one and the run has no output."""
     last = run.output is None and bool(run.steps) and step is run.steps[-1] and step.state == "Succeeded"
-    return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.seen is not None
+    return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.live is not None
 
 
 def _logs(pod: str, failure: Json | None, run: ShownRun, page: Page) -> str:
@@ -256,7 +256,7 @@ def _failed_container(failure: Json | None) -> str:
 
 def _exists(pod: str, run: ShownRun) -> bool:
     """Whether the pod exists, or may exist if the cluster was not queried."""
-    return run.seen is None or pod in run.seen.pods
+    return run.live is None or pod in run.live.pods
 
 
 _BY_PHASE: dict[str, Callable[[ShownRun, Page], Iterator[Hint]]] = {

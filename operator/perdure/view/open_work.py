@@ -200,7 +200,7 @@ class OpenWork:
     """IDs of the Scheduled events of activities, by path."""
 
 
-def read_open_work(name: str, status: Json, state: Json, now: datetime, seen: LiveState | None) -> OpenWork:
+def read_open_work(name: str, status: Json, state: Json, now: datetime, live_state: LiveState | None) -> OpenWork:
     """Read the open work of a run.
 
     Args:
@@ -208,7 +208,7 @@ def read_open_work(name: str, status: Json, state: Json, now: datetime, seen: Li
         status: The status of the run.
         state: The engine's state in the status.
         now: The time.
-        seen: The state in the cluster, if the cluster was queried.
+        live_state: The state in the cluster, if the cluster was queried.
 
     Returns:
         The open work.
@@ -217,9 +217,11 @@ def read_open_work(name: str, status: Json, state: Json, now: datetime, seen: Li
     paused = status.get("phase") == "Paused"
     entries = mappings(status.get("pendingActivities"))
     return OpenWork(
-        activities=tuple(_activity(entry, kept.get(str(entry.get("step"))), now, seen, paused) for entry in entries),
+        activities=tuple(
+            _activity(entry, kept.get(str(entry.get("step"))), now, live_state, paused) for entry in entries
+        ),
         timers=tuple(_timers(status)),
-        children=tuple(_children(name, status, state, seen)),
+        children=tuple(_children(name, status, state, live_state)),
         operations=() if status.get("completionTime") else tuple(_operations(state, now)),
         signals=tuple(_signals(status, state)),
         scheduled={path: entry.scheduled_event_id for path, entry in kept.items()},
@@ -230,11 +232,11 @@ def _activity(
     entry: Json,
     kept: PendingActivity | None,
     now: datetime,
-    seen: LiveState | None,
+    live_state: LiveState | None,
     paused: bool,
 ) -> OpenActivity:
     pod = entry.get("pod")
-    live = seen.attempts.get(str(pod), LiveAttempt()) if seen else LiveAttempt()
+    live = live_state.attempts.get(str(pod), LiveAttempt()) if live_state else LiveAttempt()
     next_attempt = read_time(entry.get("nextAttemptTime"))
     started = read_time(entry.get("startedTime")) or live.started
     state = str(entry.get("state") or "Scheduled")
@@ -285,12 +287,12 @@ def _timers(status: Json) -> Iterator[Timer]:
             yield Timer(step=str(entry.get("step")), fires=fires)
 
 
-def _children(name: str, status: Json, state: Json, seen: LiveState | None) -> Iterator[OpenChild]:
+def _children(name: str, status: Json, state: Json, live_state: LiveState | None) -> Iterator[OpenChild]:
     kept = {entry.child_id: entry for entry in convert_all(state.get("children"), PendingChild).values()}
     for entry in mappings(status.get("pendingChildren")):
         step, workflow_id = str(entry.get("step")), str(entry.get("workflowId") or "")
         number = kept[step].initiated_event_id if step in kept else None
-        live = seen.children.get(number) if seen and number is not None else None
+        live = live_state.children.get(number) if live_state and number is not None else None
         first = child_name(name, number) if number is not None else str(entry.get("workflowRun") or "")
         yield OpenChild(
             step=workflow_id if "code" in state else step,
@@ -368,12 +370,12 @@ def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
 Object = Mapping[str, Any]
 
 
-def selector(run: Object) -> str:
+def attempts_selector(run: Object) -> str:
     """Return the label selector of a run's pods and Leases."""
     return f"{RUN_ID_LABEL}={run['metadata']['uid']}"
 
 
-def refusals(run: Object) -> str:
+def refused_pods_selector(run: Object) -> str:
     """Return the field selector of the Events about pods of a run that could not be created."""
     return f"involvedObject.uid={run['metadata']['uid']},reason={EventReason.POD_REFUSED}"
 
@@ -383,7 +385,7 @@ def children_selector(run: Object) -> str:
     return f"{PARENT_RUN_ID_LABEL}={run['metadata']['uid']}"
 
 
-def see(
+def read_live_state(
     run: Object,
     pods: Iterable[Object],
     leases: Iterable[Object],
@@ -428,12 +430,12 @@ def _newest_children(run: Object, children: Iterable[Object]) -> dict[int, LiveC
                 name=child["metadata"]["name"],
                 phase=str(status.get("phase") or "Pending"),
                 progress=str(status.get("progress") or ""),
-                waits_for=_hindrance(status),
+                waits_for=_blocked_reason(status),
             )
     return found
 
 
-def _hindrance(status: Object) -> str | None:
+def _blocked_reason(status: Object) -> str | None:
     """Return why a run cannot continue, according to its condition; None if it can."""
     condition = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
     if (

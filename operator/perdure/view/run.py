@@ -14,7 +14,7 @@ from perdure.api.lenient import Json, integer, mapping, mappings, name_in, read_
 from perdure.api.names import claim_name
 from perdure.api.phases import Phase
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.language.step_trace import Traced
+from perdure.language.step_trace import TracedStep
 from perdure.runtime.chains import reset_of
 from perdure.view import text
 from perdure.view.failure import task_failure
@@ -22,11 +22,11 @@ from perdure.view.history import ShownHistory, read_history
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
 from perdure.view.page import Page
 from perdure.view.runs import ListedRun, read_listed
-from perdure.view.steps import ShownStep, Source, coded_steps, read_steps
+from perdure.view.steps import ShownStep, StepSource, read_code_steps, read_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undecided:
+class ShownStall:
     """The reason why a run cannot continue, and the time at which the operator retries."""
 
     message: str
@@ -129,10 +129,10 @@ class ShownRun(ListedRun):
     operations: tuple[OpenOperation, ...]
     """The open Nexus operations."""
     signals: tuple[OpenSignal, ...]
-    undecided: Undecided | None
+    undecided: ShownStall | None
     removed_at: datetime | None
     """When the run will be removed, if it is closed."""
-    seen: LiveState | None
+    live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
 
     def every_step(self) -> Iterator[ShownStep]:
@@ -142,14 +142,18 @@ class ShownRun(ListedRun):
 
 
 def read_run(
-    obj: Mapping[str, Any], *, now: datetime, seen: LiveState | None = None, trace: Mapping[str, Traced] | None = None
+    obj: Mapping[str, Any],
+    *,
+    now: datetime,
+    live: LiveState | None = None,
+    trace: Mapping[str, TracedStep] | None = None,
 ) -> ShownRun:
     """Read a WorkflowRun.
 
     Args:
         obj: The object from the API server.
         now: The time.
-        seen: The state of its attempts in the cluster, if the cluster was queried.
+        live: The state of its attempts in the cluster, if the cluster was queried.
         trace: The outcomes of its steps by path; None to use only the object.
 
     Returns:
@@ -160,13 +164,13 @@ def read_run(
     events = mappings(mapping(status.get("history")).get("events"))
     reset = reset_of({"metadata": metadata})
     history = read_history(events, reset)
-    open_ = read_open_work(listed.name, status, state, now, seen)
+    open_ = read_open_work(listed.name, status, state, now, live)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
     operation = mapping(spec.get("nexusOperation"))
     failure = mapping(status.get("failure"))
     code = read_code(reference, state, history.task_failed)
-    source = Source(
+    source = StepSource(
         run=listed.name,
         closed=listed.closed,
         end=listed.end,
@@ -174,7 +178,7 @@ def read_run(
         memory=mapping(state.get("memory")),
         history=history,
         work=open_,
-        seen=seen,
+        live=live,
         base_run=reset.base.name if reset is not None else "",
         trace=trace,
     )
@@ -196,7 +200,7 @@ def read_run(
         conditions=conditions,
         paused=_pause(state, conditions) if listed.phase == "Paused" else None,
         cancel=_cancel(state, history, conditions),
-        steps=coded_steps(source) if code is not None or standalone or operation else read_steps(source),
+        steps=read_code_steps(source) if code is not None or standalone or operation else read_steps(source),
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,
@@ -204,7 +208,7 @@ def read_run(
         signals=open_.signals,
         undecided=_undecided(state),
         removed_at=_removed_at(spec, listed.phase, listed.end),
-        seen=seen,
+        live=live,
     )
 
 
@@ -279,11 +283,11 @@ def _cancel(state: Json, history: ShownHistory, conditions: tuple[ShownCondition
     return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
 
 
-def _undecided(state: Json) -> Undecided | None:
+def _undecided(state: Json) -> ShownStall | None:
     task = mapping(state.get("task"))
     if not task:
         return None
-    return Undecided(
+    return ShownStall(
         message=str(task.get("message") or ""),
         attempt=integer(task.get("attempt")) or 1,
         next_attempt=read_time(task.get("nextAttemptTime")),
@@ -356,6 +360,6 @@ def task_state(task: WorkflowTask, page: Page) -> str:
         since: datetime | None = task.started
     else:
         status, since = "no worker has answered", task.scheduled
-    status = text.join((status, f"since {page.moment(since)}" if since else None), " ")
+    status = text.join((status, f"since {page.timestamp(since)}" if since else None), " ")
     attempt = f"attempt {task.attempt}" if task.attempt > 1 or task.failed else None
     return text.join((text.join((attempt, status), ", "), f"failed before: {task.failed}" if task.failed else None))

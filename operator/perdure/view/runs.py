@@ -105,7 +105,7 @@ class GrowingTable:
             heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
         rows = [_cells(run, page, namespaces=self._namespaces, wide=self._wide) for run in runs]
         begun = bool(self._widths)
-        lines = tables.table(heading, rows, page, least=self._widths)
+        lines = tables.table(heading, rows, page, minimum_widths=self._widths)
         self._widths = tables.widths_of((heading, *rows), self._widths)
         return lines[1:] if begun else lines
 

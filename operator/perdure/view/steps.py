@@ -16,7 +16,7 @@ from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
-from perdure.language.step_trace import Traced
+from perdure.language.step_trace import TracedStep
 from perdure.language.step_tree import LIMIT, NOT_REACHED, OPEN, PENDING, OpenPaths, Recorded, StepNode, step_tree
 from perdure.view.history import HistoryEntry, ShownHistory
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
@@ -95,7 +95,7 @@ class ShownStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class StepSource:
     """What the steps of a run are read from."""
 
     run: str
@@ -106,14 +106,14 @@ class Source:
     memory: Json
     history: ShownHistory
     work: OpenWork
-    seen: LiveState | None
+    live: LiveState | None
     base_run: str = ""
     """Name of the run whose events this run continues, after a reset or a retry."""
-    trace: Mapping[str, Traced] | None = None
+    trace: Mapping[str, TracedStep] | None = None
     """The starts and ends of steps by path; None if unknown."""
 
 
-def read_steps(source: Source) -> tuple[ShownStep, ...]:
+def read_steps(source: StepSource) -> tuple[ShownStep, ...]:
     """Read the steps of a run of steps.
 
     Args:
@@ -148,7 +148,7 @@ def _as_recorded(entry: HistoryEntry) -> Recorded:
 
 
 class _StepReader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StepSource) -> None:
         memory = source.memory
         self.source = source
         self.history = source.history
@@ -270,7 +270,7 @@ class _StepReader:
         return next((step.earlier_run for step in below if step.earlier_run), self.source.base_run)
 
 
-def _pods(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
+def _pods(source: StepSource, entry: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
     """Name the pods of an activity.
 
     Args:
@@ -288,7 +288,7 @@ def _pods(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tu
         last = attempt - 1 if entry.cached else attempt
         return tuple(pod_name(run, number, n) for n in range(1, last + 1))
     # A run that is closed from outside does not record the attempts of its open activities.
-    there = source.seen.pods if source.seen else frozenset()
+    there = source.live.pods if source.live else frozenset()
     tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))
     return tuple(name for name in tried if name in there)
 
@@ -296,7 +296,7 @@ def _pods(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tu
 # Steps of code
 
 
-def coded_steps(source: Source) -> tuple[ShownStep, ...]:
+def read_code_steps(source: StepSource) -> tuple[ShownStep, ...]:
     """Read the steps of a run of code.
 
     Args:
@@ -305,12 +305,12 @@ def coded_steps(source: Source) -> tuple[ShownStep, ...]:
     Returns:
         One step for each activity, timer, child, Nexus operation, and signal.
     """
-    reader = _CodedStepReader(source)
+    reader = _CodeStepReader(source)
     return tuple(reader.step(entry) for entry in reader.begun())
 
 
-class _CodedStepReader:
-    def __init__(self, source: Source) -> None:
+class _CodeStepReader:
+    def __init__(self, source: StepSource) -> None:
         self.source = source
         self.activities = {activity.step: activity for activity in source.work.activities}
         self.timers = {timer.step: timer for timer in source.work.timers}

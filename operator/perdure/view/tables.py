@@ -21,7 +21,7 @@ _GAP = "  "
 
 
 def table(
-    heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page, *, least: Sequence[int] = ()
+    heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page, *, minimum_widths: Sequence[int] = ()
 ) -> list[Text]:
     """Lay cells out in columns.
 
@@ -29,13 +29,13 @@ def table(
         heading: Names of the columns; the words of the one named PHASE are colored.
         rows: The cells; an empty cell is shown as a dash.
         page: The page for the output.
-        least: The minimum width of each column; empty if nothing precedes this table.
+        minimum_widths: The minimum width of each column; empty if nothing precedes this table.
 
     Returns:
         Lines; the first one is the heading.
     """
     rows = [[text.one_line(cell) or page.glyphs.dash for cell in row] for row in rows]
-    widths = widths_of((heading, *rows), least)
+    widths = widths_of((heading, *rows), minimum_widths)
     lines = [Text(_line(row, widths)) for row in (heading, *rows)]
     lines[0].stylize("dim")
     if "PHASE" in heading:
@@ -46,9 +46,9 @@ def table(
     return lines
 
 
-def widths_of(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
+def widths_of(rows: Sequence[Sequence[str]], minimum_widths: Sequence[int] = ()) -> list[int]:
     """Return the width of each column: the width of its widest cell, or the minimum."""
-    return [max((*map(cell_len, cells), *least[i : i + 1])) for i, cells in enumerate(zip(*rows, strict=True))]
+    return [max((*map(cell_len, cells), *minimum_widths[i : i + 1])) for i, cells in enumerate(zip(*rows, strict=True))]
 
 
 def ago(time: datetime | None, page: Page) -> str:

@@ -172,13 +172,13 @@ def _attempt(pod: Json, number: str) -> AttemptSpan | None:
 
 
 def as_chrome_trace(
-    name: str, found: Sequence[StepSpan], start: datetime | None, end: datetime | None, now: datetime
+    name: str, steps: Sequence[StepSpan], start: datetime | None, end: datetime | None, now: datetime
 ) -> Any:
     """Write a timeline in the trace event format of Chrome, which Perfetto and speedscope read as well.
 
     Args:
         name: Name of the run.
-        found: The steps of the run.
+        steps: The steps of the run.
         start: When the run started; None if it has not started.
         end: When it ended; None if it is open.
         now: The time.
@@ -186,7 +186,7 @@ def as_chrome_trace(
     events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": name}}]
     if start is not None:
         events.append(_slice(name, "run", 0, (start, end or now), {}))
-    for track, span in enumerate(found, 1):
+    for track, span in enumerate(steps, 1):
         events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": track, "args": {"name": span.path}})
         about = {"target": span.target, "result": span.attempts[-1].result}
         events.append(_slice(span.path, span.kind, track, (span.start, span.end or now), about))

@@ -38,7 +38,7 @@ class TreeEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _TreePlace:
+class _Placement:
     """Position of a step in the drawing; without a step, `left_out` is the number of omitted steps."""
 
     step: ShownStep | None
@@ -89,20 +89,20 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
     return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
 
 
-def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_TreePlace]:
-    shown = _chosen(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
+def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_Placement]:
+    shown = _shown_items(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
     for number, entry in enumerate(shown):
         is_last = number == len(shown) - 1
         branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
         stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
         if isinstance(entry, ShownStep):
-            yield _TreePlace(entry, branch, stem)
+            yield _Placement(entry, branch, stem)
             yield from _places(entry.steps, stem, page)
         else:
-            yield _TreePlace(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
+            yield _Placement(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
 
 
-def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
+def _shown_items(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
     """Return the shown items, with the omitted items between them."""
     notable = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_NOTABLE_ITEMS]
     kept = {*range(_FIRST_ITEMS), *notable, *range(len(items) - _LAST_ITEMS, len(items))}
@@ -135,7 +135,7 @@ def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = 
     return f"{number} item{'s' if number != 1 else ''}: {', '.join(counted)}"
 
 
-def tries(attempt: int, maximum: int, losses: int) -> str:
+def attempt_count(attempt: int, maximum: int, losses: int) -> str:
     """Describe the number of attempts. Attempts lost to the infrastructure do not count, and are shown separately.
 
     Args:
@@ -159,7 +159,7 @@ def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
         text.one_line(step.name),
         f"{page.glyphs.icons.get(step.state, '?')} {text.one_line(step.state)}",
         text.one_line(f"{step.kind} {step.target}".strip()),
-        "" if step.attempt is None else tries(step.attempt, step.maximum_attempts, step.losses),
+        "" if step.attempt is None else attempt_count(step.attempt, step.maximum_attempts, step.losses),
         start,
         "" if length is None else text.duration(length),
     )
@@ -180,7 +180,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True))
 
 
-def _row(place: _TreePlace, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
+def _row(place: _Placement, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
     assert place.step is not None
     name, state, target, *rest = cells
     quiet = "dim" if place.step.state in _QUIET else ""
@@ -196,7 +196,7 @@ def _row(place: _TreePlace, cells: Sequence[str], widths: Sequence[int], page: P
     return row
 
 
-def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
+def _notes(place: _Placement, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
     step = place.step
     assert step is not None
     lines = []
@@ -229,7 +229,7 @@ def _worker(step: ShownStep) -> str:
 def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
     """Format the pods of a step; if it failed, also whether the last pod, which has the log, still exists."""
     names = step.pods
-    gone = step.state in _FAILED and run.seen is not None and names[-1] not in run.seen.pods
+    gone = step.state in _FAILED and run.live is not None and names[-1] not in run.live.pods
     after = " (deleted)" if gone else ""
     if len(names) > _MAX_PODS:
         return f"pods {names[0]} {page.glyphs.ellipsis} {names[-1]}{after}"
@@ -267,7 +267,7 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
     if step.earlier_run and step.kind in {"activity", "childWorkflow", "child"} and not step.steps:
         note = text.join((f"ran in the earlier run {step.earlier_run}", note))
     if step.limit is not None and not run.closed:
-        note = text.join((note, f"times out {page.near(step.limit.fires)}"))
+        note = text.join((note, f"times out {page.relative(step.limit.fires)}"))
     return text.one_line(note)
 
 
@@ -305,7 +305,9 @@ def _waiting(step: ShownStep, page: Page) -> str:
     if step.timer is None:
         return step.note
     verb = "times out" if step.kind in {"waitForSignal", "waitUntil"} else "fires"
-    return text.join((step.note, "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"))
+    return text.join(
+        (step.note, "is due" if step.timer.fires <= page.now else f"{verb} {page.relative(step.timer.fires)}")
+    )
 
 
 def _child(child: OpenChild) -> str:
@@ -317,7 +319,7 @@ def _operation(operation: OpenOperation, page: Page) -> str:
     cancellation = "cancellation requested" if operation.cancellation else None
     if operation.started is not None:
         return text.join((f"started in namespace {operation.handler_namespace}", cancellation))
-    due = page.near(operation.next_attempt) if operation.next_attempt else "waits for its handler"
+    due = page.relative(operation.next_attempt) if operation.next_attempt else "waits for its handler"
     before = operation.last_failure
     failed = f"attempt {operation.attempt - 1} failed: {summary(before)}" if before else None
     return text.join((f"attempt {operation.attempt} {due}", failed, cancellation))
@@ -327,7 +329,7 @@ def _attempt(activity: OpenActivity, page: Page) -> str:
     attempt = f"attempt {activity.attempt}"
     failed = f"attempt {activity.attempt - 1} failed: {summary(activity.last_failure)}" if activity.last_failure else ""
     if activity.next_attempt is not None:
-        return text.join((f"{attempt} {page.near(activity.next_attempt)}", failed))
+        return text.join((f"{attempt} {page.relative(activity.next_attempt)}", failed))
     if activity.state == "Scheduled":
         whom = "a worker" if activity.task_queue else "its pod"
         return text.join(
@@ -349,4 +351,4 @@ def heartbeat(activity: OpenActivity, page: Page) -> str:
     details = "" if activity.details is None else text.value(activity.details)
     if activity.heartbeat is None:
         return f"last heartbeat: {details}" if details else ""
-    return text.join((f"heartbeat {page.near(activity.heartbeat)}", details), ": ")
+    return text.join((f"heartbeat {page.relative(activity.heartbeat)}", details), ": ")

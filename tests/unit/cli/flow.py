@@ -141,9 +141,9 @@ class Flow:
             "status": self.status,
         }
 
-    def run(self, offset: float | None = None, seen: LiveState | None = None) -> ShownRun:
+    def run(self, offset: float | None = None, live: LiveState | None = None) -> ShownRun:
         now = self.now if offset is None else at(offset)
-        return read_run(self.object, now=now, seen=seen, trace=trace(self.object))
+        return read_run(self.object, now=now, live=live, trace=trace(self.object))
 
     def page(self, offset: float | None = None, **options: Any) -> Page:
         return Page(now=self.now if offset is None else at(offset), **options)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perdure.cli.scenarios import play, read_documents
-from perdure.simulation.cast import BadFileError
+from perdure.simulation.manifests import BadFileError
 
 RUN = "apiVersion: perdure.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {name: a}\nspec:\n  input: {%s: 3}\n"
 RUN += "  inline: {steps: [{name: a, return: {output: '${input}'}}]}\n"

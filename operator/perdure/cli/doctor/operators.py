@@ -124,7 +124,7 @@ async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
 
 
 _APPS = "/apis/apps/v1"
-_OWN = "PERDURE_NAMESPACE"
+_OPERATOR_VARIABLE = "PERDURE_NAMESPACE"
 """Environment variable that only the operator has."""
 
 
@@ -173,7 +173,7 @@ async def find(api: Diagnosis, namespace: str) -> OperatorDeployment | None:
     url = paths.path(_APPS, namespace, "deployments")
     found = await api.list(url, labelSelector="app.kubernetes.io/component=operator")
     read = (_read(each) for each in found)
-    return next((deployment for deployment in read if _OWN in deployment.environment), None)
+    return next((deployment for deployment in read if _OPERATOR_VARIABLE in deployment.environment), None)
 
 
 def _read(obj: Object) -> OperatorDeployment:

@@ -9,7 +9,7 @@ from perdure.cli.command import argument, group, option
 from perdure.client.errors import ExitCode
 
 if TYPE_CHECKING:
-    from perdure.cli.foreign import Converted
+    from perdure.cli.foreign import ConversionResult
 
 
 files_argument = argument(
@@ -83,7 +83,7 @@ def tekton(*, files: tuple[str, ...], strict: bool) -> None:
     _print(convert_files(list(files), KINDS, convert), strict=strict)
 
 
-def _print(converted: "Converted", *, strict: bool) -> None:
+def _print(converted: "ConversionResult", *, strict: bool) -> None:
     for sentence in converted.sentences:
         click.echo(sentence, err=True)
     if strict and not converted.complete:

@@ -51,7 +51,7 @@ def simulate(
       {program} simulate --scenario declined.yaml --output json
     """
     from perdure.cli.scenarios import play
-    from perdure.simulation.cast import BadFileError
+    from perdure.simulation.manifests import BadFileError
     from perdure.view import simulation as view
 
     if not file and scenario is None:
@@ -91,7 +91,7 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
       {program} test scenarios/declined.yaml --output json
     """
     from perdure.cli.scenarios import scenarios_in
-    from perdure.simulation.cast import BadFileError
+    from perdure.simulation.manifests import BadFileError
     from perdure.view import simulation as view
 
     screen = Screen(color)
@@ -120,7 +120,7 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
 def _play(file: Path) -> dict[str, Any]:
     """Simulate one scenario and return a summary of its result."""
     from perdure.cli.scenarios import play
-    from perdure.simulation.cast import BadFileError
+    from perdure.simulation.manifests import BadFileError
 
     try:
         scenario, report = play([], str(file))

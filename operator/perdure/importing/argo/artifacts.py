@@ -38,7 +38,7 @@ def artifact_paths(template_: Object) -> dict[str, str]:
     return found
 
 
-def passed(template_: Object) -> dict[str, bool]:
+def passed_artifacts(template_: Object) -> dict[str, bool]:
     """Return the artifacts that callers of a template pass, and whether each is optional."""
     given = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
     return {str(each.get("name")): bool(each.get("optional")) for each in given}

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
 from perdure.importing.argo.activities import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
-from perdure.importing.argo.artifacts import global_outputs, of_block, optional_outputs, passed, without_source
+from perdure.importing.argo.artifacts import (
+    global_outputs,
+    of_block,
+    optional_outputs,
+    passed_artifacts,
+    without_source,
+)
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
 from perdure.importing.argo.scope import PodScope, Scope, Shape, WorkflowFacts
@@ -116,7 +122,7 @@ class DefinitionBuilder:
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
-            {"name": key[1], "template": key[1], **_given(values, passed(data), self._workflow)},
+            {"name": key[1], "template": key[1], **_given(values, passed_artifacts(data), self._workflow)},
             "entrypoint",
             self._report,
         )
@@ -162,7 +168,7 @@ class DefinitionBuilder:
         if "suspend" in data:
             source = self._templates.fields(*key)
             locks = self._locks(key, source)
-            wait = waiting(source, self.blocks.names.of("wait", *key))
+            wait = suspended_target(source, self.blocks.names.of("wait", *key))
             return self.blocks.holding(locks, replace(wait, inputs=defaults if locks else {}))
         return self._unserved(key)
 
@@ -180,7 +186,7 @@ class DefinitionBuilder:
             "activity",
             replace(made.shape, optional=optional_outputs(data)),
             defaults,
-            passed(data),
+            passed_artifacts(data),
             made.captured,
             made.global_names,
             global_outputs(data),
@@ -229,7 +235,7 @@ class DefinitionBuilder:
         entry: Object = {"#": f"template {key[1]}", "name": name}
         self.blocks.made.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
-        artifacts = passed(self._templates.data(*key))
+        artifacts = passed_artifacts(self._templates.data(*key))
         target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
         return self.blocks.holding(self._locks(key, source), target)
 
@@ -300,7 +306,7 @@ def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) ->
     return {"arguments": made} if made else {}
 
 
-def waiting(source: Fields, name: str) -> CallTarget:
+def suspended_target(source: Fields, name: str) -> CallTarget:
     """Convert a template that suspends: steps that call it wait for a signal or a time."""
     source.drop("name", "inputs")
     suspend = source.part("suspend")
@@ -378,7 +384,7 @@ def child_manifests(
     return [*found, ("Workflow", name, {**({"limits": taken} if taken else {}), **definition})]
 
 
-_LONGEST_HANDLER: Final = "1d"
+_MAX_HANDLER: Final = "1d"
 _RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
 """The condition of a hook that runs when the workflow starts."""
 
@@ -405,4 +411,4 @@ def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: 
         return {}
     flow = FlowBuilder(definition, "", Scope("input", workflow))
     flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
-    return {"finally": {"block": definition.blocks.add("on-exit", flow.made), "timeout": _LONGEST_HANDLER}}
+    return {"finally": {"block": definition.blocks.add("on-exit", flow.made), "timeout": _MAX_HANDLER}}

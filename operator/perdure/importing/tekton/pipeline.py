@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text
-from perdure.importing.tekton.task import Setting, TaskBuilder
+from perdure.importing.tekton.task import TaskBuilder, TaskContext
 from perdure.importing.tekton.variables import (
     VARIABLE,
+    FinishedTask,
     PipelineScope,
-    Ran,
     path_of,
     results_read,
     translated,
@@ -72,7 +72,7 @@ class Catalog:
 
 
 @dataclass(slots=True)
-class Place:
+class RunContext:
     """The environment of the tasks of a run."""
 
     workspaces: Mapping[str, WorkspaceBinding] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Place:
 class Pipeline:
     """Converts one pipeline: its tasks become activities and steps."""
 
-    def __init__(self, catalog: Catalog, place: Place, report: ConversionReport) -> None:
+    def __init__(self, catalog: Catalog, place: RunContext, report: ConversionReport) -> None:
         self._catalog = catalog
         self._place = place
         self._report = report
@@ -186,7 +186,9 @@ class Pipeline:
         limit = self._place.timeouts.get("finally", "1h")
         return {"finally": {"block": name, **({"input": value} if value else {}), "timeout": limit}}
 
-    def _task(self, task: Fields, scope: PipelineScope, known: Object, guards: list[str]) -> tuple[Object, Ran]:
+    def _task(
+        self, task: Fields, scope: PipelineScope, known: Object, guards: list[str]
+    ) -> tuple[Object, FinishedTask]:
         name = task.text("name") or "task"
         step = valid_name(name)
         made: Object = {"name": step}
@@ -205,7 +207,7 @@ class Pipeline:
             made["forEach"] = {"items": loop}
         given = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
         caught = task.take("onError", "stopAndFail") == "continue"
-        setting = Setting(
+        setting = TaskContext(
             task=name,
             step=name,
             values={**known, **{key: value for key, value in given.items() if not VARIABLE.search(str(value))}},
@@ -221,7 +223,7 @@ class Pipeline:
         spec = self._spec(task, setting)
         if spec is None:
             made["fail"] = {"type": "NotImported", "message": f"the task `{name}` was not imported"}
-            return made, Ran(member("steps", step), ())
+            return made, FinishedTask(member("steps", step), ())
         builder = TaskBuilder(spec, setting)
         activity = builder.build()
         self.activities.append({"#": f"task {setting.task}", **activity.definition})
@@ -237,7 +239,7 @@ class Pipeline:
             made["catch"] = [{"call": {"block": self._caught(), "input": "${error.type}"}}]
         task.drop("runAfter", "description", "displayName")
         task.done(_ADVICE)
-        return made, Ran(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
+        return made, FinishedTask(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
 
     def _reference(self, path: tuple[str, ...], task: Fields, scope: PipelineScope) -> Any:
         try:
@@ -254,7 +256,7 @@ class Pipeline:
             )
         return name
 
-    def _spec(self, task: Fields, setting: Setting) -> Fields | None:
+    def _spec(self, task: Fields, setting: TaskContext) -> Fields | None:
         """Take the spec of a task."""
         if "taskSpec" in task:
             spec = task.part("taskSpec")

@@ -13,7 +13,7 @@ from perdure.importing.writer import valid_name
 
 
 @dataclass(slots=True)
-class Setting:
+class TaskContext:
     """The environment of a task."""
 
     task: str
@@ -34,7 +34,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeTask:
+class ConvertedTask:
     """An activity, with the data for calling it from steps."""
 
     definition: Object
@@ -56,7 +56,7 @@ _MOUNTED: Final = {
 class TaskBuilder:
     """Makes the activity of one use of a task."""
 
-    def __init__(self, spec: Fields, setting: Setting) -> None:
+    def __init__(self, spec: Fields, setting: TaskContext) -> None:
         self._spec = spec
         self._setting = setting
         self._params = {str(each.data.get("name")): each for each in spec.parts("params")}
@@ -84,7 +84,7 @@ class TaskBuilder:
             report=spec.report,
         )
 
-    def build(self) -> MadeTask:
+    def build(self) -> ConvertedTask:
         """Make the activity."""
         spec, values = self._spec, self._values
         defaults = {name: each.data["default"] for name, each in self._params.items() if "default" in each.data}
@@ -122,7 +122,7 @@ class TaskBuilder:
             **({"workspaces": own} if own else {}),
             "podTemplate": {"spec": {**made, "containers": containers[-1:]}},
         }
-        return MadeTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
+        return ConvertedTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
 
     def _shares(self, path: str, containers: list[Object]) -> bool:
         """Whether the steps use a shared folder."""

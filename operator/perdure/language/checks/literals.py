@@ -20,7 +20,7 @@ _SAMPLES: Final[dict[str, Any]] = dict.fromkeys(("string", "timestamp", "duratio
 """A sample value of the kind: for an expression, only the type is checked."""
 
 
-def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
+def mismatches(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
     """Return where and why a value, completed by defaults, does not fit; paths are like `.guests[0]`.
 
     Args:
@@ -76,7 +76,7 @@ def _fill(value: Any, place: Place, kind: Kind, holes: dict[Place, str]) -> Any:
             return value
 
 
-def default_misfits(check: InputCheck) -> list[tuple[str, str]]:
+def default_mismatches(check: InputCheck) -> list[tuple[str, str]]:
     """Return where and why a default does not fit its own schema. A default object may lack fields."""
     if check.validator is None or check.default is None:
         return []

@@ -306,7 +306,7 @@ def read_code_steps(source: StepSource) -> tuple[ShownStep, ...]:
         One step for each activity, timer, child, Nexus operation, and signal.
     """
     reader = _CodeStepReader(source)
-    return tuple(reader.step(entry) for entry in reader.begun())
+    return tuple(reader.step(entry) for entry in reader.entries())
 
 
 class _CodeStepReader:
@@ -318,9 +318,9 @@ class _CodeStepReader:
         self.operations = {operation.scheduled_event_id: operation for operation in source.work.operations}
         self.paths: set[str] = set()
 
-    def begun(self) -> Iterator[HistoryEntry]:
+    def entries(self) -> Iterator[HistoryEntry]:
         """Return all steps; the first ones opened before the available events."""
-        recorded = self.source.history.begun.values()
+        recorded = self.source.history.entries.values()
         known = {(entry.kind, _id(entry)) for entry in recorded if entry.ended is None}
         for activity in self.activities.values():
             if ("activity", activity.step) not in known:
@@ -339,7 +339,7 @@ class _CodeStepReader:
             if (_CHILD, child.workflow_id) not in known:
                 yield HistoryEntry(_CHILD, workflow_id=child.workflow_id, has_started=bool(child.child_run_id))
         for number, operation in self.operations.items():
-            if number not in self.source.history.begun:
+            if number not in self.source.history.entries:
                 yield HistoryEntry(
                     _NEXUS,
                     path=operation.name,

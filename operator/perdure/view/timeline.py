@@ -100,7 +100,7 @@ def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
             by_event.setdefault(int(event), []).append(attempt)
     status = mapping(run.get("status"))
     pending = {str(each.get("step")): each for each in mappings(status.get("pendingActivities"))}
-    begun = read_history(mappings(mapping(status.get("history")).get("events"))).begun.values()
+    entries = read_history(mappings(mapping(status.get("history")).get("events"))).entries.values()
     return [
         StepSpan(
             path=entry.path,
@@ -110,7 +110,7 @@ def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
             end=entry.end,
             attempts=tuple(_attempts(entry, by_event.get(entry.event_id, ()), pending.get(entry.path, {}))),
         )
-        for entry in begun
+        for entry in entries
         if entry.start is not None
     ]
 

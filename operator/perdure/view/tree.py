@@ -39,12 +39,12 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """Position of a step in the drawing; without a step, `left_out` is the number of omitted steps."""
+    """Position of a step in the drawing; without a step, `omitted` is the number of omitted steps."""
 
     step: ShownStep | None
     branch: str
     stem: str
-    left_out: str = ""
+    omitted: str = ""
 
 
 def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
@@ -81,7 +81,7 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
     blocks = []
     for place in places:
         if place.step is None:
-            line = Text(place.branch + page.shorten(place.left_out, page.width - cell_len(place.branch)), style="dim")
+            line = Text(place.branch + page.shorten(place.omitted, page.width - cell_len(place.branch)), style="dim")
             blocks.append(TreeEntry([line], reached=True))
         else:
             lines = [_row(place, next(rest), widths, page), *_notes(place, run, page, pods=pods)]
@@ -210,9 +210,9 @@ def _notes(place: _Placement, run: ShownRun, page: Page, *, pods: bool) -> Itera
     # The stem continues if there are lines below.
     stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
     for line, style in lines:
-        begun = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
-        begun.stylize("dim")
-        yield begun.append(page.shorten(line, max(page.width - cell_len(begun.plain), 20)), style=style)
+        prefix = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
+        prefix.stylize("dim")
+        yield prefix.append(page.shorten(line, max(page.width - cell_len(prefix.plain), 20)), style=style)
 
 
 def _rest(loop: ShownStep) -> str:

@@ -213,7 +213,7 @@ class _Checks:
         lists = [spec.steps, *(block.steps for block in spec.blocks)]
         self.variables = {name for steps in lists for step in steps for name in step.set_ or ()}
 
-    def found(self, path: str, message: str, severity: Severity = Severity.WARNING) -> None:
+    def report(self, path: str, message: str, severity: Severity = Severity.WARNING) -> None:
         self.findings.append(Finding(path, message, severity))
 
     def run(self) -> None:
@@ -273,7 +273,7 @@ class _Checks:
     def default(self, path: str, block: str) -> None:
         check = self.program.flows[block].params if block else self.program.input
         for where, message in default_mismatches(check):
-            self.found(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
+            self.report(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
         self.findings += texts.in_data(f"{path}.default", check.default, "it is data; write the expression in a step")
 
     # Steps
@@ -294,14 +294,14 @@ class _Checks:
         if step.for_each:
             looped |= {step.for_each.as_: _item_shape(compiled.templates.get("items"), scope), "index": NUMBER}
         for key, template in compiled.templates.items():
-            seen: Scope = scope if key in {"when", "items"} else looped
+            visible: Scope = scope if key in {"when", "items"} else looped
             if key.startswith("catch/"):
-                seen = {**looped, step.catch[int(key[6:])].as_: ERROR}
+                visible = {**looped, step.catch[int(key[6:])].as_: ERROR}
             if key == "onEnd":
-                seen = {**looped, "step": _ENDED}
-            wanted = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _EXPECTED.get(key)
+                visible = {**looped, "step": _ENDED}
+            expected = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _EXPECTED.get(key)
             before = len(self.findings)
-            self.template(path, template, seen, guards, wanted)
+            self.template(path, template, visible, guards, expected)
             if len(self.findings) == before:
                 self.constant(f"{path}.{_field(key, compiled)}", key, template)
         self.skipped(compiled.templates.values(), flow, compiled, guards)
@@ -335,7 +335,7 @@ class _Checks:
         if block not in self.program.flows:
             return
         for where, message in mismatches(self.program.flows[block].params, value, partial(_kind_of_text, scope)):
-            self.found(
+            self.report(
                 f"{path}.input{where}", f"does not match the params of block `{block}`: {message}", Severity.ERROR
             )
 
@@ -347,7 +347,7 @@ class _Checks:
         template: Template,
         scope: Scope,
         guards: frozenset[Path],
-        wanted: tuple[set[str], str] | None = None,
+        expected: tuple[set[str], str] | None = None,
     ) -> None:
         fails = False
         for where, source in template.places:
@@ -356,16 +356,16 @@ class _Checks:
                 fails |= failing.certain
                 message = f"`{source}` always fails" if failing.certain else f"a part of `{source}` always fails"
                 severity = Severity.ERROR if failing.certain else Severity.WARNING
-                self.found(where or path, f"{message}: {failing.message}", severity)
+                self.report(where or path, f"{message}: {failing.message}", severity)
             self.paths(where or path, reads, scope, guards)
             try:
                 kind = kind_of_expression(source, reads, scope)
             except CompileError as error:
-                self.found(where or path, f"`{source}` always fails: {error}", Severity.ERROR)
+                self.report(where or path, f"`{source}` always fails: {error}", Severity.ERROR)
                 continue
-            if wanted is not None and template.whole and kind not in {*wanted[0], "dyn"}:
-                self.found(
-                    where or path, f"the value of `{source}` has type {kind}, but must be {wanted[1]}", Severity.ERROR
+            if expected is not None and template.whole and kind not in {*expected[0], "dyn"}:
+                self.report(
+                    where or path, f"the value of `{source}` has type {kind}, but must be {expected[1]}", Severity.ERROR
                 )
 
         if template.places and not fails and not template.references.roots:
@@ -374,7 +374,7 @@ class _Checks:
                 template.evaluate({}, meter)
             except ExpressionError as error:  # its parts have values, but the whole has none
                 if meter.left >= 0:
-                    self.found(error.path or path, f"always fails: {error.message}", Severity.ERROR)
+                    self.report(error.path or path, f"always fails: {error.message}", Severity.ERROR)
 
     def constant(self, path: str, key: str, template: Template) -> None:
         """Check a constant part of a step."""
@@ -386,7 +386,7 @@ class _Checks:
             return  # reported already, or too much work
         message = _mismatch(key, value)
         if message is not None:
-            self.found(path, message, Severity.ERROR)
+            self.report(path, message, Severity.ERROR)
 
     def paths(self, where: str, reads: Reads, scope: Scope, guards: frozenset[Path]) -> None:
         reported: set[Path] = set()
@@ -397,9 +397,9 @@ class _Checks:
                 guarded = miss.path in guards if not miss.certain else miss.path in reads.guarded
                 if not guarded and miss.path not in reported:
                     reported.add(miss.path)
-                    self.found(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
+                    self.report(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
             if path[0] == "vars" and len(path) > 1 and path[1] not in self.variables and path[:2] not in guards:
-                self.found(where, f"no step sets the variable `{path[1]}`; set it in a step of kind `set`")
+                self.report(where, f"no step sets the variable `{path[1]}`; set it in a step of kind `set`")
 
     def skipped(
         self,
@@ -426,7 +426,7 @@ class _Checks:
                     or (output in reads.paths and reads.alone is None)
                 )
                 if not guarded:
-                    self.found(
+                    self.report(
                         where,
                         f"step `{name}` may be skipped, and then `{spelled(output)}` is {_RESULTS[path[2:3]]}; check "
                         f"`{spelled(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",

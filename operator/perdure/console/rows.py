@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.api.lenient import Json, integer, mapping, mappings, read_time, text
+from perdure.api.lenient import Json, integer, mapping, mappings, text
+from perdure.api.times import read_time
 from perdure.view.deadletters import redriven
 from perdure.view.failure import summary
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from perdure.api.lenient import Json, integer, mapping, mappings, read_time
+from perdure.api.lenient import Json, integer, mapping, mappings
+from perdure.api.times import read_time
 from perdure.engine.failures import Failure
 from perdure.language.memory import Status
 from perdure.language.step_failures import matches, timeout

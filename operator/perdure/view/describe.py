@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from rich.text import Text
 
-from perdure.api import lenient
+from perdure.api import times
 from perdure.api.lenient import integer, mapping
 from perdure.engine.state import TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
@@ -421,7 +421,7 @@ def event_lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Tex
 def _time(event: Mapping[str, Any]) -> datetime | None:
     """Return the time of the last occurrence of an Event."""
     last = mapping(event.get("series")).get("lastObservedTime") or event.get("lastTimestamp")
-    return lenient.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))
+    return times.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))
 
 
 # Data

@@ -8,7 +8,7 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
-from perdure.api import lenient
+from perdure.api import times
 from perdure.api.lenient import mapping
 from perdure.view import text
 from perdure.view.failure import summary, task_failure
@@ -57,7 +57,7 @@ def table(
     Returns:
         Lines; the first one is the heading.
     """
-    start = lenient.read_time(events[0].get("eventTime")) if events else None
+    start = times.read_time(events[0].get("eventTime")) if events else None
     rows = [
         (
             str(event.get("eventId")),
@@ -92,7 +92,7 @@ def table(
 
 
 def _time(event: Event, start: datetime | None, page: Page) -> str:
-    time = lenient.read_time(event.get("eventTime"))
+    time = times.read_time(event.get("eventTime"))
     return page.glyphs.dash if time is None else page.since(time, start)
 
 

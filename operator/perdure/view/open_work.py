@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pydantic
 
-from perdure.api import times
 from perdure.api.kinds.conditions import find_condition, read_conditions
 from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
-from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings, read_time
+from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
+from perdure.api.times import read_kubernetes_time, read_time
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
 from perdure.runtime.chains import parent_of
@@ -459,7 +459,7 @@ def _age(run: Object) -> tuple[str, bool, str]:
 
 def _live_attempt(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | None) -> LiveAttempt:
     status = PodStatus.of(pod)
-    beat = times.read_time((lease.get("spec") or {}).get("renewTime"))
+    beat = read_kubernetes_time((lease.get("spec") or {}).get("renewTime"))
     details = heartbeat_details(lease)
     if definition is None:
         return LiveAttempt(heartbeat=beat, details=details)

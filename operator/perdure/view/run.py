@@ -10,9 +10,10 @@ from typing import Any
 
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings, name_in, read_time
+from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.api.names import claim_name
 from perdure.api.phases import Phase
+from perdure.api.times import read_time
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.language.step_trace import TracedStep
 from perdure.runtime.chains import reset_of

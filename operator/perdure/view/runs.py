@@ -10,8 +10,9 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.api.lenient import mapping, mappings, read_time
+from perdure.api.lenient import mapping, mappings
 from perdure.api.phases import CLOSED
+from perdure.api.times import read_time
 from perdure.view import tables, text
 from perdure.view.failure import with_cause
 from perdure.view.page import Page, elapsed

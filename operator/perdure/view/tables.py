@@ -13,7 +13,7 @@ from rich.text import Text
 
 from perdure.api.lenient import mapping
 from perdure.api.search_attributes import AttributeType
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.view import text
 from perdure.view.page import Page, style_of
 
@@ -97,7 +97,7 @@ def _operation_cells(operation: Mapping[str, Any], page: Page, *, namespaces: bo
         status.get("workflowRun", ""),
         status.get("phase") or "Pending",
         condition.get("reason", ""),
-        ago(read_time(meta.get("creationTimestamp")), page),
+        ago(read_kubernetes_time(meta.get("creationTimestamp")), page),
     ]
     if namespaces:
         cells.insert(0, meta["namespace"])
@@ -138,7 +138,7 @@ def _webhook_cells(webhook: Mapping[str, Any], *, namespaces: bool, wide: bool, 
         str(ready.get("reason", "")),
         str(workflow.get("name") or workflow.get("type") or ""),
         str(mapping(spec.get("signal")).get("name", "")),
-        ago(read_time(meta.get("creationTimestamp")), page),
+        ago(read_kubernetes_time(meta.get("creationTimestamp")), page),
     ]
     if namespaces:
         cells.insert(0, meta["namespace"])

@@ -20,8 +20,9 @@ from rich.text import Text
 
 from perdure import __version__
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings, read_time
+from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.phases import Phase
+from perdure.api.times import read_time
 from perdure.view import tables, text
 from perdure.view.history import HistoryEntry, read_history
 from perdure.view.logs import activity_container, activity_state

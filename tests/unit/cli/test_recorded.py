@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.lenient import read_time
+from perdure.api.times import read_time
 from perdure.view.describe import as_data, describe
 from perdure.view.events import check, table
 from perdure.view.page import Page

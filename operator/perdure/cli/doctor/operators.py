@@ -103,7 +103,7 @@ async def served(deployment: OperatorDeployment, namespace: str | None) -> Check
 
 async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     """Compare the clocks of this machine and of the operators with the clock of the API server."""
-    from perdure.api.lenient import read_time
+    from perdure.api.times import read_time
     from perdure.view import text
 
     skew = await api.skew()

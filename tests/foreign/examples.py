@@ -10,8 +10,8 @@ import yaml
 
 from foreign.images import localize
 from kube import Json
+from perdure.cli.conversion import mistakes_in
 from perdure.cli.documents import Loader, read
-from perdure.cli.foreign import mistakes_in
 from perdure.importing.argo import manifests as argo
 from perdure.importing.reader import ConvertedObject, name_of
 from perdure.importing.tekton import manifests as tekton

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _MAX_DURATION: Final = timedelta(minutes=3)
-"""How long a pod may take."""
+"""Maximum time until a pod has ended."""
 _PAUSE: Final = 0.5
 """Seconds between two reads of a pod."""
 _FINAL: Final = frozenset({"CreateContainerConfigError", "InvalidImageName"})

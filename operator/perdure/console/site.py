@@ -1,4 +1,4 @@
-"""What the routes of the console share: access to the cluster as the user, the templates, and explanations of errors."""
+"""Access to the cluster as the user, templates, and explanations of errors, for all routes of the console."""
 
 from __future__ import annotations
 

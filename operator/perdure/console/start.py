@@ -160,7 +160,7 @@ _INPUT: Final = "input"
 
 
 class Control(StrEnum):
-    """How users enter a value."""
+    """The control with which users enter a value."""
 
     TEXT = "text"
     LINES = "lines"
@@ -201,7 +201,7 @@ class FormField:
 
     @property
     def hint(self) -> str:
-        """What users enter."""
+        """The value that users must enter, in a few words."""
         return _HINTS.get(self.control, "")
 
     @property
@@ -237,12 +237,12 @@ def _refuse(constant: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledForm:
-    """What a user has entered."""
+    """The values that a user has entered."""
 
     input: Any
     """The input of the run; None for no input."""
     problems: Mapping[str, str]
-    """What is wrong, by the names of the fields; empty for the entire form."""
+    """The mistakes, by the names of the fields; the empty name stands for the entire form."""
 
 
 class InputForm:

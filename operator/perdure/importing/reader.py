@@ -164,7 +164,7 @@ class Shapes:
 
 @dataclass(slots=True)
 class ConvertedObject:
-    """One foreign object, converted."""
+    """An object of another system, and the manifests to which it was converted."""
 
     source: str
     """Kind and name of the original."""

@@ -46,7 +46,7 @@ def as_time(value: Any) -> datetime:
 
 
 def as_text(value: Any) -> str:
-    """Convert a value to text, as within longer text; null becomes empty."""
+    """Convert a value to text: text unchanged, null to an empty one, everything else to JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else _json(value)

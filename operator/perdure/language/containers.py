@@ -16,7 +16,7 @@ from perdure.api.kinds.artifact import InputArtifact
 from perdure.api.kinds.work import Http, HttpHeader, KubernetesResource
 from perdure.api.kinds.workflow import Activity
 from perdure.language.cel import Meter
-from perdure.language.expressions import ExpressionError, as_text, compile_template
+from perdure.language.expressions import ExpressionError, compile_template, format_text
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 NAMES: Final = frozenset({"input", "run", "attempt"})
@@ -118,12 +118,12 @@ def _writer(path: str) -> Callable[[Any], str] | None:
         return None
     if path.startswith(_PATCH):
         return _literal if _EXPANDED.search(path) else None
-    return as_text if path.startswith(("http.", "artifacts.")) or path.endswith(_NOT_EXPANDED) else _literal
+    return format_text if path.startswith(("http.", "artifacts.")) or path.endswith(_NOT_EXPANDED) else _literal
 
 
 def _literal(value: Any) -> str:
     """Escape text so that Kubernetes does not change it: in `args` and `env`, `$(NAME)` is a variable and `$$` a dollar sign."""
-    return as_text(value).replace("$", "$$")
+    return format_text(value).replace("$", "$$")
 
 
 def _changed(definition: Activity, change: _Change) -> Activity:

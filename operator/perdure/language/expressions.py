@@ -405,7 +405,7 @@ class _Evaluation:
     def _text(self, expression: _Expression) -> str:
         before = self._size
         value = self._value(expression)
-        text = (self._write or as_text)(value)
+        text = (self._write or format_text)(value)
         self._size = before
         try:
             self._grow(len(text))
@@ -508,7 +508,7 @@ _REMEDIES: Final = {
 }
 
 
-def as_text(value: Any) -> str:
+def format_text(value: Any) -> str:
     """Format a value within longer text: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else _json(value)
 

@@ -1,4 +1,4 @@
-"""Where a run begins again: the decision before a reset or a retry, and the results that a retry keeps. Pure.
+"""The points from which resets and retries repeat a run, and the later results that a retry keeps. Pure.
 
 A reset to the last workflow task begins before the decision that ended the run and before the failed work. A retry begins with
 the history up to the first repeated step. Activities that completed later, in other branches and items, are not repeated: their

@@ -1,4 +1,7 @@
-"""What activities leave: doubtful results (an empty one that an expression reads, or invalid JSON), and archived logs."""
+"""Messages about the results of activities in pods: doubtful results, a missing output, and archived logs.
+
+A result is doubtful if it is empty although an expression reads it, or if it looks like JSON but is not valid.
+"""
 
 import re
 from collections.abc import Iterable

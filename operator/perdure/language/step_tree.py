@@ -1,4 +1,4 @@
-"""The tree of the steps of a run: what its definition, the memory of its interpreter, and a trace of its decisions say. Pure.
+"""The tree of the steps of a run, from its definition, the memory of its interpreter, and a trace of its decisions. Pure.
 
 `describe`, the console, simulations, and queries show this tree. Each source knows what the others do not:
 
@@ -92,7 +92,7 @@ class OpenPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What recorded events say about an activity, a timer, a child, or a signal, if there is no trace."""
+    """An activity, a timer, a child, or a signal according to recorded events, if there is no trace."""
 
     start: datetime | None
     end: datetime | None

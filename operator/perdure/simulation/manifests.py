@@ -1,4 +1,4 @@
-"""The cast: the Workflow or run to simulate, and the Workflows that it may start as children, read from manifests."""
+"""Reads a scenario and its manifests: the Workflow or run to simulate, and the Workflows that it may start as children."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

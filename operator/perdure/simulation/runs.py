@@ -1,4 +1,4 @@
-"""The participants of a simulation: chains of runs, their attempts, and scripted children."""
+"""The runs of a simulation: chains of runs, their attempts, and scripted children."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

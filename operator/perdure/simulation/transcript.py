@@ -33,7 +33,7 @@ from perdure.simulation.runs import (
 from perdure.simulation.script import StartedAttempt
 
 StepEntry = tuple[str, str, str]
-"""Step, its new status, and the text."""
+"""The step, its new status, and the text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
 
 
 def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
-    """The signals that the run waits for."""
+    """Show the workflow task; if there is none, what the run waits for."""
     if code.task is not None:
         yield from _wrapped("Task", task_state(code.task, page), page)
     elif run.phase == "Running":

@@ -96,7 +96,7 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSource:
-    """What the steps of a run are read from."""
+    """The data about a run from which its steps are read."""
 
     run: str
     """Name of the run."""

@@ -1,4 +1,4 @@
-"""Tables: cells in columns as wide as their widest cell; and those of Operations, Webhooks, search attributes, and artifacts.
+"""Tables: cells in columns as wide as the widest cell. Operations, Webhooks, search attributes, and artifacts are shown this way.
 
 `rich.table` fits a table into the width of the terminal and fills its lines with spaces. Nothing is truncated here, and no line
 ends with spaces, because programs also read these lines.

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.foreign import Convert, convert_files
+from perdure.cli.conversion import Convert, convert_files
 from perdure.cli.scenarios import play
 from perdure.importing.argo import manifests as argo_
 from perdure.importing.tekton import manifests as tekton_

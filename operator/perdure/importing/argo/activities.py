@@ -77,7 +77,7 @@ class PodDefaults:
     """Whether the logs of all containers are archived."""
 
     @property
-    def make_pods(self) -> bool:
+    def needs_templates(self) -> bool:
         """Whether every activity needs a pod template."""
         return bool(self.fields or self.labels or self.annotations or self.patch)
 
@@ -133,7 +133,7 @@ class ActivityBuilder:
             library: The ConfigMaps of the files, with the sizes of semaphores.
         """
         template = self._template
-        taken, limits_made = limits(template, library, self._scope.resolve)
+        taken, limit_specs = limits(template, library, self._scope.resolve)
         deadline = self._deadline()
         definition: Object = {
             "name": self._name,
@@ -162,7 +162,7 @@ class ActivityBuilder:
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
-        return ConvertedActivity(definition, shape, self._scope.captured, self._global_names, deadline, limits_made)
+        return ConvertedActivity(definition, shape, self._scope.captured, self._global_names, deadline, limit_specs)
 
     def _deadline(self) -> str:
         """Take a deadline that is an input."""
@@ -180,7 +180,7 @@ class ActivityBuilder:
             return self._work(container_set(template.part("containerSet"), self._containers, returns))
         if "container" in template:
             return self._work(ContainerSet(self._containers.main(template.part("container"), returns)))
-        needs_pod = returns.outputs or returns.copies or self._clones or self._pods.make_pods
+        needs_pod = returns.outputs or returns.copies or self._clones or self._pods.needs_templates
         if not needs_pod and not template.data.keys() & _OF_PODS:
             script = self._containers.as_script(template.part("script"), prints=returns.prints)
             user = script.pop("securityContext", None) or {}

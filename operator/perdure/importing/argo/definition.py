@@ -104,8 +104,8 @@ class DefinitionBuilder:
         if self._activities:
             made["activities"] = self._activities
         made |= main
-        if self.blocks.made:
-            made["blocks"] = self.blocks.made
+        if self.blocks.entries:
+            made["blocks"] = self.blocks.entries
         return made | handler
 
     def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
@@ -128,7 +128,7 @@ class DefinitionBuilder:
         )
         flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
-        return {"steps": flow.made}
+        return {"steps": flow.converted}
 
     def target(self, home: str, step: Fields) -> CallTarget:
         """Return the target of a step."""
@@ -233,7 +233,7 @@ class DefinitionBuilder:
         limit = timeout(source, "activeDeadlineSeconds", "timeout")
         global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
         entry: Object = {"#": f"template {key[1]}", "name": name}
-        self.blocks.made.append(entry)
+        self.blocks.entries.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
         artifacts = passed_artifacts(self._templates.data(*key))
         target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
@@ -261,7 +261,7 @@ class DefinitionBuilder:
             source.note("failFast", "if a step fails, steps that are running are cancelled")
         source.drop("annotations")
         most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
-        made: Object = {**most, "steps": flow.made}
+        made: Object = {**most, "steps": flow.converted}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)
@@ -399,7 +399,7 @@ def starting_steps(definition: Definition, hooks: Fields, workflow: WorkflowFact
             continue
         step = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
         flow.steps(Fields({"steps": [[step]]}, hook.path, hook.report))
-    return [{**step, "needs": []} for step in flow.made]
+    return [{**step, "needs": []} for step in flow.converted]
 
 
 def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: WorkflowFacts) -> Object:
@@ -411,4 +411,4 @@ def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: 
         return {}
     flow = FlowBuilder(definition, "", Scope("input", workflow))
     flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
-    return {"finally": {"block": definition.blocks.add("on-exit", flow.made), "timeout": _MAX_HANDLER}}
+    return {"finally": {"block": definition.blocks.add("on-exit", flow.converted), "timeout": _MAX_HANDLER}}

@@ -69,7 +69,7 @@ class Blocks:
     """The blocks of a definition."""
 
     def __init__(self) -> None:
-        self.made: list[Object] = []
+        self.entries: list[Object] = []
         self.names = Names()
 
     def caught(self) -> str:
@@ -79,7 +79,7 @@ class Blocks:
     def add(self, wish: str, steps: list[Object]) -> str:
         """Add a block with a unique name."""
         name = self.names.fresh(wish)
-        self.made.append({"name": name, "steps": steps})
+        self.entries.append({"name": name, "steps": steps})
         return name
 
     def holding(self, limits: list[Object], target: CallTarget) -> CallTarget:
@@ -94,7 +94,7 @@ class Blocks:
         name = self.names.fresh(f"{target.name}-locked")
         step = {"name": target.name, "limits": limits, **call_fields(target, "${params}")}
         output = "${" + member("steps", target.name) + ".output}"
-        self.made.append({"name": name, "steps": [step], "output": output})
+        self.entries.append({"name": name, "steps": [step], "output": output})
         return replace(target, name=name, kind="block", wait={})
 
     def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> CallTarget:
@@ -105,8 +105,8 @@ class Blocks:
 
     def _once(self, wish: str, steps: list[Object]) -> str:
         name = self.names.of("", wish)
-        if not any(each["name"] == name for each in self.made):
-            self.made.append({"name": name, "steps": steps})
+        if not any(each["name"] == name for each in self.entries):
+            self.entries.append({"name": name, "steps": steps})
         return name
 
 
@@ -236,7 +236,7 @@ class FlowBuilder:
         """The last converted step for each step of Argo: its handler, if it has one."""
         self._services: list[tuple[CalledStep, Object]] = []
         """The steps that leave a Pod, with the calls that delete it."""
-        self.made: list[Object] = []
+        self.converted: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
 
@@ -304,9 +304,9 @@ class FlowBuilder:
 
     def _stop_services(self, *, parallel: bool) -> None:
         """Add the steps that delete the Pods that steps have left."""
-        ends = [step["name"] for step in self.made]
+        ends = [step["name"] for step in self.converted]
         for step, deleted in self._services:
-            self.made.append(
+            self.converted.append(
                 {
                     "name": self._names.fresh(f"delete-{step.name}"),
                     **({"needs": ends} if parallel else {}),
@@ -361,7 +361,7 @@ class FlowBuilder:
                 parts.append(f"{states[name].omitted} && ({' || '.join(failures)})")
                 needs.append(self._ends[name])
         if parts:
-            self.made.append(
+            self.converted.append(
                 {
                     "name": self._names.fresh("omitted"),
                     "needs": needs,
@@ -410,7 +410,7 @@ class FlowBuilder:
             made["catch"] = [{"call": {"block": self._definition.blocks.caught(), "input": "${error.type}"}}]
         made |= self._service(step)
         made |= hooks_of_step(self._definition, self._home, source, step.called, step.original, scope)
-        self.made.append(made)
+        self.converted.append(made)
         self._called[step.original] = step.called
         end = self._after(step)
         self._ends[step.original] = end
@@ -444,7 +444,7 @@ class FlowBuilder:
             "name": self._names.fresh(f"{end}-global"),
             **({"needs": [end]} if step.needs is not None else {}),
         }
-        self.made.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
+        self.converted.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
         return str(made["name"])
 
 

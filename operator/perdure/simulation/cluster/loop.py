@@ -73,7 +73,7 @@ class VirtualLoop(ClusterLoop):
         self._last: dict[float, float] = {}
         """When the last timer that was requested for a time is due, by the requested time."""
         self._most_times = _MANY_TIMES
-        """How many of them are kept before those in the past are dropped."""
+        """Number of them that are kept before those in the past are dropped."""
         super().__init__(self._clock)
 
     @property

@@ -164,7 +164,7 @@ Observe = Callable[[Write], None]
 
 
 class Observers:
-    """Those who hear of changes, in the order in which they were added."""
+    """The functions that receive each change, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._all: list[tuple[str, Observe]] = []

@@ -68,7 +68,7 @@ class Verb(_Documented):
         """Read the options."""
         own = {name for parameter in self.params for name in parameter.opts}
         try:
-            rest = flags.take(args, own)
+            rest = flags.extract(args, own)
             if not ctx.resilient_parsing:
                 _, _, given = self.make_parser(ctx).parse_args(list(rest))
                 _check_repeated(given)

@@ -75,7 +75,7 @@ _BY_NAME = {name: flag for flag in GLOBAL for name in (flag.name, flag.short) if
 _values: ContextVar[dict[str, Any] | None] = ContextVar("flags", default=None)
 
 
-def take(arguments: list[str], precedence: Collection[str] = ()) -> list[str]:
+def extract(arguments: list[str], precedence: Collection[str] = ()) -> list[str]:
     """Remove the global options from the arguments of a verb, and keep their values for `overrides`.
 
     Args:

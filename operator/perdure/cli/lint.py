@@ -295,7 +295,7 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
         linted.found.append(LocatedFinding(document.file, place, subject, Finding(path, message)))
 
     if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
-        if document.named:
+        if document.explicit:
             linted.objects += 1
             wrong("", f"must be a manifest, with `apiVersion: {API_VERSION}` and a `kind`")
         return
@@ -322,9 +322,9 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
 
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
-    for path, position in document.twice:
+    for path, position in document.duplicates:
         yield position, Finding(path, "is set twice in the same object, which kubectl rejects; remove one of them")
-    for path, position, key in document.renamed:
+    for path, position, key in document.misread_keys:
         message = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not what you mean"
         yield position, Finding(path, message, Severity.WARNING)
 

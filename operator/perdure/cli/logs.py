@@ -26,14 +26,14 @@ from perdure.client.errors import CliError, ExitCode, NotFoundError, Unreachable
 from perdure.kube import clock
 from perdure.runtime.chains import reset_of
 from perdure.view.logs import AttemptLog, LogLines, LogSelection, earlier_logs, is_part_of, logs_of, missing_logs
-from perdure.view.run import ShownRun, read_run
+from perdure.view.run import RunView, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 
 _MAX_LOGS: Final = 500
@@ -52,7 +52,7 @@ class ArchivedLogError(Exception):
 class ArchivedLogs:
     """The archived logs of one run."""
 
-    def __init__(self, cluster: Cluster, run: ShownRun) -> None:
+    def __init__(self, cluster: Cluster, run: RunView) -> None:
         self._cluster = cluster
         self._run = run
 
@@ -163,7 +163,7 @@ _NOT_ARCHIVED = (
 class _Snapshot:
     """The logs at one point in time."""
 
-    runs: list[ShownRun]
+    runs: list[RunView]
     logs: list[AttemptLog]
     missing: list[AttemptLog]
     earlier: list[AttemptLog]
@@ -299,7 +299,7 @@ class LogReader:
                 ]
         return _Snapshot(runs=runs, logs=sorted(logs, key=lambda log: log.order), missing=missing, earlier=earlier)
 
-    async def _earlier(self, found: Object, run: ShownRun) -> list[AttemptLog]:
+    async def _earlier(self, found: Object, run: RunView) -> list[AttemptLog]:
         """Read the pods of the steps that ran in earlier runs."""
         reset, logs = reset_of(dict(found)), list[AttemptLog]()
         for ancestor in reset.lineage if reset is not None else ():
@@ -316,7 +316,7 @@ class LogReader:
             while True:
                 try:
                     async for raw in self.cluster.runs.log(log.pod, **query):
-                        text = lines.take(raw)
+                        text = lines.accept(raw)
                         failures = 0
                         if text is not None:
                             click.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)

@@ -17,7 +17,7 @@ from perdure.kube import clock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 _PAUSE = 0.5
 """Seconds between two polls."""
@@ -71,14 +71,14 @@ class Waiter:
                 raise
             return None
 
-    async def draw(self, reads: "AsyncIterator[ShownRun]") -> str:
+    async def draw(self, reads: "AsyncIterator[RunView]") -> str:
         """Redraw the steps at each poll."""
         from rich.console import Group
         from rich.live import Live
 
         from perdure.view.follow import ended, window
 
-        run: ShownRun | None = None
+        run: RunView | None = None
         with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
             async for run in reads:
                 page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
@@ -87,9 +87,9 @@ class Waiter:
         self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
         return run.phase
 
-    async def print_changes(self, reads: "AsyncIterator[ShownRun]") -> str:
+    async def print_changes(self, reads: "AsyncIterator[RunView]") -> str:
         """Write a line for each change."""
-        before: ShownRun | None = None
+        before: RunView | None = None
         async for run in reads:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
             from rich.text import Text
@@ -101,7 +101,7 @@ class Waiter:
         assert before is not None, "the first look finds the run, or says why not"
         return before.phase
 
-    async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
+    async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[RunView]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
         from perdure.view.replay import trace
         from perdure.view.run import read_run

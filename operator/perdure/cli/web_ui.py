@@ -52,7 +52,7 @@ class Proxy:
         ) as session:
 
             async def handle(request: web.Request) -> web.StreamResponse:
-                return self._refusal(request) or await self._passed_on(request, session)
+                return self._refusal(request) or await self._forward(request, session)
 
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", handle)
@@ -84,7 +84,7 @@ class Proxy:
                 return response
         return None
 
-    async def _passed_on(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
         try:
             upstream, token = await self._upstream(), await self._token()
         except CliError as error:

@@ -76,7 +76,7 @@ class Requests:
         """Return the path of an object.
 
         Raises:
-            GoneError: No object can have this name.
+            NotFoundError: No object can have this name.
         """
         try:
             return str(paths.path(paths.PERDURE, self.namespace, plural, name))

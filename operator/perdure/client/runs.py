@@ -184,7 +184,7 @@ class ClusterRuns:
         """Read the lines of a pod's log.
 
         Raises:
-            GoneError: The pod no longer exists.
+            NotFoundError: The pod no longer exists.
             UnreachableError: The connection broke, or the node does not respond.
             CliError: The log cannot be read.
         """

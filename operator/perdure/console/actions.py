@@ -56,7 +56,7 @@ class ActionForms:
         if not 0 < len(names) <= MAX_TARGETS or not all(map(NAME.fullmatch, names)):
             raise HTTPException(422, f"Select 1 to {MAX_TARGETS} dead letters.")
         targets = [{"kind": "DeadLetter", "name": name} for name in names]
-        return await self._ask(request, form.request_id, "redrive", {}, targets)
+        return await self._request(request, form.request_id, "redrive", {}, targets)
 
     async def signal(self, request: Request) -> Response:
         """Send a signal to a run, or show the form with what is wrong."""
@@ -64,7 +64,7 @@ class ActionForms:
         request_id = form.request_id
         action, problems = read_signal(form)
         if not problems:
-            return await self._ask(request, request_id, "signal", action, _run(request))
+            return await self._request(request, request_id, "signal", action, _run(request))
         name = request.path_params["name"]
         async with self._site.open(request) as cluster:
             awaited = awaited_signals(await cluster.runs.get(name))
@@ -76,9 +76,9 @@ class ActionForms:
         """Request the cancellation of a run."""
         form = await submitted(request)
         action = {"reason": form.text("reason").strip() or None}
-        return await self._ask(request, form.request_id, "cancel", action, _run(request))
+        return await self._request(request, form.request_id, "cancel", action, _run(request))
 
-    async def _ask(
+    async def _request(
         self, request: Request, request_id: str, verb: str, action: Mapping[str, Any], targets: Sequence[Json]
     ) -> Response:
         """Create the Operations of a form, once, and show their results."""

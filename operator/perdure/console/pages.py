@@ -16,7 +16,7 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.console import rows
 from perdure.console.actions import awaited_signals
-from perdure.console.graph import place
+from perdure.console.graph import lay_out
 from perdure.console.site import NAME
 from perdure.kube import clock
 from perdure.kube.errors import NoResponseError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
     from perdure.view.logs import AttemptLog
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 
 PAGE: Final = 50
@@ -126,7 +126,7 @@ class Pages:
             request,
             "run.html",
             run=shown,
-            graph=place(shown.steps, definition) if shown.steps else None,
+            graph=lay_out(shown.steps, definition) if shown.steps else None,
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
             logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
@@ -136,7 +136,7 @@ class Pages:
             page=Page(now=now),
         )
 
-    def _in_web_ui(self, run: ShownRun) -> str:
+    def _in_web_ui(self, run: RunView) -> str:
         """Return the base URL of Temporal's Web UI for a run; empty if the Web UI does not show the run."""
         return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
 
@@ -237,7 +237,7 @@ async def text_of(cluster: Cluster, log: AttemptLog, *, follow: bool) -> AsyncIt
         try:
             async for raw in cluster.runs.log(log.pod, **query):
                 tries = 0
-                text = lines.take(raw)
+                text = lines.accept(raw)
                 if text is not None:
                     yield f"{text}\n"
         except NotFoundError:

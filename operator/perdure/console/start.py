@@ -58,7 +58,7 @@ class StartForm:
             workflow = await _read(cluster, request)
         form = _form(workflow, request)
         entered = {_WORKFLOW_ID: "", **{field.name: field.value for field in form.fields}}
-        return self._shown(request, workflow, form, entered, request_id=new_request_id())
+        return self._page(request, workflow, form, entered, request_id=new_request_id())
 
     async def start(self, request: Request) -> Response:
         """Start a run, or show the form with what is wrong."""
@@ -80,9 +80,9 @@ class StartForm:
         shown = {"status": status, "problems": problems}
         # A request that has failed may have created the run. So the form keeps its ID, unless another run has used it.
         next_id = new_request_id() if status == _CONFLICT else request_id
-        return self._shown(request, workflow, form, entered, request_id=next_id, **shown)
+        return self._page(request, workflow, form, entered, request_id=next_id, **shown)
 
-    def _shown(
+    def _page(
         self, request: Request, workflow: Json, form: InputForm, entered: Mapping[str, str], **values: Any
     ) -> Response:
         labels = {field.name: (f"field-{number}", field.label) for number, field in enumerate(form.fields, 1)}

@@ -177,7 +177,7 @@ class _Documents:
             if workflow not in programs:
                 raise BadFileError(
                     f"{where}: spec.workflow: there is no Workflow `{workflow}` in the files, which have "
-                    f"{_listed(programs)}; include its file"
+                    f"{_names(programs)}; include its file"
                 )
             program = programs[workflow]
         namespace = found.metadata.namespace or "default"
@@ -194,7 +194,7 @@ class _Documents:
                 return (wanted if wanted in self.runs else of[0]), ""
             if wanted in self.workflows:
                 return None, wanted
-            known = _listed([*self.runs, *self.workflows])
+            known = _names([*self.runs, *self.workflows])
             raise BadFileError(f"{source}: workflow: there is no `{wanted}` in the files, which have {known}")
         workflows = [n for n in self.workflows if f"Workflow/{n}" not in self.extras]
         children = {child for n in workflows for child in children_of(self.workflows[n][1].spec) if child != n}
@@ -204,7 +204,7 @@ class _Documents:
         if len(roots) == 1:
             return None, roots[0]
         if runs or workflows:
-            known = _listed(runs or workflows)
+            known = _names(runs or workflows)
             raise BadFileError(f"{source}: the files have {known}; choose one with `workflow: NAME`")
         raise BadFileError(f"{source}: the files contain no Workflow and no WorkflowRun; include a manifest of either")
 
@@ -213,7 +213,7 @@ class _Documents:
             if limit not in self.limits:
                 raise BadFileError(
                     f"{where}: {place.replace('spec', path, 1)}: there is no WorkflowLimit `{limit}` in the files, which have "
-                    f"{_listed(self.limits)}; name its file as well"
+                    f"{_names(self.limits)}; name its file as well"
                 )
         try:
             return checked_program(self._resolve(spec, path, where))
@@ -238,7 +238,7 @@ class _Documents:
             if value.name not in self.policies:
                 raise BadFileError(
                     f"{where}: {path}.name: there is no RetryPolicy `{value.name}` in the files, which have "
-                    f"{_listed(self.policies)}; include its file"
+                    f"{_names(self.policies)}; include its file"
                 )
             policy = self.policies[value.name][1].spec
             return RetryPolicyChoice(exponential=policy.exponential, cloud_scheduler=policy.cloud_scheduler)
@@ -275,7 +275,7 @@ def _check_names(definitions: Definitions, scenario: Scenario, source: str) -> N
     cacheable = {name for program in programs for name, each in program.activities.items() if each.cache is not None}
     expected = scenario.expect.attempts if scenario.expect else {}
     mistaken = [
-        f"{source}: {path}.{name}: unknown {what}; known: {_listed(sorted(known))}"
+        f"{source}: {path}.{name}: unknown {what}; known: {_names(sorted(known))}"
         for path, what, names, known in (
             ("activities", "activity", scenario.activities, activities),
             ("expect.attempts", "activity", expected, activities),
@@ -293,7 +293,7 @@ def _check_names(definitions: Definitions, scenario: Scenario, source: str) -> N
     outputs = _outputs(programs)
     mistaken += [
         f"{source}: activities.{name}[{i}].artifacts.{artifact}: unknown output artifact; known: "
-        f"{_listed(sorted(outputs[name]))}"
+        f"{_names(sorted(outputs[name]))}"
         for name in scenario.activities.keys() & activities
         for i, entry in enumerate(scenario.activities[name])
         for artifact in entry.artifacts or ()
@@ -326,5 +326,5 @@ def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
     return found
 
 
-def _listed(names: Iterable[str]) -> str:
+def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"

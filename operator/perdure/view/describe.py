@@ -13,13 +13,13 @@ from perdure.engine.state import TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
 from perdure.view.page import Page, style_of
-from perdure.view.run import OpenRequest, ShownCode, ShownRun, task_state
+from perdure.view.run import CodeView, OpenRequest, RunView, task_state
 from perdure.view.tree import attempt_count, heartbeat, tree
 
 _LABEL = 14
 
 
-def describe(run: ShownRun, page: Page) -> list[Text]:
+def describe(run: RunView, page: Page) -> list[Text]:
     """Show a run.
 
     Args:
@@ -32,7 +32,7 @@ def describe(run: ShownRun, page: Page) -> list[Text]:
     return [*header(run, page), *sections(run, page)]
 
 
-def sections(run: ShownRun, page: Page) -> Iterator[Text]:
+def sections(run: RunView, page: Page) -> Iterator[Text]:
     """Show the part below the header: steps, open work, failure, and next commands.
 
     Args:
@@ -59,20 +59,20 @@ def sections(run: ShownRun, page: Page) -> Iterator[Text]:
             yield from content
 
 
-def _workers(run: ShownRun) -> Iterator[Text]:
+def _workers(run: RunView) -> Iterator[Text]:
     if run.task_queue:
         yield _field("Task queue", run.task_queue)
     if run.versioning:
         yield _field("Version", run.versioning)
 
 
-def _id_label(run: ShownRun) -> str:
+def _id_label(run: RunView) -> str:
     if run.activity is not None:
         return "Activity ID"
     return "Workflow ID" if run.operation is None else "Operation ID"
 
 
-def header(run: ShownRun, page: Page) -> Iterator[Text]:
+def header(run: RunView, page: Page) -> Iterator[Text]:
     """Show a run and its phase.
 
     Args:
@@ -111,7 +111,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
             yield _field(label, page.shorten(text.value(data), page.width - _LABEL))
 
 
-def _chain(run: ShownRun) -> Iterator[Text]:
+def _chain(run: RunView) -> Iterator[Text]:
     """Yield lines for the related runs."""
     chain = run.chain
     if chain.parent:
@@ -124,12 +124,12 @@ def _chain(run: ShownRun) -> Iterator[Text]:
         yield _field("Continues as", chain.continued_as)
 
 
-def _workspaces(run: ShownRun) -> Iterator[Text]:
+def _workspaces(run: RunView) -> Iterator[Text]:
     for workspace, claim in run.claims:
         yield _field("Workspace", f"{workspace} (PersistentVolumeClaim {claim})")
 
 
-def status(run: ShownRun, page: Page) -> Iterator[Text]:
+def status(run: RunView, page: Page) -> Iterator[Text]:
     """Show the status of a run and its reason.
 
     Args:
@@ -162,7 +162,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
             )
 
 
-def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
+def _task(run: RunView, code: CodeView, page: Page) -> Iterator[Text]:
     """Show the workflow task; if there is none, what the run waits for."""
     if code.task is not None:
         yield from _wrapped("Task", task_state(code.task, page), page)
@@ -253,7 +253,7 @@ def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
         yield "Last failure", failure.summary(activity.last_failure)
 
 
-def operation_cards(run: ShownRun, page: Page) -> Iterator[Text]:
+def operation_cards(run: RunView, page: Page) -> Iterator[Text]:
     """Show the Nexus operations of a run.
 
     Args:
@@ -305,7 +305,7 @@ def _timeout(deadline: tuple[datetime, str], page: Page) -> str:
     return f"{'is due' if time <= page.now else page.relative(time)} ({timeout})"
 
 
-def timer_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+def timer_lines(run: RunView, page: Page) -> Iterator[Text]:
     """Show the timers of a run.
 
     Args:
@@ -324,7 +324,7 @@ def timer_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     yield from _rest(run.timers, page)
 
 
-def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+def child_lines(run: RunView, page: Page) -> Iterator[Text]:
     """Show the children of a run.
 
     Args:
@@ -353,7 +353,7 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     yield from _rest(run.children, page)
 
 
-def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+def signal_lines(run: RunView, page: Page) -> Iterator[Text]:
     """Show the received signals that were not consumed yet.
 
     Args:
@@ -462,7 +462,7 @@ _OF_STEPS = ("open", "timer", "limit", "child", "operation")
 """Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
 
 
-def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
+def as_data(run: RunView, page: Page) -> dict[str, Any]:
     """Return the output of `describe` as data.
 
     Args:

@@ -78,7 +78,7 @@ class HistoryEntry:
 
 
 @dataclass(slots=True)
-class ShownHistory:
+class HistoryView:
     """The state according to the available events."""
 
     tasks: dict[str, HistoryEntry] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class ShownHistory:
         return max(self.resets, default=None)
 
 
-def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> ShownHistory:
+def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> HistoryView:
     """Read the state of steps from events.
 
     Args:
@@ -113,7 +113,7 @@ def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> Sh
     Returns:
         The state.
     """
-    shown = ShownHistory()
+    shown = HistoryView()
     entries = shown.entries
     for event in events:
         shown.last = event

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
 from perdure.api.lenient import Json, mapping, mappings
-from perdure.view.run import ShownRun
+from perdure.view.run import RunView
 
 _STEP = "PERDURE_ACTIVITY_ID"
 """The variable with the path of the step, which only the containers of the activity have."""
@@ -25,7 +25,7 @@ class AttemptLog:
     """Name of the pod."""
     container: str = ""
     """The most relevant container: the activity's own, or a failed init container."""
-    named: bool = False
+    shows_container: bool = False
     """Whether the title contains the container: an init container, or one of several of the activity."""
     readable: bool = False
     """Whether the container has started."""
@@ -40,7 +40,7 @@ class AttemptLog:
 
     def title(self, *, with_run: bool = False) -> str:
         """The prefix of its lines, such as `charge#2`."""
-        container = f"/{self.container}" if self.named else ""
+        container = f"/{self.container}" if self.shows_container else ""
         return f"{f'{self.run}/' if with_run else ''}{self.step}#{self.attempt}{container}"
 
 
@@ -64,7 +64,7 @@ def is_part_of(path: str, step: str) -> bool:
     return path == step or path.startswith((f"{step}/", f"{step}["))
 
 
-def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[AttemptLog]:
+def logs_of(run: RunView, pods: Iterable[Json]) -> list[AttemptLog]:
     """Find the logs of a run's pods.
 
     Args:
@@ -78,7 +78,7 @@ def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[AttemptLog]:
     return sorted(found, key=lambda log: log.order)
 
 
-def missing_logs(run: ShownRun, pods: Iterable[Json]) -> Iterator[AttemptLog]:
+def missing_logs(run: RunView, pods: Iterable[Json]) -> Iterator[AttemptLog]:
     """Find the attempts whose pods no longer exist.
 
     Args:
@@ -98,7 +98,7 @@ def missing_logs(run: ShownRun, pods: Iterable[Json]) -> Iterator[AttemptLog]:
             yield AttemptLog(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
 
 
-def earlier_logs(run: ShownRun, name: str, pods: Iterable[Json]) -> Iterator[AttemptLog]:
+def earlier_logs(run: RunView, name: str, pods: Iterable[Json]) -> Iterator[AttemptLog]:
     """Find the logs of the steps that ran in an earlier run.
 
     Args:
@@ -142,7 +142,7 @@ def _logs_in(run: str, pod: Json) -> Iterator[AttemptLog]:
             attempt=int(attempt),
             pod=str(metadata.get("name")),
             container=str((broken if init and broken else each).get("name")),
-            named=init or len(containers) > 1,
+            shows_container=init or len(containers) > 1,
             readable=started or init,
             ended=init or "terminated" in state,
             failed=init or status.get("phase") == "Failed" or bool(mapping(state.get("terminated")).get("exitCode")),
@@ -196,7 +196,7 @@ class LogLines:
         """Prepare to read the log again from the second of the last line."""
         self._skip = self._at_last
 
-    def take(self, raw: bytes) -> str | None:
+    def accept(self, raw: bytes) -> str | None:
         """Return the text of a line to show.
 
         Args:

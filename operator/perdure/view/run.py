@@ -19,15 +19,15 @@ from perdure.language.step_trace import TracedStep
 from perdure.runtime.chains import reset_of
 from perdure.view import text
 from perdure.view.failure import task_failure
-from perdure.view.history import ShownHistory, read_history
+from perdure.view.history import HistoryView, read_history
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
 from perdure.view.page import Page
-from perdure.view.runs import ListedRun, read_listed
-from perdure.view.steps import ShownStep, StepSource, read_code_steps, read_steps
+from perdure.view.runs import RunSummary, read_summary
+from perdure.view.steps import StepSource, StepView, read_code_steps, read_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownStall:
+class DecisionFailure:
     """The reason why a run cannot continue, and the time at which the operator retries."""
 
     message: str
@@ -46,7 +46,7 @@ class OpenRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCondition:
+class ConditionView:
     """A condition in the status of the run."""
 
     type: str
@@ -57,7 +57,7 @@ class ShownCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownChain:
+class ChainView:
     """The related runs: its parent, and the previous and next run of its chain."""
 
     attempt: int = 1
@@ -86,7 +86,7 @@ class WorkflowTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCode:
+class CodeView:
     """The state of a run of code."""
 
     task_queue: str
@@ -95,13 +95,13 @@ class ShownCode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRun(ListedRun):
+class RunView(RunSummary):
     """A run with all that its object says."""
 
     uid: str
     endpoint: str
     """Endpoint of a standalone Nexus operation; empty for any other run."""
-    code: ShownCode | None
+    code: CodeView | None
     """The state of a run of code; None for a run of steps."""
     task_queue: str
     """The task queue of its workers; empty if pods do the work."""
@@ -113,30 +113,30 @@ class ShownRun(ListedRun):
     input: Any
     output: Any
     failure: Json | None
-    chain: ShownChain
+    chain: ChainView
     claims: tuple[tuple[str, str], ...]
     """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
     artifacts: Json | None
     """References to the output artifacts of its steps, by step and name; None if there are none."""
-    conditions: tuple[ShownCondition, ...]
+    conditions: tuple[ConditionView, ...]
     paused: OpenRequest | None
     """The pause; None if the run is not paused."""
     cancel: OpenRequest | None
     """The cancellation request; None if there is none."""
-    steps: tuple[ShownStep, ...]
+    steps: tuple[StepView, ...]
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
     children: tuple[OpenChild, ...]
     operations: tuple[OpenOperation, ...]
     """The open Nexus operations."""
     signals: tuple[OpenSignal, ...]
-    undecided: ShownStall | None
+    undecided: DecisionFailure | None
     removed_at: datetime | None
     """When the run will be removed, if it is closed."""
     live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
 
-    def every_step(self) -> Iterator[ShownStep]:
+    def every_step(self) -> Iterator[StepView]:
         """Yield all steps, including nested ones."""
         for step in self.steps:
             yield from step.walk()
@@ -148,7 +148,7 @@ def read_run(
     now: datetime,
     live: LiveState | None = None,
     trace: Mapping[str, TracedStep] | None = None,
-) -> ShownRun:
+) -> RunView:
     """Read a WorkflowRun.
 
     Args:
@@ -161,7 +161,7 @@ def read_run(
         The run.
     """
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
-    state, listed = mapping(status.get("state")), read_listed(obj)
+    state, listed = mapping(status.get("state")), read_summary(obj)
     events = mappings(mapping(status.get("history")).get("events"))
     reset = reset_of({"metadata": metadata})
     history = read_history(events, reset)
@@ -183,7 +183,7 @@ def read_run(
         base_run=reset.base.name if reset is not None else "",
         trace=trace,
     )
-    return ShownRun(
+    return RunView(
         **{field.name: getattr(listed, field.name) for field in fields(listed)},
         uid=str(metadata.get("uid") or ""),
         endpoint=str(operation.get("endpoint") or ""),
@@ -231,8 +231,8 @@ def _shown(value: Any) -> Any:
     return f"(nests more than {MAX_DEPTH} levels deep)" if nests_deeper(value) else value
 
 
-def _condition(entry: Json) -> ShownCondition:
-    return ShownCondition(
+def _condition(entry: Json) -> ConditionView:
+    return ConditionView(
         type=str(entry.get("type") or ""),
         status=str(entry.get("status") or ""),
         reason=str(entry.get("reason") or ""),
@@ -241,10 +241,10 @@ def _condition(entry: Json) -> ShownCondition:
     )
 
 
-def _chain(metadata: Json, status: Json, history: ShownHistory) -> ShownChain:
+def _chain(metadata: Json, status: Json, history: HistoryView) -> ChainView:
     first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
     annotations = mapping(metadata.get("annotations"))
-    return ShownChain(
+    return ChainView(
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
@@ -267,7 +267,7 @@ def _claims(obj: Mapping[str, Any], definition: Json) -> Iterator[tuple[str, str
             yield called, str(existing)
 
 
-def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:
+def _pause(state: Json, conditions: tuple[ConditionView, ...]) -> OpenRequest:
     open_ = mapping(state.get("activities")).values() if state.get("standalone") else ()
     of_activity = next((mapping(each).get("pause") for each in open_), None)
     pause = mapping(state.get("paused") or of_activity)
@@ -275,7 +275,7 @@ def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:
     return OpenRequest(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
 
 
-def _cancel(state: Json, history: ShownHistory, conditions: tuple[ShownCondition, ...]) -> OpenRequest | None:
+def _cancel(state: Json, history: HistoryView, conditions: tuple[ConditionView, ...]) -> OpenRequest | None:
     found = next((c for c in conditions if c.type == "CancelRequested" and c.status == "True"), None)
     if found is None and not state.get("cancelRequested"):
         return None
@@ -284,11 +284,11 @@ def _cancel(state: Json, history: ShownHistory, conditions: tuple[ShownCondition
     return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
 
 
-def _undecided(state: Json) -> ShownStall | None:
+def _undecided(state: Json) -> DecisionFailure | None:
     task = mapping(state.get("task"))
     if not task:
         return None
-    return ShownStall(
+    return DecisionFailure(
         message=str(task.get("message") or ""),
         attempt=integer(task.get("attempt")) or 1,
         next_attempt=read_time(task.get("nextAttemptTime")),
@@ -317,7 +317,7 @@ def artifacts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
+def read_code(reference: Json, state: Json, failed: Json) -> CodeView | None:
     """Read the specific state of a run of code.
 
     Args:
@@ -333,7 +333,7 @@ def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
     if not queue or (not code and queue == WORKFLOWS_QUEUE):
         return None
     task = mapping(code.get("task"))
-    return ShownCode(task_queue=str(queue), task=_task(task, failed) if task else None)
+    return CodeView(task_queue=str(queue), task=_task(task, failed) if task else None)
 
 
 def _task(task: Json, failed: Json) -> WorkflowTask:

@@ -19,7 +19,7 @@ from perdure.view.page import Page, elapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedRun:
+class RunSummary:
     """A run as lists show it."""
 
     name: str
@@ -50,14 +50,14 @@ class ListedRun:
         return elapsed(self.start, self.end, now)
 
 
-def read_listed(obj: Mapping[str, Any]) -> ListedRun:
+def read_summary(obj: Mapping[str, Any]) -> RunSummary:
     """Read a WorkflowRun."""
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
     name = str(metadata.get("name") or "")
     reference, operation = mapping(spec.get("workflow")), mapping(spec.get("nexusOperation"))
     conditions = mappings(status.get("conditions"))
     succeeded = next((each for each in conditions if each.get("type") == "Succeeded"), None)
-    return ListedRun(
+    return RunSummary(
         name=name,
         namespace=str(metadata.get("namespace") or "default"),
         workflow=reference.get("name") or reference.get("type"),
@@ -74,7 +74,7 @@ def read_listed(obj: Mapping[str, Any]) -> ListedRun:
     )
 
 
-def table(runs: Sequence[ListedRun], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
+def table(runs: Sequence[RunSummary], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
     """Show runs. Nothing is truncated, because programs also read the lines.
 
     Args:
@@ -97,7 +97,7 @@ class GrowingTable:
         self._wide = wide
         self._widths: list[int] = []
 
-    def lines(self, runs: Sequence[ListedRun], page: Page) -> list[Text]:
+    def lines(self, runs: Sequence[RunSummary], page: Page) -> list[Text]:
         """Show runs in columns at least as wide as before; the first call begins with the heading."""
         heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
         if self._namespaces:
@@ -111,7 +111,7 @@ class GrowingTable:
         return lines[1:] if begun else lines
 
 
-def _cells(run: ListedRun, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
+def _cells(run: RunSummary, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
     length = run.duration(page.now)
     cells = [
         run.name,

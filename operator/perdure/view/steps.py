@@ -18,7 +18,7 @@ from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
 from perdure.language.step_trace import TracedStep
 from perdure.language.step_tree import LIMIT, NOT_REACHED, OPEN, PENDING, OpenPaths, Recorded, StepNode, step_tree
-from perdure.view.history import HistoryEntry, ShownHistory
+from perdure.view.history import HistoryEntry, HistoryView
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
 
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
@@ -36,7 +36,7 @@ _PHASES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownStep:
+class StepView:
     """A step of the definition, or a part of one: an item, a branch, a failure handler, or a compensation."""
 
     path: str
@@ -84,10 +84,10 @@ class ShownStep:
     """The timer of its `timeout`."""
     child: OpenChild | None = None
     operation: OpenOperation | None = None
-    steps: "tuple[ShownStep, ...]" = ()
+    steps: "tuple[StepView, ...]" = ()
     """Its parts and nested steps."""
 
-    def walk(self) -> "Iterator[ShownStep]":
+    def walk(self) -> "Iterator[StepView]":
         """Yield the step and every nested step."""
         yield self
         for step in self.steps:
@@ -104,7 +104,7 @@ class StepSource:
     end: datetime | None
     definition: Json
     memory: Json
-    history: ShownHistory
+    history: HistoryView
     work: OpenWork
     live: LiveState | None
     base_run: str = ""
@@ -113,7 +113,7 @@ class StepSource:
     """The starts and ends of steps by path; None if unknown."""
 
 
-def read_steps(source: StepSource) -> tuple[ShownStep, ...]:
+def read_steps(source: StepSource) -> tuple[StepView, ...]:
     """Read the steps of a run of steps.
 
     Args:
@@ -166,7 +166,7 @@ class _StepReader:
         self.timers = {timer.step: timer for timer in source.work.timers}
         self.children = {child.step: child for child in source.work.children}
 
-    def step(self, node: StepNode) -> ShownStep:
+    def step(self, node: StepNode) -> StepView:
         path, below = node.path, tuple(map(self.step, node.steps))
         entry, activity = self.history.tasks.get(path), self.activities.get(path)
         spans = [span for span in (entry, *self.timers_of(path)) if span is not None]
@@ -181,7 +181,7 @@ class _StepReader:
             start = max(start, self.history.reset_time)
         attempt = activity.attempt if activity else entry.attempt if entry else None
         attempt = None if kind == "limits" else attempt
-        return ShownStep(
+        return StepView(
             path=path,
             name=node.name,
             kind=kind,
@@ -240,9 +240,7 @@ class _StepReader:
         failed = entry is not None and entry.ended == "Failed"
         return not failed and not any(f"`{at}" in message for message in self.suppressed)
 
-    def failure(
-        self, node: StepNode, state: str, entry: HistoryEntry | None, below: Sequence[ShownStep]
-    ) -> Json | None:
+    def failure(self, node: StepNode, state: str, entry: HistoryEntry | None, below: Sequence[StepView]) -> Json | None:
         """Return why a step failed permanently, even if a `catch` handled the failure; None if it did not."""
         path = node.path
         if node.timed_out and state in {"Failed", "Succeeded"}:
@@ -260,7 +258,7 @@ class _StepReader:
             return mapping(self.ending.get("failure")) or None
         return None
 
-    def earlier_run(self, spans: Sequence[HistoryEntry], below: Sequence[ShownStep], end: datetime | None) -> str:
+    def earlier_run(self, spans: Sequence[HistoryEntry], below: Sequence[StepView], end: datetime | None) -> str:
         """Return the earlier run in which a step ran that a reset or a retry has kept; empty if it runs in this one."""
         if spans:
             return spans[0].earlier_run
@@ -296,7 +294,7 @@ def _pods(source: StepSource, entry: HistoryEntry | None, attempt: int | None) -
 # Steps of code
 
 
-def read_code_steps(source: StepSource) -> tuple[ShownStep, ...]:
+def read_code_steps(source: StepSource) -> tuple[StepView, ...]:
     """Read the steps of a run of code.
 
     Args:
@@ -350,7 +348,7 @@ class _CodeStepReader:
                 )
         yield from recorded
 
-    def step(self, entry: HistoryEntry) -> ShownStep:
+    def step(self, entry: HistoryEntry) -> StepView:
         is_open = entry.ended is None
         activity = self.activities.get(entry.path) if is_open and entry.kind == "activity" else None
         timer = self.timers.get(entry.path) if is_open and entry.kind == "timer" else None
@@ -359,7 +357,7 @@ class _CodeStepReader:
         called = activity or operation
         state = self.state(entry, called)
         attempt = called.attempt if called else entry.attempt
-        return ShownStep(
+        return StepView(
             path=self.path(entry),
             name=_id(entry) or entry.target,
             kind="child" if entry.kind == _CHILD else entry.kind,

@@ -27,7 +27,7 @@ from perdure.view import tables, text
 from perdure.view.history import HistoryEntry, read_history
 from perdure.view.logs import activity_container, activity_state
 from perdure.view.page import Page
-from perdure.view.run import ShownRun
+from perdure.view.run import RunView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +286,7 @@ _STOPPED = "Stopped"
 """The result of a step that was open when its run ended."""
 
 
-def as_otlp(run: ShownRun, steps: Sequence[StepSpan], parent_run_id: str | None = None) -> dict[str, Any]:
+def as_otlp(run: RunView, steps: Sequence[StepSpan], parent_run_id: str | None = None) -> dict[str, Any]:
     """Write the trace of a closed run.
 
     Args:
@@ -307,7 +307,7 @@ def as_otlp(run: ShownRun, steps: Sequence[StepSpan], parent_run_id: str | None 
 class _Spans:
     """The spans of one run."""
 
-    def __init__(self, run: ShownRun) -> None:
+    def __init__(self, run: RunView) -> None:
         assert run.start is not None, "the run has started"
         assert run.end is not None, "the run has ended"
         self._run, self._start, self._end = run, run.start, run.end

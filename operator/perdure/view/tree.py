@@ -12,8 +12,8 @@ from perdure.view import text
 from perdure.view.failure import summary
 from perdure.view.open_work import OpenActivity, OpenChild, OpenOperation
 from perdure.view.page import Page, elapsed, style_of
-from perdure.view.run import ShownRun
-from perdure.view.steps import ShownStep
+from perdure.view.run import RunView
+from perdure.view.steps import StepView
 
 _GAP = "  "
 _NARROWEST_STEP = 10
@@ -41,13 +41,13 @@ class TreeEntry:
 class _Placement:
     """Position of a step in the drawing; without a step, `omitted` is the number of omitted steps."""
 
-    step: ShownStep | None
+    step: StepView | None
     branch: str
     stem: str
     omitted: str = ""
 
 
-def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
+def tree(run: RunView, page: Page, *, pods: bool = True) -> list[Text]:
     """Show the steps of a run.
 
     Args:
@@ -62,7 +62,7 @@ def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
     return [heading, *(line for block in blocks for line in block.lines)]
 
 
-def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[TreeEntry]]:
+def rows(run: RunView, page: Page, *, pods: bool = True) -> tuple[Text, list[TreeEntry]]:
     """Show the steps of a run one by one.
 
     Args:
@@ -89,24 +89,24 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
     return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
 
 
-def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_Placement]:
+def _places(steps: Sequence[StepView], before: str, page: Page) -> Iterator[_Placement]:
     shown = _shown_items(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
     for number, entry in enumerate(shown):
         is_last = number == len(shown) - 1
         branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
         stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
-        if isinstance(entry, ShownStep):
+        if isinstance(entry, StepView):
             yield _Placement(entry, branch, stem)
             yield from _places(entry.steps, stem, page)
         else:
             yield _Placement(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
 
 
-def _shown_items(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
+def _shown_items(items: Sequence[StepView]) -> list[StepView | list[StepView]]:
     """Return the shown items, with the omitted items between them."""
     notable = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_NOTABLE_ITEMS]
     kept = {*range(_FIRST_ITEMS), *notable, *range(len(items) - _LAST_ITEMS, len(items))}
-    shown: list[ShownStep | list[ShownStep]] = []
+    shown: list[StepView | list[StepView]] = []
     for i, item in enumerate(items):
         if i in kept:
             shown.append(item)
@@ -117,7 +117,7 @@ def _shown_items(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]
     return shown
 
 
-def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = "to come") -> str:
+def counts(items: Sequence[StepView], count: int | None = None, *, rest: str = "to come") -> str:
     """Count the items by state.
 
     Args:
@@ -150,7 +150,7 @@ def attempt_count(attempt: int, maximum: int, losses: int) -> str:
     return f"{attempt - losses}{limit}" + (f" +{losses} lost" if losses else "")
 
 
-def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
+def _cells(step: StepView, run: RunView, page: Page) -> tuple[str, ...]:
     start = "" if step.start is None else page.since(step.start, run.start)
     if step.earlier_run and not page.iso:
         start = "earlier"
@@ -196,7 +196,7 @@ def _row(place: _Placement, cells: Sequence[str], widths: Sequence[int], page: P
     return row
 
 
-def _notes(place: _Placement, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
+def _notes(place: _Placement, run: RunView, page: Page, *, pods: bool) -> Iterator[Text]:
     step = place.step
     assert step is not None
     lines = []
@@ -215,18 +215,18 @@ def _notes(place: _Placement, run: ShownRun, page: Page, *, pods: bool) -> Itera
         yield prefix.append(page.shorten(line, max(page.width - cell_len(prefix.plain), 20)), style=style)
 
 
-def _rest(loop: ShownStep) -> str:
+def _rest(loop: StepView) -> str:
     """Return the state of the items of a loop that left no trace or have not started."""
     if loop.state in OPEN or loop.state == "Pending":
         return "to come"
     return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
 
 
-def _worker(step: ShownStep) -> str:
+def _worker(step: StepView) -> str:
     return text.one_line(f"task queue {step.task_queue}" + (f", worker {step.worker}" if step.worker else ""))
 
 
-def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
+def _pods(step: StepView, run: RunView, page: Page) -> str:
     """Format the pods of a step; if it failed, also whether the last pod, which has the log, still exists."""
     names = step.pods
     gone = step.state in _FAILED and run.live is not None and names[-1] not in run.live.pods
@@ -239,7 +239,7 @@ def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
 # Notes about a step
 
 
-def note(step: ShownStep, run: ShownRun, page: Page) -> str:
+def note(step: StepView, run: RunView, page: Page) -> str:
     """Return the note about a step, with information that its line does not contain.
 
     Args:
@@ -271,7 +271,7 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
     return text.one_line(note)
 
 
-def _pending(step: ShownStep, page: Page) -> str:
+def _pending(step: StepView, page: Page) -> str:
     """Return the state of an open step and the reason of its wait."""
     if step.open is not None and step.kind == "limits":
         return step.open.waits_for or "waits for its WorkflowLimits"
@@ -284,14 +284,14 @@ def _pending(step: ShownStep, page: Page) -> str:
     return _waiting(step, page) if step.state == "Waiting" else ""
 
 
-def _before(step: ShownStep) -> str:
+def _before(step: StepView) -> str:
     """Return the failures before the step succeeded."""
     if step.failure:  # its `catch` has handled it
         return f"caught: {summary(step.failure)}"
     return f"attempt {(step.attempt or 2) - 1} failed: {summary(step.last_failure)}" if step.last_failure else ""
 
 
-def _failed(step: ShownStep, run: ShownRun) -> str:
+def _failed(step: StepView, run: RunView) -> str:
     """Return why a step failed, if no step inside it shows the failure."""
     if any(inner.state == "Failed" for inner in step.steps):
         return ""
@@ -301,7 +301,7 @@ def _failed(step: ShownStep, run: ShownRun) -> str:
     return text.join((summary(failure) if failure else "", step.retry_state))
 
 
-def _waiting(step: ShownStep, page: Page) -> str:
+def _waiting(step: StepView, page: Page) -> str:
     if step.timer is None:
         return step.note
     verb = "times out" if step.kind in {"waitForSignal", "waitUntil"} else "fires"

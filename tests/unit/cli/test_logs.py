@@ -241,7 +241,7 @@ def test_a_pod_without_attempt_annotations_is_ignored() -> None:
 
 def test_lines_without_a_timestamp_are_unchanged() -> None:
     lines = LogLines(timestamps=True, pattern=None)
-    assert lines.take(b"unable to retrieve container logs") == "unable to retrieve container logs"
-    assert lines.take(b"2026-01-01T12:00:01.5Z") == "2026-01-01T12:00:01.5Z "
+    assert lines.accept(b"unable to retrieve container logs") == "unable to retrieve container logs"
+    assert lines.accept(b"2026-01-01T12:00:01.5Z") == "2026-01-01T12:00:01.5Z "
     assert lines.last == "2026-01-01T12:00:01.5Z"
-    assert LogLines(timestamps=False, pattern=re.compile("x")).take(b"2026-01-01T12:00:01.5Z y \xff") is None
+    assert LogLines(timestamps=False, pattern=re.compile("x")).accept(b"2026-01-01T12:00:01.5Z y \xff") is None

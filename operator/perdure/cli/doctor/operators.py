@@ -83,7 +83,7 @@ async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: S
     return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, and all name the same operators")
 
 
-async def served(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
+async def check_namespace(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
     """Check that the operator serves a namespace; None: only say which ones it serves."""
     from perdure.controller.namespaces import ServedNamespaces
 
@@ -168,7 +168,7 @@ class OperatorDeployment:
         return tuple(filter(None, map(str.strip, self.environment.get(variable, "").split(","))))
 
 
-async def find(api: Diagnosis, namespace: str) -> OperatorDeployment | None:
+async def find_deployment(api: Diagnosis, namespace: str) -> OperatorDeployment | None:
     """Find the operator's Deployment in a namespace; None if there is none."""
     url = paths.path(_APPS, namespace, "deployments")
     found = await api.list(url, labelSelector="app.kubernetes.io/component=operator")

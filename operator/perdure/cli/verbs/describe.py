@@ -25,7 +25,7 @@ from perdure.kube import clock
 
 if TYPE_CHECKING:
     from perdure.client.requests import Object
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 
 @verb()
@@ -105,7 +105,7 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
 
 async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
-) -> "tuple[ShownRun, list[Object]]":
+) -> "tuple[RunView, list[Object]]":
     """Read a run and its Events."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         found = await cluster.runs.with_history(await cluster.runs.find(name, workflow_id))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from perdure.cli.terminal import TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.runs import GrowingTable, ListedRun
+    from perdure.view.runs import GrowingTable, RunSummary
 
 
 @verb("list")
@@ -141,10 +141,10 @@ def list_(
         )
         click.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.view.runs import read_listed, table
+    from perdure.view.runs import read_summary, table
 
     page = page_of(context, screen, times=times)
-    screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
+    screen.show(table([read_summary(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
 
 
 @verb()
@@ -325,7 +325,7 @@ class RunWatcher:
 
             table = GrowingTable(namespaces=everywhere, wide=self._wide)
             for run in runs[limit:] if limit else ():
-                self._note(run)
+                self._changed_line(run)
             self._print(table, runs[:limit])
             while True:
                 await self._follow(found, table, everywhere=everywhere)
@@ -349,16 +349,16 @@ class RunWatcher:
 
     def _print(self, table: GrowingTable, runs: list[Object]) -> None:
         """Print the runs whose line has changed."""
-        changed = [shown for run in runs if (shown := self._note(run)) is not None]
+        changed = [shown for run in runs if (shown := self._changed_line(run)) is not None]
         page = page_of(self._context, self._screen, times=self._times)
         if changed or not runs:
             self._screen.show(table.lines(changed, page))
 
-    def _note(self, run: Object) -> ListedRun | None:
+    def _changed_line(self, run: Object) -> RunSummary | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.view.runs import read_listed
+        from perdure.view.runs import read_summary
 
-        shown = read_listed(run)
+        shown = read_summary(run)
         contents = (shown.phase, shown.progress, shown.reason, shown.start)
         uid = run["metadata"]["uid"]
         if self._shown.get(uid) == contents:

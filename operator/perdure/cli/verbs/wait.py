@@ -26,7 +26,7 @@ from perdure.client.errors import CliError, ExitCode, NotFoundError, Unreachable
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 
 @verb()
@@ -118,7 +118,7 @@ def result(
     check_named(name, workflow_id)
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
 
-    async def read() -> "ShownRun":
+    async def read() -> "RunView":
         async with (
             asyncio.timeout(seconds),
             connect(context=cluster, namespace=namespace, program=program_of(context)) as found,
@@ -143,7 +143,7 @@ def result(
     raise Exit(ExitCode.NO)
 
 
-async def _ended(cluster: Cluster, name: str) -> "ShownRun":
+async def _ended(cluster: Cluster, name: str) -> "RunView":
     """Wait until a run has ended.
 
     Raises:

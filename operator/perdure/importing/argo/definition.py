@@ -122,7 +122,7 @@ class DefinitionBuilder:
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
-            {"name": key[1], "template": key[1], **_given(values, passed_artifacts(data), self._workflow)},
+            {"name": key[1], "template": key[1], **_entry_arguments(values, passed_artifacts(data), self._workflow)},
             "entrypoint",
             self._report,
         )
@@ -136,7 +136,7 @@ class DefinitionBuilder:
         if key is None:
             return self.blocks.missing("missing")
         if key not in self._targets:
-            self._targets[key] = self._make(key)
+            self._targets[key] = self._convert(key)
         return self._targets[key]
 
     def constant(self, value: Any) -> Any:
@@ -145,7 +145,7 @@ class DefinitionBuilder:
 
     # Templates
 
-    def _make(self, key: tuple[str, str]) -> CallTarget:
+    def _convert(self, key: tuple[str, str]) -> CallTarget:
         data = self._templates.data(*key)
         inputs = (data.get("inputs") or {}).get("parameters") or []
         defaults = {str(each.get("name")): default_of(each, self._library) for each in inputs}
@@ -169,7 +169,7 @@ class DefinitionBuilder:
             source = self._templates.fields(*key)
             locks = self._locks(key, source)
             wait = suspended_target(source, self.blocks.names.of("wait", *key))
-            return self.blocks.holding(locks, replace(wait, inputs=defaults if locks else {}))
+            return self.blocks.with_limits(locks, replace(wait, inputs=defaults if locks else {}))
         return self._unserved(key)
 
     def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -237,7 +237,7 @@ class DefinitionBuilder:
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
         artifacts = passed_artifacts(self._templates.data(*key))
         target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
-        return self.blocks.holding(self._locks(key, source), target)
+        return self.blocks.with_limits(self._locks(key, source), target)
 
     def _locks(self, key: tuple[str, str], source: Fields) -> list[Object]:
         """Return the `limits` of the step that runs a template, and add the WorkflowLimits."""
@@ -290,7 +290,7 @@ class DefinitionBuilder:
         return self.blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
 
 
-def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
+def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
     """Return the arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
     given = [
         {"name": name, "value": "{{workflow.parameters." + name + "}}"}

@@ -82,7 +82,7 @@ class Blocks:
         self.entries.append({"name": name, "steps": steps})
         return name
 
-    def holding(self, limits: list[Object], target: CallTarget) -> CallTarget:
+    def with_limits(self, limits: list[Object], target: CallTarget) -> CallTarget:
         """Return a target that holds limits while another one runs: a block with a single step.
 
         Args:

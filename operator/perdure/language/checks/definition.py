@@ -30,12 +30,12 @@ from perdure.language.checks.shapes import (
     Reads,
     Shape,
     artifacts_shape,
+    format_path,
     input_shape,
     kind_of_expression,
     look_up,
     object_shape,
     reads_of,
-    spelled,
     step_shape,
 )
 from perdure.language.checks.signals import Signals, signals_of
@@ -428,8 +428,8 @@ class _Checks:
                 if not guarded:
                     self.report(
                         where,
-                        f"step `{name}` may be skipped, and then `{spelled(output)}` is {_RESULTS[path[2:3]]}; check "
-                        f"`{spelled(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",
+                        f"step `{name}` may be skipped, and then `{format_path(output)}` is {_RESULTS[path[2:3]]}; check "
+                        f"`{format_path(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",
                     )
                     break
 

@@ -251,7 +251,7 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
     return ({**shape, "$root": whole} if "$root" in scope.get(str(root), ANY) else shape), misses
 
 
-def spelled(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Format a path as in an expression."""
     text = str(path[0])
     for key in path[1:]:
@@ -264,16 +264,16 @@ def _unknown(path: Path, fields: Mapping[str, Any], *, certain: bool) -> Miss:
     hint = f", did you mean `{near[0]}`" if near else ""
     there = ", ".join(sorted(fields)) or "none"
     problem = "there is no field" if certain else "the schema does not define field"
-    return Miss(path, f"{problem} `{path[-1]}` in `{spelled(path[:-1])}`{hint}; the fields are: {there}", certain)
+    return Miss(path, f"{problem} `{path[-1]}` in `{format_path(path[:-1])}`{hint}; the fields are: {there}", certain)
 
 
 def _optional(path: Path, why: str = "may be missing") -> Miss:
     if isinstance(path[-1], str) and path[-1].isidentifier():
-        optional = f"{spelled(path[:-1])}.?{path[-1]}"
+        optional = f"{format_path(path[:-1])}.?{path[-1]}"
     else:
-        optional = f"{spelled(path[:-1])}[?{path[-1]!r}]"
+        optional = f"{format_path(path[:-1])}[?{path[-1]!r}]"
     remedy = "make it `required`, give it a default, or write" if path[0] in {"input", "params"} else "write"
-    return Miss(path, f"`{spelled(path)}` {why}; {remedy} `{optional}.orValue(…)`", certain=False)
+    return Miss(path, f"`{format_path(path)}` {why}; {remedy} `{optional}.orValue(…)`", certain=False)
 
 
 # Kinds of values

@@ -124,7 +124,7 @@ ALWAYS = ("eventId", "eventTime", "eventType")
 _IDS = ("activityId", "timerId", "childId", "signalId")
 
 
-_ADDITIONAL = (*ALWAYS, *_IDS, "scheduledEventId", "startedEventId", "initiatedEventId")
+_OMITTED = (*ALWAYS, *_IDS, "scheduledEventId", "startedEventId", "initiatedEventId")
 
 
 def short(event: Event) -> str:
@@ -139,7 +139,7 @@ def short(event: Event) -> str:
     step = next((str(event[key]) for key in _IDS if event.get(key)), None)
     describe = _DESCRIBE.get(str(event.get("eventType")))
     parts: Parts = (
-        describe(event) if describe else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _ADDITIONAL]
+        describe(event) if describe else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _OMITTED]
     )
     if step and parts and (parts[0] or "").startswith("("):
         step = f"{step} {parts.pop(0)}"

@@ -19,9 +19,6 @@ _STYLES = {
     **dict.fromkeys(("Skipped", "Pending", "NotReached"), "dim"),
 }
 
-NARROWEST = 40
-"""Minimum columns of the output; a narrower terminal wraps the lines."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:

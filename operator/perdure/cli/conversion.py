@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perdure.cli.documents import UnreadableFileError, read
+from perdure.cli.documents import UnreadableFileError, read_files
 from perdure.cli.lint import lint
 from perdure.cli.scenarios import read_documents
 from perdure.client.errors import CliError
@@ -42,7 +42,7 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
         CliError: A file cannot be read, or no file has an object to convert.
     """
     try:
-        documents = [each.data for file in files for each in read(file) if isinstance(each.data, dict)]
+        documents = [each.data for file in files for each in read_files(file) if isinstance(each.data, dict)]
     except UnreadableFileError as error:
         raise CliError(str(error)) from error
     if not any(each.get("kind") in kinds for each in documents):

@@ -116,7 +116,7 @@ class Document:
         return _start(found)
 
 
-def read(name: str) -> Iterator[Document]:
+def read_files(name: str) -> Iterator[Document]:
     """Read the documents of a file, of all files below a folder, or of standard input (`-`).
 
     Raises:
@@ -223,7 +223,7 @@ def read_run(file: str) -> Object:
         CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
     """
     try:
-        found = [each.data for each in read(file) if isinstance(each.data, dict)]
+        found = [each.data for each in read_files(file) if isinstance(each.data, dict)]
     except UnreadableFileError as error:
         raise CliError(str(error)) from error
     runs = [each for each in found if each.get("apiVersion") == API_VERSION and each.get("kind") == "WorkflowRun"]

@@ -24,7 +24,7 @@ from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
-from perdure.cli.documents import Document, Position, UnreadableFileError, read
+from perdure.cli.documents import Document, Position, UnreadableFileError, read_files
 from perdure.kube import clock
 from perdure.language.checks import (
     CheckedDefinition,
@@ -243,7 +243,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
     objects: list[_Object] = []
     for name in names:
         try:
-            for document in read(name):
+            for document in read_files(name):
                 objects += _read_objects(document, linted)
         except UnreadableFileError as error:
             linted.unreadable.append(str(error))

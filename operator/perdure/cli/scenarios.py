@@ -17,7 +17,7 @@ from perdure.simulation.transcript import EndlessError
 Result = tuple[Scenario, Report]
 
 
-def play(files: Iterable[str], scenario_file: str | None, input_: Any = None) -> Result:
+def simulate_scenario(files: Iterable[str], scenario_file: str | None, input_: Any = None) -> Result:
     """Simulate the scenario of some files.
 
     Args:

@@ -1,8 +1,7 @@
 """Expressions in activities that pods run.
 
-In containers, `image`, `args`, and the `value` of `env` can contain them; in a script, also its `source`; in an HTTP request and
-in an action on a Kubernetes object, every field. The `subPath` of a workspace, and artifacts, can contain
-them, too.
+These fields can contain them: `image`, `args`, and the `value` of `env` of containers; the `source` of a script; every field of
+an HTTP request and of an action on a Kubernetes object; the `subPath` of a workspace; and artifacts.
 
 They are evaluated when the pod of an attempt is built, from the inputs of that attempt: the same attempt gives the same pod,
 even after a restart of the operator. All other fields of a container are used unchanged.

@@ -130,7 +130,7 @@ class Pages:
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
             logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
-            unlive=live is None,
+            no_pods=live is None,
             awaited=awaited_signals(found),
             web_ui=self._in_web_ui(shown),
             page=Page(now=now),

@@ -64,7 +64,7 @@ def test_a_run_without_output_is_reported_if_its_last_step_left_no_result() -> N
 def test_describe_shows_a_missing_result_and_the_log_command() -> None:
     steps = '- {name: a, activity: {name: count}}\n- {name: b, set: {x: "${steps.a.output}"}}\n'
     flow = Flow(ACTIVITIES + "steps:\n" + steps).started(1).completed(2)
-    run, page = flow.run(seen=LiveState(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)
+    run, page = flow.run(live=LiveState(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)
     assert "    `steps.a.output` is null: no result in /dev/termination-log\n" in plain(tree(run, page))
     assert hints(run, page)[0][1] == "kubectl -n shop logs order-42-2-1"
-    assert not any(" logs " in command for _, command in hints(flow.run(seen=LiveState()), page))
+    assert not any(" logs " in command for _, command in hints(flow.run(live=LiveState()), page))

@@ -15,7 +15,7 @@ from histories import EXAMPLES, GOLDEN
 from kube import Cluster, Json, check_history, recorded, run_manifest
 from perdure.engine import events as ev
 from perdure.language.step_failures import as_json
-from perdure.simulation.cast import Manifest
+from perdure.simulation.manifests import Manifest
 from perdure.simulation.report import Report
 from volumes import local_volume
 

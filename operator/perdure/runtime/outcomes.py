@@ -21,7 +21,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.api.names import RESULT_ARTIFACT
 from perdure.api.reserved import OUTPUTS, SIDECAR
-from perdure.api.times import parse_decimal_duration, read_time
+from perdure.api.times import parse_decimal_duration, read_kubernetes_time
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
 from perdure.engine.state import timeout_message
@@ -465,7 +465,7 @@ def outcome(
         sidecar=status.ended_sidecar(SIDECAR),
         uploader=status.ended_sidecar(OUTPUTS),
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
-        disrupted_since=read_time(marked.get("lastTransitionTime")),
+        disrupted_since=read_kubernetes_time(marked.get("lastTransitionTime")),
         due=due,
     )
     return next((report(facts) for applies, report in _TABLE if applies(facts)), None)
@@ -480,7 +480,7 @@ def recheck_time(pod: KubeObject) -> datetime | None:
     Returns:
         For a terminating pod, the time at which it counts as lost because its node has not reported; otherwise None.
     """
-    deadline = read_time((pod.get("metadata") or {}).get("deletionTimestamp"))
+    deadline = read_kubernetes_time((pod.get("metadata") or {}).get("deletionTimestamp"))
     return None if deadline is None else deadline + NODE_SILENCE
 
 

@@ -9,7 +9,7 @@ import yaml
 import histories
 from histories import EXAMPLES, GOLDEN
 from manuals import blocks_in
-from perdure.simulation.cast import Manifest
+from perdure.simulation.manifests import Manifest
 from perdure.simulation.report import Report
 
 FLOWS = histories.REPOSITORY / "docs" / "flows.md"

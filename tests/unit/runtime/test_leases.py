@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.times import read_time, write_micro_time
+from perdure.api.times import read_kubernetes_time, write_micro_time
 from perdure.engine.inputs import HeartbeatRead
 from perdure.runtime.attempts import Attempt, lease_conflict, owns, owns_lease, pod_conflict
 from perdure.runtime.leases import TOO_LARGE_KEY, Pulse, build_lease, heartbeat
@@ -238,4 +238,4 @@ def test_objects_without_metadata_are_not_adopted(make: Any) -> None:
 def test_a_renew_time_is_written_with_microseconds_in_utc() -> None:
     time = datetime(2026, 1, 31, 13, 0, 0, 5, tzinfo=timezone(timedelta(hours=1)))
     assert write_micro_time(time) == "2026-01-31T12:00:00.000005Z"
-    assert read_time(write_micro_time(time)) == time
+    assert read_kubernetes_time(write_micro_time(time)) == time

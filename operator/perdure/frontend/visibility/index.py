@@ -16,9 +16,10 @@ from temporalio.api.enums.v1 import ActivityExecutionStatus, NexusOperationExecu
 from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from perdure.api.lenient import mapping, text, zoned_time
+from perdure.api.lenient import mapping, text
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
+from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
@@ -231,7 +232,7 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
     operation = mapping(spec.get("nexusOperation"))
     reference = spec.get("workflow") or spec.get("activity") or {}
     times = (state.get("startTime"), status.get("startTime"), meta.get("creationTimestamp"))
-    started = next(filter(None, map(zoned_time, times)))
+    started = next(filter(None, map(read_kubernetes_time, times)))
     kept = status.get("history") or {}
     phase = status.get("phase", "")
     rests = entry.kind is RunKind.ACTIVITY and phase == "Paused" and not activity.get("startedTime")
@@ -243,8 +244,9 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         workflow_type=text(code.get("workflowType")) or _type_of(spec) or meta["name"],
         status=phase if rests else status_named(phase),
         start_time=started,
-        execution_time=zoned_time(state.get("firstDecisionTime") or activity.get("firstScheduledTime")) or started,
-        close_time=zoned_time(state.get("closeTime")) or zoned_time(status.get("completionTime")),
+        execution_time=read_kubernetes_time(state.get("firstDecisionTime") or activity.get("firstScheduledTime"))
+        or started,
+        close_time=read_kubernetes_time(state.get("closeTime")) or read_kubernetes_time(status.get("completionTime")),
         task_queue=text(code.get("taskQueue"))
         or reference.get("taskQueue")
         or (WORKFLOWS_QUEUE if entry.kind is RunKind.WORKFLOW else ""),

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.cli.connection import connect
 from perdure.console.access import KubeconfigAccess
-from perdure.console.local import serving
+from perdure.console.local import serve_console
 from perdure.console.site import ConsoleSettings
 
 SCREENS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ def served() -> Iterator[str]:
         settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="http://127.0.0.1:8233")
         async with (
             connect(context=None, namespace=None, program="perdure") as found,
-            serving(KubeconfigAccess(found), settings, 0) as guard,
+            serve_console(KubeconfigAccess(found), settings, 0) as guard,
         ):
             ready.set_result(guard.url())
             await stop.wait()

@@ -11,7 +11,7 @@ from temporalio.api.nexus.v1 import Endpoint, EndpointSpec, EndpointTarget, Resp
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 
-from perdure.frontend.nexus.tasks import CALLERS_HEADER
+from perdure.frontend.nexus.endpoints import CALLERS_HEADER
 from rpc.served import Served, names
 
 BILLS, HANDLERS = "bills", TaskQueue(name="handlers")

@@ -193,7 +193,7 @@ async def test_a_client_of_one_operator_calls_a_handler_of_a_worker_at_another(f
             start = StartOperationRequest(service="Billing", operation="quote")
             start.payload.CopyFrom(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(name).encode()))
             asked = DispatchNexusTaskRequest(fleet.namespace, "bills", Request(start_operation=start))
-            answer = await asyncio.wrap_future(fleet.do(member.frontend.direct_calls.make(asked, 20)))
+            answer = await asyncio.wrap_future(fleet.do(member.frontend.direct_calls.call(asked, 20)))
             assert isinstance(answer, RespondNexusTaskCompletedRequest)
             assert json.loads(answer.response.start_operation.sync_success.payload.data) == f"7 for {name}"
 

@@ -25,7 +25,7 @@ from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.matching.queues import Kind, QueueName
 from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.messages import TAKE
-from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import CallContext
 from support.ports import free_port
@@ -112,7 +112,7 @@ async def called(fleet: ServedFleet) -> AsyncIterator[Called]:
     settings = PeerSettings(member="m", address=f"127.0.0.1:{port}", audience="", token="")
     async with (
         asyncio.timeout(30),
-        peered(member.frontend, {"GetSystemInfo": handler}, settings, None, Door(None)),
+        serve_peers(member.frontend, {"GetSystemInfo": handler}, settings, None, Door(None)),
         wire(port) as (carried, address),
     ):
         addresses = {"m": address}

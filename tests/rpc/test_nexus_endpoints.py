@@ -25,8 +25,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 
 from perdure.controller.runs.conditions import lacks_worker
 from perdure.frontend.errors import RpcError
-from perdure.frontend.nexus.endpoints import CONFIG_MAP
-from perdure.frontend.nexus.tasks import CALLERS_HEADER
+from perdure.frontend.nexus.endpoints import CALLERS_HEADER, CONFIG_MAP
 from perdure.frontend.settings import Settings
 from perdure.runtime.callbacks import CallbackToken
 from perdure.simulation.cluster.store import ObjectKey

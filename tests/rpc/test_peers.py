@@ -36,7 +36,7 @@ from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostErro
 from perdure.frontend.peers.messages import CALL, OFFER
 from perdure.frontend.peers.messages import pack as pack_message
 from perdure.frontend.peers.router import Router
-from perdure.frontend.peers.server import PeerServer, PeerSettings, peered
+from perdure.frontend.peers.server import PeerServer, PeerSettings, serve_peers
 from perdure.frontend.peers.shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
@@ -44,7 +44,7 @@ from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.transport.services import SERVICES, UNSERVED, request_of
-from perdure.frontend.transport.tls import Material, Served
+from perdure.frontend.transport.tls import Material, ServerCertificate
 from perdure.kube.clock import now
 from support.callers import ApiServer, token
 from support.ports import free_port
@@ -54,10 +54,10 @@ OPERATOR = "system:serviceaccount:orders:shop"
 """The user that the API server of these tests finds in every token."""
 
 
-def certificate(*, authority: bool = True) -> Served:
+def certificate(*, authority: bool = True) -> ServerCertificate:
     """A certificate, without its authority if that is unknown."""
     made = renewed({}, ["perdure-temporal.perdure-system.svc"], now())
-    return Served(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode() if authority else "")
+    return ServerCertificate(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode() if authority else "")
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ async def guarded(
     (member,) = fleet.fleet.members.values()
     door = Door(Guard(api, AUDIENCE), refusal_seconds=0)  # type: ignore[arg-type] # stands in for the client
     settings = PeerSettings(member="m", address=address, audience=AUDIENCE, token=str(own))
-    async with peered(member.frontend, {"GetSystemInfo": handler}, settings, served, door):
+    async with serve_peers(member.frontend, {"GetSystemInfo": handler}, settings, served, door):
         client = PeerClient(PeerIdentity(name="other", token=own, served=served), lambda: {"m": address})
         try:
             yield client, principals

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError, NexusOperationError
 from temporalio.worker import Worker
 
-from perdure.frontend.nexus.tasks import CALLERS_HEADER
+from perdure.frontend.nexus.endpoints import CALLERS_HEADER
 from support.kube import Cluster, temporary_namespace
 from support.sdk import nexus_flows
 from support.sdk.client import Temporal

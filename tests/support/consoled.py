@@ -11,7 +11,7 @@ import aiohttp
 from perdure.api import labels
 from perdure.cli.connection import connect
 from perdure.console.access import KubeconfigAccess
-from perdure.console.local import serving
+from perdure.console.local import serve_console
 from perdure.console.site import ConsoleSettings
 from support.apiserver import ApiServer, Log, items
 from support.view.flow import UID, Flow, charged_after_two_refusals
@@ -183,7 +183,7 @@ async def opened(*, read_only: bool = False) -> AsyncIterator[Browser]:
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI, read_only=read_only)
     async with (
         connect(context=None, namespace=None, program="perdure") as found,
-        serving(KubeconfigAccess(found), settings, 0) as guard,
+        serve_console(KubeconfigAccess(found), settings, 0) as guard,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         async with session.get(guard.url()) as answer:

@@ -17,9 +17,9 @@ from perdure.cli.replays import read_history, replay
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.runtime import status_texts
-from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.play import Play
-from perdure.simulation.players import SimulatedChain
+from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
+from perdure.simulation.runs import SimulatedChain
+from perdure.simulation.simulator import Simulator
 from perdure.view.difference import Difference, show
 from perdure.view.page import Page
 from support.kube import REPOSITORY
@@ -52,7 +52,7 @@ class Recorded:
         return found
 
 
-def simulate(scenario: Path, **changes: Any) -> Play:
+def simulate(scenario: Path, **changes: Any) -> Simulator:
     """Play a scenario; `changes` override its fields."""
     data = {**yaml.safe_load(scenario.read_text(encoding="utf-8")), **changes}
     files = [scenario.parent / name for name in data["files"]]
@@ -60,23 +60,23 @@ def simulate(scenario: Path, **changes: Any) -> Play:
     return play(manifests, data, str(scenario))
 
 
-def play(manifests: list[Manifest], scenario: Json, source: str) -> Play:
+def play(manifests: list[Manifest], scenario: Json, source: str) -> Simulator:
     """Play a scenario with the given manifests."""
     reported = read_scenario(scenario, source)
-    world = Play(read_cast(manifests, reported, source), reported)
-    world.play()
+    world = Simulator(read_definitions(manifests, reported, source), reported)
+    world.run()
     return world
 
 
-def recorded(world: Play) -> list[Recorded]:
+def recorded(world: Simulator) -> list[Recorded]:
     """The histories of all runs of a simulation; a run whose input was rejected never started."""
-    chains = [player for player in world.transcript.players if isinstance(player, SimulatedChain)]
+    chains = [execution for execution in world.transcript.executions if isinstance(execution, SimulatedChain)]
     return [
         Recorded(
             name=run.name,
-            namespace=chain.role.namespace,
-            workflow=chain.role.workflow_type,
-            definition=chain.role.program.spec.dump(),
+            namespace=chain.workflow.namespace,
+            workflow=chain.workflow.workflow_type,
+            definition=chain.workflow.program.spec.dump(),
             events=history.encode(run.events),
         )
         for chain in chains

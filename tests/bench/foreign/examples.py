@@ -9,15 +9,15 @@ from typing import Final
 import yaml
 
 from bench.foreign.images import localize
-from perdure.cli.documents import Loader, read
-from perdure.cli.foreign import mistakes_in
+from perdure.cli.conversion import mistakes_in
+from perdure.cli.documents import Loader, read_files
 from perdure.importing.argo import manifests as argo
-from perdure.importing.reader import Imported, name_of
+from perdure.importing.reader import ConvertedObject, name_of
 from perdure.importing.tekton import manifests as tekton
 from perdure.importing.writer import write
 from support.kube import Json
 
-Convert = Callable[[list[Json]], list[Imported]]
+Convert = Callable[[list[Json]], list[ConvertedObject]]
 SYSTEMS: Final[dict[str, tuple[tuple[str, ...], Convert]]] = {
     "argo": (argo.KINDS, argo.convert),
     "tekton": (tekton.KINDS, tekton.convert),
@@ -53,7 +53,7 @@ def load(system: str, folder: Path) -> Iterator[Example]:
     """
     kinds, convert = SYSTEMS[system]
     files: dict[str, list[Json]] = defaultdict(list)
-    for document in read(str(folder)):
+    for document in read_files(str(folder)):
         if isinstance(document.data, dict):
             files[document.file].append(document.data)
     shared = [each for found in files.values() for each in found if each.get("kind") in _SHARED]

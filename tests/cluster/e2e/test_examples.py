@@ -12,7 +12,7 @@ import yaml
 
 from perdure.engine import events as ev
 from perdure.language.step_failures import as_json
-from perdure.simulation.cast import Manifest
+from perdure.simulation.manifests import Manifest
 from perdure.simulation.report import Report
 from support import histories
 from support.histories import EXAMPLES, GOLDEN

@@ -103,7 +103,7 @@ class _Call:
         raw: bytes = self._request.SerializeToString()
         return raw
 
-    def after_sending(self, release: Callable[[], None]) -> None:
+    def on_sent(self, release: Callable[[], None]) -> None:
         release()
 
     async def head(self, raw: bytes) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.controller.runs import status
 from perdure.view.page import Page
-from perdure.view.run import ShownRun, read_run
+from perdure.view.run import RunView, read_run
 from support.engine.coded import Coded
 from support.view.flow import UID
 
@@ -21,7 +21,7 @@ def object_of(run: Coded) -> dict[str, Any]:
     }
 
 
-def seen(run: Coded) -> ShownRun:
+def seen(run: Coded) -> RunView:
     """The run as the command reads it."""
     return read_run(object_of(run), now=run.now)
 

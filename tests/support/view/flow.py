@@ -21,7 +21,7 @@ from perdure.language.signals import awaited
 from perdure.view.open_work import LiveState
 from perdure.view.page import Page
 from perdure.view.replay import trace
-from perdure.view.run import ShownRun, read_run
+from perdure.view.run import RunView, read_run
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"
@@ -141,9 +141,9 @@ class Flow:
             "status": self.status,
         }
 
-    def run(self, offset: float | None = None, seen: LiveState | None = None) -> ShownRun:
+    def run(self, offset: float | None = None, live: LiveState | None = None) -> RunView:
         now = self.now if offset is None else at(offset)
-        return read_run(self.object, now=now, seen=seen, trace=trace(self.object))
+        return read_run(self.object, now=now, live=live, trace=trace(self.object))
 
     def page(self, offset: float | None = None, **options: Any) -> Page:
         return Page(now=self.now if offset is None else at(offset), **options)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from perdure.cli.logs import objects_in
+from perdure.runner.artifacts.log_export import lines
 from perdure.runner.artifacts.output_artifacts import LogCopy, archived
 from perdure.runner.artifacts.programs import ArtifactError
-from perdure.runner.artifacts.sending_logs import lines
 from perdure.runner.artifacts.store import ArtifactStore
 from perdure.runtime.pods.commands import WRAPPER
 from support.artifacts.gateway import Gateway, serving

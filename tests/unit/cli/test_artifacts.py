@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runner.artifacts.sending import encoded
+from perdure.runner.artifacts.export import encoded
 from support.apiserver import ApiServer, Log, items
 from unit.cli.calling import RUNS, call
 

@@ -36,7 +36,7 @@ def test_the_phases_are_those_of_the_api() -> None:
 )
 def test_runs_are_filtered_by_phase(phases: set[str], shown: list[dict[str, object]]) -> None:
     chosen = Selection(phases=frozenset(phases))
-    assert [run for run in (NEW, PAUSED, FAILED) if chosen.takes(run, clock.now())] == shown
+    assert [run for run in (NEW, PAUSED, FAILED) if chosen.matches(run, clock.now())] == shown
 
 
 # --- list --watch -----------------------------------------------------------------------------------------------------

@@ -8,16 +8,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.console.graph import MAX_BOXES, Box, needs_of, place, ranks
+from perdure.console.graph import MAX_BOXES, Box, lay_out, needs_of, ranks
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.steps import ShownStep
+from perdure.view.steps import StepView
 from support import consoled
 from support.apiserver import serving
 from support.view.flow import Flow
 
 
-def step(name: str, *inner: ShownStep, kind: str = "activity") -> ShownStep:
-    return ShownStep(path=name, name=name, kind=kind, target="", state="Pending", steps=inner)
+def step(name: str, *inner: StepView, kind: str = "activity") -> StepView:
+    return StepView(path=name, name=name, kind=kind, target="", state="Pending", steps=inner)
 
 
 def overlap(one: Box, other: Box) -> bool:
@@ -40,7 +40,7 @@ def inside(inner: Box, outer: Box) -> bool:
 
 
 def test_steps_without_needs_follow_each_other() -> None:
-    graph = place([step("a"), step("b"), step("c")], {})
+    graph = lay_out([step("a"), step("b"), step("c")], {})
     assert [box.step.name for box in graph.boxes] == ["a", "b", "c"]
     for above, below in pairwise(graph.boxes):
         assert above.y + above.height < below.y
@@ -56,7 +56,7 @@ def test_steps_with_the_same_needs_are_side_by_side() -> None:
             {"name": "d", "needs": ["b", "c"]},
         ]
     }
-    graph = place([step(name) for name in "abcd"], definition)
+    graph = lay_out([step(name) for name in "abcd"], definition)
     by_name = {box.step.name: box for box in graph.boxes}
     assert by_name["b"].y == by_name["c"].y
     assert not overlap(by_name["b"], by_name["c"])
@@ -72,7 +72,7 @@ def test_each_step_is_below_its_needs_and_steps_do_not_overlap(needs: dict[int, 
             for number, of in sorted(needs.items())
         ]
     }
-    graph = place([step(name) for name in names], definition)
+    graph = lay_out([step(name) for name in names], definition)
     assert sorted(box.step.name for box in graph.boxes) == sorted(names)
     assert not any(overlap(one, other) for one, other in combinations(graph.boxes, 2))
     by_name = {box.step.name: box for box in graph.boxes}
@@ -86,7 +86,7 @@ def test_cyclic_needs_do_not_hang() -> None:
 
 def test_the_items_of_a_fan_out_are_inside_its_box() -> None:
     flow = consoled.fanned_out(6)
-    graph = place(flow.run().steps, yaml.safe_load(consoled.FAN_OUT))
+    graph = lay_out(flow.run().steps, yaml.safe_load(consoled.FAN_OUT))
     each = next(box for box in graph.boxes if box.step.name == "each")
     inner = [box for box in graph.boxes if box.step.path.startswith("each[")]
     assert len(inner) > 6
@@ -97,7 +97,7 @@ def test_the_items_of_a_fan_out_are_inside_its_box() -> None:
 def test_a_large_fan_out_is_drawn_partially_with_a_count_of_the_rest() -> None:
     flow = consoled.fanned_out(200)
     steps = flow.run().steps
-    graph = place(steps, yaml.safe_load(consoled.FAN_OUT))
+    graph = lay_out(steps, yaml.safe_load(consoled.FAN_OUT))
     assert len(graph.boxes) <= MAX_BOXES
     assert graph.hidden + len(graph.boxes) == sum(1 for one in steps for _ in one.walk())
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from perdure.console.access import TokenAccess
 from perdure.console.app import console
-from perdure.console.local import served
+from perdure.console.local import serve_app
 from perdure.console.main import application
 from perdure.console.site import ConsoleSettings
 from perdure.kube.access import Access
@@ -74,7 +74,7 @@ def api() -> Iterator[tuple[str, list[str | None]]]:
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        async with served(app, listener), aiohttp.ClientSession() as session:
+        async with serve_app(app, listener), aiohttp.ClientSession() as session:
             yield session, f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 

@@ -85,7 +85,7 @@ class Long:
             self.state = transition.state
             self.commit(transition.events)
 
-    def past(self) -> segments.Past:
+    def past(self) -> segments.AssembledHistory:
         run = {"metadata": {"name": RUN.name, "uid": RUN.uid}, "status": self.status}
         return segments.gather(run, self.sealed)
 

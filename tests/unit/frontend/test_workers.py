@@ -52,7 +52,7 @@ def test_a_worker_is_listed_until_its_heartbeats_stop_for_minutes() -> None:
 
 
 def test_only_the_most_recent_workers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_workers, "MOST", 3)
+    monkeypatch.setattr(of_workers, "MAX_WORKERS", 3)
     workers = KnownWorkers(TaskQueues())
     workers.record("default", [beat(key) for key in "abc"])
     workers.record("default", [beat("a"), beat("d"), beat("")])
@@ -124,8 +124,8 @@ async def test_a_poller_whose_permission_is_revoked_gets_no_task() -> None:
 
 async def test_queues_and_pollers_of_a_namespace_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     with stopped_clock() as clock:
-        monkeypatch.setattr(of_queues, "MOST_POLLED", 3)
-        monkeypatch.setattr(of_queues, "MOST_POLLERS", 2)
+        monkeypatch.setattr(of_queues, "MAX_POLLED", 3)
+        monkeypatch.setattr(of_queues, "MAX_POLLERS", 2)
         queues = TaskQueues()
         for number in range(3):
             await queues.poll(QUEUE, f"worker-{number}", 0, allowed)
@@ -156,7 +156,7 @@ async def test_unused_queues_are_removed() -> None:
 def test_worker_heartbeats_are_limited_in_size_each_and_in_total(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(of_workers, "MOST_BYTES", 25_000)
+    monkeypatch.setattr(of_workers, "MAX_BYTES", 25_000)
     workers = KnownWorkers(TaskQueues())
     with pytest.raises(UnfitError, match="Worker heartbeat size exceeds limit"):
         workers.record("default", [beat("large", sdk_name="x" * 17_000)])
@@ -196,7 +196,7 @@ async def test_only_a_cancelled_last_poll_makes_a_queue_deserted() -> None:
 
 
 async def test_identities_of_pollers_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_queues, "MOST_POLLER_BYTES", 20_000)
+    monkeypatch.setattr(of_queues, "MAX_POLLER_BYTES", 20_000)
     queues, other = TaskQueues(), QueueName("another", Kind.WORKFLOW, "orders")
     names = [QueueName("default", Kind.WORKFLOW, f"queue-{number}") for number in range(3)]
     await queues.poll(other, "worker", 0, allowed)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perdure.simulation.cast import Manifest
+from perdure.simulation.manifests import Manifest
 from perdure.simulation.report import Report
 from support import histories
 from support.histories import EXAMPLES, GOLDEN

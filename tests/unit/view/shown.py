@@ -5,5 +5,5 @@ from perdure.view.tree import tree
 from support.view.flow import Flow, plain
 
 
-def steps(flow: Flow, seen: LiveState | None = None) -> str:
-    return plain(tree(flow.run(seen=seen), flow.page(width=90)))
+def steps(flow: Flow, live: LiveState | None = None) -> str:
+    return plain(tree(flow.run(live=live), flow.page(width=90)))

@@ -106,8 +106,8 @@ def test_the_claims_of_workspaces_are_shown() -> None:
 def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
     flow = Flow().started(1).completed(10, "R-1")
     flow.failed(12, declined(details={"code": 51}, non_retryable=True, stack_trace="Traceback\n  line 1\nno funds"))
-    seen = LiveState(pods=frozenset({"order-42-5-1"}))
-    shown = plain(describe(flow.run(seen=seen), flow.page(20)))
+    live = LiveState(pods=frozenset({"order-42-5-1"}))
+    shown = plain(describe(flow.run(live=live), flow.page(20)))
     assert shown[shown.index("Steps") :] == golden("""
         Steps 1/4
         STEP               STATUS        KIND                    TRIES  START  TIME
@@ -148,7 +148,7 @@ def test_log_commands_are_suggested_only_for_existing_pods() -> None:
         ((1,), "logs order-42-5-1", "the log of an earlier attempt, whose pod exists, of `charge`"),
         ((), None, None),
     ):
-        run = flow.run(seen=LiveState(pods=frozenset(f"order-42-5-{n}" for n in left)))
+        run = flow.run(live=LiveState(pods=frozenset(f"order-42-5-{n}" for n in left)))
         commands = {command: purpose for purpose, command in hints(run, flow.page())}
         assert commands.get(f"kubectl -n shop {command}") == purpose
         assert any(" logs " in command for command in commands) == bool(left)
@@ -176,8 +176,8 @@ def test_the_log_command_names_the_container_that_failed(kind: str, details: Jso
 
 def test_an_attempt_in_backoff_shows_when_the_next_one_starts() -> None:
     flow = Flow().started(1).completed(10).failed(12)
-    seen = LiveState(pods=frozenset({"order-42-5-1"}))
-    shown = plain(describe(flow.run(13, seen), flow.page(13)))
+    live = LiveState(pods=frozenset({"order-42-5-1"}))
+    shown = plain(describe(flow.run(13, live), flow.page(13)))
     assert "├─ charge          ↻ BackingOff  activity charge-card    2/3    +10s   3s\n" in shown
     assert "│    attempt 2 in 3s; attempt 1 failed: CardDeclined: no funds\n│    pod order-42-5-1\n" in shown
     assert shown[shown.index("Pending activities") :] == golden("""
@@ -311,8 +311,8 @@ def test_an_expired_backoff_in_the_status_is_not_shown() -> None:
 
 def test_steps_open_when_the_run_times_out_are_stopped() -> None:
     flow = Flow(timeout=timedelta(seconds=20)).started(1).at(20)
-    seen = LiveState(pods=frozenset({"order-42-2-1", "order-42-2-3"}))
-    shown = plain(describe(flow.run(seen=seen), flow.page(30)))
+    live = LiveState(pods=frozenset({"order-42-2-1", "order-42-2-3"}))
+    shown = plain(describe(flow.run(live=live), flow.page(30)))
     assert "Status:       ✗ TimedOut" in shown
     assert "├─ reserve         ⊘ Stopped     activity reserve-stock         +0s    20s" in shown
     assert "│    interrupted when the run ended TimedOut\n│    pods order-42-2-1, order-42-2-3\n" in shown

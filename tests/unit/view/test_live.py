@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from perdure.view.open_work import LiveAttempt, LiveChild, see, selector
+from perdure.view.open_work import LiveAttempt, LiveChild, attempts_selector, read_live_state
 from support.view.flow import UID, Flow, at
 
 NAME = "order-42-2-1"
@@ -19,9 +19,9 @@ def test_start_and_heartbeat_are_read_from_pod_and_lease() -> None:
         "metadata": {"name": NAME, "annotations": {"perdure.dev/heartbeat-details": '{"picked": 3}'}},
         "spec": {"renewTime": "2026-01-01T12:00:05.000000Z"},
     }
-    seen = see(Flow().object, [pod({"phase": "Running", "containerStatuses": [running]})], [lease])
-    assert seen.pods == {NAME}
-    assert seen.attempts == {NAME: LiveAttempt(started=at(2), heartbeat=at(5), details={"picked": 3})}
+    live = read_live_state(Flow().object, [pod({"phase": "Running", "containerStatuses": [running]})], [lease])
+    assert live.pods == {NAME}
+    assert live.attempts == {NAME: LiveAttempt(started=at(2), heartbeat=at(5), details={"picked": 3})}
 
 
 def test_the_containers_at_work_are_named_if_the_pod_has_several() -> None:
@@ -31,37 +31,40 @@ def test_the_containers_at_work_are_named_if_the_pod_has_several() -> None:
             **pod({"phase": "Running", "containerStatuses": [running]}),
             "spec": {"containers": [{"name": "activity"}, *others]},
         }
-        assert see(Flow().object, [found], []).attempts[NAME].containers == at_work
+        assert read_live_state(Flow().object, [found], []).attempts[NAME].containers == at_work
 
 
 def test_a_waiting_pod_has_the_reason() -> None:
     waiting = {"name": "activity", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
-    seen = see(Flow().object, [pod({"phase": "Pending", "containerStatuses": [waiting]})], [])
-    assert seen.attempts[NAME].waits_for == "container activity: ImagePullBackOff: no such image"
+    live = read_live_state(Flow().object, [pod({"phase": "Pending", "containerStatuses": [waiting]})], [])
+    assert live.attempts[NAME].waits_for == "container activity: ImagePullBackOff: no such image"
 
 
 def test_the_reason_for_a_missing_pod_is_shown_until_it_exists() -> None:
     note = "Step charge: no pod for attempt 1 yet: exceeded quota"
     events = [{"related": {"kind": "Pod", "name": NAME}, "message": note}, {"message": "of an older operator"}]
-    assert see(Flow().object, [], [], events).attempts == {NAME: LiveAttempt(waits_for=note)}
-    assert see(Flow().object, [pod({"phase": "Pending"})], [], events).attempts[NAME].waits_for == "ContainerCreating"
+    assert read_live_state(Flow().object, [], [], events).attempts == {NAME: LiveAttempt(waits_for=note)}
+    assert (
+        read_live_state(Flow().object, [pod({"phase": "Pending"})], [], events).attempts[NAME].waits_for
+        == "ContainerCreating"
+    )
 
 
 def test_only_the_existence_of_pods_of_other_attempts_is_recorded() -> None:
     other = {**pod({}), "metadata": {"name": "order-42-2-9", "uid": "p"}}
-    seen = see(Flow().object, [other], [])
-    assert seen.pods == {"order-42-2-9"}
-    assert seen.attempts == {}
+    live = read_live_state(Flow().object, [other], [])
+    assert live.pods == {"order-42-2-9"}
+    assert live.attempts == {}
 
 
 def test_a_terminating_pod_does_not_count_as_existing() -> None:
     leaving = pod({"phase": "Running"})
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
-    assert see(Flow().object, [leaving], []).pods == frozenset()
+    assert read_live_state(Flow().object, [leaving], []).pods == frozenset()
 
 
 def test_pods_are_found_by_the_id_of_the_run() -> None:
-    assert selector(Flow().object) == f"perdure.dev/run-id={UID}"
+    assert attempts_selector(Flow().object) == f"perdure.dev/run-id={UID}"
 
 
 def child(name: str, created: str, *, event: int = 7, **status: str) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def test_the_newest_run_of_the_chain_of_a_child_is_shown() -> None:
         "message": "there is no Workflow `w`",
     }
     other["status"] = {"conditions": [{**waiting, "lastTransitionTime": "2026-01-01T12:00:03Z"}]}
-    assert see(Flow().object, [], [], [], [second, first, other]).children == {
+    assert read_live_state(Flow().object, [], [], [], [second, first, other]).children == {
         7: LiveChild(name="order-42-7-2", phase="Running", progress="1/3"),
         8: LiveChild(name="order-42-8", phase="Pending", waits_for="there is no Workflow `w`"),
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.api.lenient import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.view.describe import as_data, describe
 from perdure.view.events import check, table
 from perdure.view.page import Page
@@ -10,7 +10,7 @@ from perdure.view.run import read_run
 from support.recorded_runs import NAMES, recorded
 from support.view.flow import golden, plain
 
-NOW = read_time("2026-11-21T10:00:00Z")
+NOW = read_kubernetes_time("2026-11-21T10:00:00Z")
 assert NOW is not None
 PAGE = Page(now=NOW, width=80)
 

@@ -7,7 +7,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from perdure.view.describe import describe
 from perdure.view.page import Page
-from perdure.view.run import ShownRun, read_run
+from perdure.view.run import RunView, read_run
 from perdure.view.runs import table as listed
 from support.engine import standalone_nexus
 from support.engine.script import Drive, application
@@ -31,7 +31,7 @@ def object_of(run: Drive) -> dict[str, Any]:
     }
 
 
-def seen(run: Drive) -> ShownRun:
+def seen(run: Drive) -> RunView:
     """The run as the command reads it."""
     return read_run(object_of(run), now=run.now)
 
@@ -82,7 +82,7 @@ def test_a_list_shows_the_type_and_the_activity_id() -> None:
     assert row[heading.index("WORKFLOW-ID")] == "charge-1"
 
 
-def operation_of(run: Drive) -> ShownRun:
+def operation_of(run: Drive) -> RunView:
     """The run of a standalone Nexus operation as the command reads it."""
     found = object_of(run)
     found["spec"] = {

@@ -6,7 +6,7 @@ from perdure.engine import inputs as inp
 from perdure.view.describe import describe
 from perdure.view.follow import window
 from perdure.view.open_work import LiveChild, LiveState
-from perdure.view.tree import tree, tries
+from perdure.view.tree import attempt_count, tree
 from support.view.flow import Flow, at, declined, golden, plain
 from unit.view.shown import steps
 
@@ -101,8 +101,8 @@ def test_every_open_step_shows_what_it_waits_for() -> None:
     child = next(c for c in flow.state.children.values())
     flow.at(4, inp.ChildStarted(initiated_event_id=child.initiated_event_id, run_id="c-1"))
     sight = LiveChild(name="order-42-9-2-habcde", phase="Running", progress="1/3")
-    seen = LiveState(children={child.initiated_event_id: sight})
-    assert steps(flow, seen) == golden("""
+    live = LiveState(children={child.initiated_event_id: sight})
+    assert steps(flow, live) == golden("""
         STEP          STATUS       KIND                    TRIES  START  TIME
         ├─ rooms      ● Running    call room                      +0s    4s
         │  │ 2 items: 1 Succeeded, 1 Running
@@ -128,7 +128,7 @@ def test_every_open_step_shows_what_it_waits_for() -> None:
         │    run order-42-9-2-habcde; Running 1/3
         └─ last       ○ Pending    set done
     """)
-    shown = plain(describe(flow.run(seen=seen), flow.page(width=90)))
+    shown = plain(describe(flow.run(live=live), flow.page(width=90)))
     assert (
         golden("""
         Pending timers
@@ -233,7 +233,7 @@ def test_open_steps_of_a_closed_run_are_stopped() -> None:
     [(1, 0, 0, "1"), (1, 1, 0, "1"), (2, 5, 0, "2/5"), (3, 1, 2, "1/1 +2 lost"), (3, 0, 1, "2 +1 lost")],
 )
 def test_lost_attempts_do_not_count(attempt: int, maximum: int, losses: int, shown: str) -> None:
-    assert tries(attempt, maximum, losses) == shown
+    assert attempt_count(attempt, maximum, losses) == shown
 
 
 def test_a_long_failure_is_shown_once_with_its_lines() -> None:

@@ -28,10 +28,10 @@ def encoded(pieces: Iterable[bytes]) -> Iterator[str]:
     rest = b""
     for piece in pieces:
         rest += piece
-        whole = len(rest) - len(rest) % _LINE
-        for start in range(0, whole, _LINE):
+        complete = len(rest) - len(rest) % _LINE
+        for start in range(0, complete, _LINE):
             yield base64.b64encode(rest[start : start + _LINE]).decode()
-        rest = rest[whole:]
+        rest = rest[complete:]
     if rest:
         yield base64.b64encode(rest).decode()
 

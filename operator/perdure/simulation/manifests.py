@@ -1,4 +1,4 @@
-"""The cast: the Workflow or run to simulate, and the Workflows that it may start as children, read from manifests."""
+"""Reads a scenario and its manifests: the Workflow or run to simulate, and the Workflows that it may start as children."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
+class Target:
     """The Workflow or run to simulate."""
 
     name: str
@@ -54,10 +54,10 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Definitions:
     """The Workflow or run to simulate, and, by name, the Workflows that it may start."""
 
-    lead: Lead
+    target: Target
     programs: Mapping[str, Program]
     limits: Mapping[str, WorkflowLimit]
 
@@ -80,7 +80,7 @@ def read_scenario(data: Any, source: str) -> Scenario:
         raise BadFileError(*(f"{source}: {mistake}" for mistake in mistakes(error))) from error
 
 
-def read_cast(manifests: Iterable[Manifest], scenario: Scenario, source: str) -> Cast:
+def read_definitions(manifests: Iterable[Manifest], scenario: Scenario, source: str) -> Definitions:
     """Find the Workflow or run to simulate, and compile it.
 
     Args:
@@ -91,16 +91,16 @@ def read_cast(manifests: Iterable[Manifest], scenario: Scenario, source: str) ->
     Raises:
         BadFileError: A manifest is not valid, or it is not clear what to simulate.
     """
-    shelf = _Shelf()
+    documents = _Documents()
     for manifest in manifests:
-        shelf.put(manifest)
-    cast = shelf.cast(scenario, source)
-    _check_names(cast, scenario, source)
-    return cast
+        documents.add(manifest)
+    definitions = documents.definitions(scenario, source)
+    _check_names(definitions, scenario, source)
+    return definitions
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _Documents:
     """The documents of the files by kind and name, each with its file."""
 
     workflows: dict[str, tuple[str, Workflow]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class _Shelf:
     limits: dict[str, tuple[str, WorkflowLimit]] = field(default_factory=dict)
     extras: set[str] = field(default_factory=set)
 
-    def put(self, manifest: Manifest) -> None:
+    def add(self, manifest: Manifest) -> None:
         """Add a document. Documents of other kinds are skipped."""
         data = manifest.data
         if not isinstance(data, dict) or "kind" not in data:
@@ -146,15 +146,17 @@ class _Shelf:
         if manifest.extra and before is None:
             self.extras.add(f"{kind.__name__}/{name}")
 
-    def cast(self, scenario: Scenario, source: str) -> Cast:
+    def definitions(self, scenario: Scenario, source: str) -> Definitions:
         """Compile all documents, and choose the Workflow or run to simulate."""
         programs = {name: self._compile(where, found.spec, "spec") for name, (where, found) in self.workflows.items()}
         limits = {name: found for name, (_, found) in self.limits.items()}
         run, workflow = self._choose(scenario, source)
         if run is None:
             spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}})
-            return Cast(
-                Lead(name=workflow, namespace="default", workflow_type=workflow, program=programs[workflow], spec=spec),
+            return Definitions(
+                Target(
+                    name=workflow, namespace="default", workflow_type=workflow, program=programs[workflow], spec=spec
+                ),
                 programs,
                 limits,
             )
@@ -175,12 +177,12 @@ class _Shelf:
             if workflow not in programs:
                 raise BadFileError(
                     f"{where}: spec.workflow: there is no Workflow `{workflow}` in the files, which have "
-                    f"{_listed(programs)}; include its file"
+                    f"{_names(programs)}; include its file"
                 )
             program = programs[workflow]
         namespace = found.metadata.namespace or "default"
-        lead = Lead(name=run, namespace=namespace, workflow_type=workflow, program=program, spec=spec)
-        return Cast(lead, programs, limits)
+        target = Target(name=run, namespace=namespace, workflow_type=workflow, program=program, spec=spec)
+        return Definitions(target, programs, limits)
 
     def _choose(self, scenario: Scenario, source: str) -> tuple[str | None, str]:
         """Choose the run or the Workflow to simulate."""
@@ -192,7 +194,7 @@ class _Shelf:
                 return (wanted if wanted in self.runs else of[0]), ""
             if wanted in self.workflows:
                 return None, wanted
-            known = _listed([*self.runs, *self.workflows])
+            known = _names([*self.runs, *self.workflows])
             raise BadFileError(f"{source}: workflow: there is no `{wanted}` in the files, which have {known}")
         workflows = [n for n in self.workflows if f"Workflow/{n}" not in self.extras]
         children = {child for n in workflows for child in children_of(self.workflows[n][1].spec) if child != n}
@@ -202,7 +204,7 @@ class _Shelf:
         if len(roots) == 1:
             return None, roots[0]
         if runs or workflows:
-            known = _listed(runs or workflows)
+            known = _names(runs or workflows)
             raise BadFileError(f"{source}: the files have {known}; choose one with `workflow: NAME`")
         raise BadFileError(f"{source}: the files contain no Workflow and no WorkflowRun; include a manifest of either")
 
@@ -211,7 +213,7 @@ class _Shelf:
             if limit not in self.limits:
                 raise BadFileError(
                     f"{where}: {place.replace('spec', path, 1)}: there is no WorkflowLimit `{limit}` in the files, which have "
-                    f"{_listed(self.limits)}; name its file as well"
+                    f"{_names(self.limits)}; name its file as well"
                 )
         try:
             return checked_program(self._resolve(spec, path, where))
@@ -236,7 +238,7 @@ class _Shelf:
             if value.name not in self.policies:
                 raise BadFileError(
                     f"{where}: {path}.name: there is no RetryPolicy `{value.name}` in the files, which have "
-                    f"{_listed(self.policies)}; include its file"
+                    f"{_names(self.policies)}; include its file"
                 )
             policy = self.policies[value.name][1].spec
             return RetryPolicyChoice(exponential=policy.exponential, cloud_scheduler=policy.cloud_scheduler)
@@ -265,15 +267,15 @@ def _models(value: Any, kind: type[_Model]) -> Iterator[_Model]:
             yield from _models(item, kind)
 
 
-def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
+def _check_names(definitions: Definitions, scenario: Scenario, source: str) -> None:
     """Check that the names in a scenario exist. A misspelled name would have no effect otherwise."""
-    programs = [cast.lead.program, *cast.programs.values()]
+    programs = [definitions.target.program, *definitions.programs.values()]
     activities = {name for program in programs for name in program.activities}
     children = {name for program in programs for name in children_of(program.spec)}
     cacheable = {name for program in programs for name, each in program.activities.items() if each.cache is not None}
     expected = scenario.expect.attempts if scenario.expect else {}
     mistaken = [
-        f"{source}: {path}.{name}: unknown {what}; known: {_listed(sorted(known))}"
+        f"{source}: {path}.{name}: unknown {what}; known: {_names(sorted(known))}"
         for path, what, names, known in (
             ("activities", "activity", scenario.activities, activities),
             ("expect.attempts", "activity", expected, activities),
@@ -286,12 +288,12 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
     mistaken += [
         f"{source}: children.{name}: the Workflow is in the files, so it is simulated itself; script its activities"
         for name in scenario.children
-        if name in cast.programs
+        if name in definitions.programs
     ]
     outputs = _outputs(programs)
     mistaken += [
         f"{source}: activities.{name}[{i}].artifacts.{artifact}: unknown output artifact; known: "
-        f"{_listed(sorted(outputs[name]))}"
+        f"{_names(sorted(outputs[name]))}"
         for name in scenario.activities.keys() & activities
         for i, entry in enumerate(scenario.activities[name])
         for artifact in entry.artifacts or ()
@@ -305,7 +307,7 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
         mistaken += [
             f"{source}: children: has no entry for `{name}`; name its file under `workflows`, or write "
             f"`{name}: [{{output: …}}]`"
-            for name in sorted(children - scenario.children.keys() - cast.programs.keys())
+            for name in sorted(children - scenario.children.keys() - definitions.programs.keys())
         ]
     if mistaken:
         raise BadFileError(*mistaken)
@@ -324,5 +326,5 @@ def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
     return found
 
 
-def _listed(names: Iterable[str]) -> str:
+def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"

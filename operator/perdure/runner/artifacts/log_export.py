@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from perdure.runner.artifacts.export import encoded
 from perdure.runner.artifacts.programs import ArtifactError, write_lines
-from perdure.runner.artifacts.sending import encoded
 from perdure.runner.artifacts.store import ArtifactStore
 
 MAX_BYTES: Final = 6 * 1024 * 1024

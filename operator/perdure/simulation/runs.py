@@ -1,4 +1,4 @@
-"""The participants of a simulation: chains of runs, their attempts, and scripted children."""
+"""The runs of a simulation: chains of runs, their attempts, and scripted children."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity, RunState, RunStatus
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.step_trace import Traced, Tracer
+from perdure.language.step_trace import TracedStep, Tracer
 from perdure.language.step_tree import StepNode, step_tree
 from perdure.schedule.run_manifests import schedule_scope
 
 
 @dataclass(slots=True, kw_only=True)
-class Try:
+class Attempt:
     """An attempt of an activity."""
 
     run: "SimulatedRun"
@@ -41,7 +41,7 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
+class WorkflowInfo:
     """The properties that all runs of a chain share."""
 
     workflow_type: str
@@ -62,12 +62,12 @@ class SimulatedRun:
     given: Any
     """The requested input. If it is rejected, the first event does not contain it."""
     decider: Decider
-    trace: Mapping[str, Traced]
+    trace: Mapping[str, TracedStep]
     """The steps that have started, by path; complete once the history was replayed."""
     state: RunState | None = None
     """None until it begins."""
     events: list[ev.AnyEvent] = field(default_factory=list)
-    tries: dict[tuple[int, int], Try] = field(default_factory=dict)
+    attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
     """The attempts that have not ended, by scheduled event ID and number."""
 
     @property
@@ -79,14 +79,14 @@ class SimulatedRun:
     def steps(self) -> tuple[StepNode, ...]:
         """The steps, with those of ended blocks."""
         end = self.state.close_time if self.state else None
-        return step_tree(self.chain.role.program.spec.dump(), {}, self.trace, closed=not self.open, end=end)
+        return step_tree(self.chain.workflow.program.spec.dump(), {}, self.trace, closed=not self.open, end=end)
 
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedChain:
     """The runs of a workflow ID that are linked by continue-as-new and retries."""
 
-    role: Role
+    workflow: WorkflowInfo
     runs: list[SimulatedRun] = field(default_factory=list)
     parent: tuple[SimulatedRun, int] | None = None
     """The run that started the chain, and the ID of its event."""
@@ -110,7 +110,7 @@ class SimulatedChain:
 
 
 @dataclass(slots=True, kw_only=True)
-class ChildPlayer:
+class SimulatedChild:
     """A child whose Workflow is not in any of the files."""
 
     workflow_type: str
@@ -127,22 +127,22 @@ class ChildPlayer:
         return self.end is None
 
 
-Player = SimulatedChain | ChildPlayer
+Execution = SimulatedChain | SimulatedChild
 
 
 def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dict[str, Any]) -> SimulatedRun:
     """Create a run that has begun with its first event; `obj` is its WorkflowRun."""
-    role, meta, given = chain.role, obj["metadata"], obj["spec"].get("input")
+    workflow, meta, given = chain.workflow, obj["metadata"], obj["spec"].get("input")
     scope = RunScope(
         name=meta["name"],
-        namespace=role.namespace,
-        workflow_id=role.workflow_id,
+        namespace=workflow.namespace,
+        workflow_id=workflow.workflow_id,
         run_id=meta["uid"],
         attempt=first.attempt,
         schedule=schedule_scope(obj),
     )
-    wrong = role.program.check_input(with_defaults(role.program, given))
-    tracer = Tracer(role.program, scope, input=first.input, start_time=first.event_time)
+    wrong = workflow.program.check_input(with_defaults(workflow.program, given))
+    tracer = Tracer(workflow.program, scope, input=first.input, start_time=first.event_time)
     decider: Decider = Refuser("; ".join(map(str, wrong)), "InvalidInput") if wrong else tracer
     return SimulatedRun(
         chain=chain,
@@ -162,6 +162,6 @@ def outcome_of(failure: Failure) -> str:
     return {FailureKind.SERVER: "Lost", FailureKind.CANCELLED: "Cancelled"}.get(failure.kind, "Failed")
 
 
-def workflow_id_of(player: Player) -> str:
+def workflow_id_of(execution: Execution) -> str:
     """The workflow ID of a chain or a child."""
-    return player.role.workflow_id if isinstance(player, SimulatedChain) else player.workflow_id
+    return execution.workflow.workflow_id if isinstance(execution, SimulatedChain) else execution.workflow_id

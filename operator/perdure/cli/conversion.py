@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perdure.cli.documents import UnreadableFileError, read
+from perdure.cli.documents import UnreadableFileError, read_files
 from perdure.cli.lint import lint
 from perdure.cli.scenarios import read_documents
 from perdure.client.errors import CliError
-from perdure.importing.reader import Imported, Object
+from perdure.importing.reader import ConvertedObject, Object
 from perdure.importing.writer import COMMENT, write
 from perdure.language.program import Severity
-from perdure.simulation.cast import BadFileError
+from perdure.simulation.manifests import BadFileError
 
-Convert = Callable[[list[Object]], list[Imported]]
+Convert = Callable[[list[Object]], list[ConvertedObject]]
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConversionResult:
     """The result of a conversion."""
 
     text: str
@@ -30,7 +30,7 @@ class Converted:
     """Whether everything has a counterpart, and the result is valid."""
 
 
-def convert_files(files: list[str], kinds: Collection[str], convert: Convert) -> Converted:
+def convert_files(files: list[str], kinds: Collection[str], convert: Convert) -> ConversionResult:
     """Convert files.
 
     Args:
@@ -42,7 +42,7 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
         CliError: A file cannot be read, or no file has an object to convert.
     """
     try:
-        documents = [each.data for file in files for each in read(file) if isinstance(each.data, dict)]
+        documents = [each.data for file in files for each in read_files(file) if isinstance(each.data, dict)]
     except UnreadableFileError as error:
         raise CliError(str(error)) from error
     if not any(each.get("kind") in kinds for each in documents):
@@ -59,10 +59,10 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
     text = write(manifests)
     mistakes = mistakes_in(text)
     gaps = any(each.report.gaps for each in imported)
-    return Converted(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
+    return ConversionResult(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
 
 
-def _commented(manifest: Object, imported: Imported, *, first: bool) -> Object:
+def _commented(manifest: Object, imported: ConvertedObject, *, first: bool) -> Object:
     lines = [f"From {imported.source}."]
     if first:
         lines += [f"Not imported: {gap.path}: {gap.message}" for gap in imported.report.gaps]
@@ -84,7 +84,7 @@ def mistakes_in(text: str) -> list[str]:
     ]
 
 
-def read_foreign(file: str) -> list[Object]:
+def read_manifests(file: str) -> list[Object]:
     """Read the manifests of a file, including the items of a List.
 
     Raises:

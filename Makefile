@@ -39,7 +39,7 @@ cluster-down: ## Delete that cluster, and with the last one all its files
 	python3 hack/cluster down --name $(NAME)
 
 store: setup ## Start an S3 server in a pod and create its Secret, to try artifacts: ARGS="--namespace shop"
-	PYTHONPATH=operator:tests:hack $(RUN) python -m artifacts $(ARGS)
+	PYTHONPATH=operator:tests:hack $(RUN) python -m support.artifacts $(ARGS)
 
 image: ## Build the image into build/perdure.tar
 	python3 hack/cluster image --tag localhost/perdure:0.1.0 --out build/perdure.tar
@@ -64,7 +64,7 @@ simulate: setup ## Run the operator in virtual time with random faults: ARGS="--
 	PYTHONPATH=operator:tests PYTHONHASHSEED=0 $(RUN) python -m simulated $(ARGS)
 
 test-temporal: setup ## Run the tests with Temporal's SDK, on the cluster NAME (or that of KUBECONFIG)
-	$(RUN) pytest -q tests/temporal
+	$(RUN) pytest -q tests/sdk
 
 serve: setup ## Serve SDKs at 127.0.0.1:7233 without a cluster, in memory: ARGS="--address host:port", or ARGS=--help
 	PYTHONPATH=operator:tests:hack $(RUN) python -m fidelity $(ARGS)

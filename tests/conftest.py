@@ -9,10 +9,11 @@ import pytest
 import structlog
 from hypothesis import settings
 
-pytest.register_assert_rewrite("kube")  # before it is imported, so that its assertions show the compared values
+# Before they are imported, so that their assertions show the compared values.
+pytest.register_assert_rewrite("support.kube", "support.engine", "support.doctor", "support.operations")
 
-from kube import Cluster, find_cluster, temporary_namespace  # noqa: E402
-from process import Process, operator  # noqa: E402
+from support.kube import Cluster, find_cluster, temporary_namespace  # noqa: E402
+from support.process import Process, operator  # noqa: E402
 
 # Timing never decides a test. Random examples do so only in `make test-all`, which sets how many more it tries.
 settings.register_profile("perdure", deadline=None, derandomize="PERDURE_LONGER" not in os.environ)

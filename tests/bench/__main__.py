@@ -17,10 +17,10 @@ from bench.fleets import Stored, measure_fleet
 from bench.hello import measure_growth, measure_hello
 from bench.patches import measure_patches
 from bench.results import Result, as_json, machine, table
-from bench.test_schedules import herd
+from bench.schedules import herd
 from bench.writes import measure_writes
-from kube import IMAGE, find_cluster
-from temporal.server import Operator, serving
+from support.kube import IMAGE, find_cluster
+from support.sdk.server import Operator, serving
 
 SCHEDULES = 100
 PARTS = ("hello", "growth", "writes", "podless", "pods", "schedules")

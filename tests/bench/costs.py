@@ -4,8 +4,8 @@ import re
 import urllib.request
 from pathlib import Path
 
-from kube import Cluster
-from temporal.server import Operator
+from support.kube import Cluster
+from support.sdk.server import Operator
 
 _REQUESTS = re.compile(r"apiserver_request_total\{([^}]*)\} (\S+)")
 

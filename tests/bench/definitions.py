@@ -7,9 +7,9 @@ from statistics import median
 
 from bench.costs import ApiServerCosts, operator_cpu
 from bench.results import Result
-from bench.test_schedules import QUICK, create_all
-from kube import IMAGE, Cluster, Json, run_manifest, temporary_namespace
-from temporal.server import Operator
+from bench.schedules import QUICK, create_all
+from support.kube import IMAGE, Cluster, Json, run_manifest, temporary_namespace
+from support.sdk.server import Operator
 
 RUNS = 300
 REPEATED = 3

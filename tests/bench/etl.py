@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from artifacts.in_cluster import store
 from bench.costs import operator_cpu
 from bench.definitions import RESTRICTED
 from bench.results import Result
-from kube import IMAGE, Cluster, Json
-from temporal.server import Operator
-from volumes import local_volume
+from support.artifacts.in_cluster import store
+from support.kube import IMAGE, Cluster, Json
+from support.sdk.server import Operator
+from support.volumes import local_volume
 
 _SHARDS: Final = 100
 _BYTES: Final = 10_000_000

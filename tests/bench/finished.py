@@ -5,10 +5,10 @@ import sys
 import time
 from contextlib import suppress
 
-from kube import Json
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.runtime import status_texts
+from support.kube import Json
 
 AT_ONCE = 32
 PROGRESS = 10_000

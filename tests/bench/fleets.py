@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 from bench.costs import metrics_of
 from bench.finished import fill
 from bench.results import Result
-from bench.test_schedules import QUICK, create_all
-from kube import Cluster, Json, run_manifest, temporary_namespace
+from bench.schedules import QUICK, create_all
 from perdure.controller.fleet.shards import SHARDS
-from ports import free_port
-from temporal.server import Operator
+from support.kube import Cluster, Json, run_manifest, temporary_namespace
+from support.ports import free_port
+from support.sdk.server import Operator
 
 FLEETS = (1, 3)
 """How many operators start at the same time. A single one is in no fleet, as with the chart's `replicas: 1`."""

@@ -13,8 +13,8 @@ from temporalio.worker import Worker
 
 from bench.costs import ApiServerCosts, cpu_of_server, operator_cpu
 from bench.results import Result
-from temporal import activities, flows
-from temporal.server import Operator
+from support.sdk import activities, flows
+from support.sdk.server import Operator
 
 WORKFLOWS = 300
 ALONE = 40

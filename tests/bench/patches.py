@@ -14,11 +14,11 @@ import orjson
 from bench.costs import ApiServerCosts
 from bench.results import Result
 from bench.writes import growing
-from kube import Json, run_manifest, temporary_namespace
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.paths import ONLY_METADATA
-from temporal.server import Operator
+from support.kube import Json, run_manifest, temporary_namespace
+from support.sdk.server import Operator
 
 OBJECTS = 20
 WRITES = 8

@@ -21,7 +21,7 @@ from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
 from perdure.simulation.cluster.store import Object
 from simulated.world import Setting, World, simulate
-from temporal.memory import InMemory, serving_in_memory
+from support.sdk.memory import InMemory, serving_in_memory
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

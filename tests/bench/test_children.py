@@ -13,9 +13,9 @@ import yaml
 
 from perdure.engine import history
 from perdure.engine.state import RunState
-from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.play import Play
-from perdure.simulation.players import SimulatedChain, SimulatedRun
+from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
+from perdure.simulation.runs import SimulatedChain, SimulatedRun
+from perdure.simulation.simulator import Simulator
 
 pytestmark = pytest.mark.bench
 
@@ -61,7 +61,7 @@ def test_cost_of_children() -> None:
         begun = time.process_time()
         world, largest = play(count)
         spent = time.process_time() - begun
-        chains = [player for player in world.transcript.players if isinstance(player, SimulatedChain)]
+        chains = [execution for execution in world.transcript.executions if isinstance(execution, SimulatedChain)]
         parent, *children = (chain.current for chain in chains)
         assert len(children) == count
         assert parent.state is not None
@@ -78,22 +78,22 @@ def test_cost_of_children() -> None:
         assert {len(child.events) for child in children} == {3 * ACTIVITIES + 2}
 
 
-def play(count: int) -> tuple[Play, int]:
+def play(count: int) -> tuple[Simulator, int]:
     """Simulate, and return the simulation and the bytes of the largest state of the parent after a step."""
     reported = read_scenario({**SCENARIO, "input": count}, "scenario")
-    played = Play(
-        read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], reported, "scenario"), reported
+    played = Simulator(
+        read_definitions([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], reported, "scenario"), reported
     )
     sizes: list[int] = []
     commits = count_from(1)
 
     def measure(run: SimulatedRun, state: RunState) -> None:
         """Look at the parent's state every now and then."""
-        if run is played.transcript.lead.current and next(commits) % 10 == 1:
+        if run is played.transcript.root.current and next(commits) % 10 == 1:
             sizes.append(size(history.encode(state)))
 
     played.transcript.on_commit = measure
-    played.play()
+    played.run()
     return played, max(sizes)
 
 

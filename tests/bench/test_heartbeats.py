@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kube import REPOSITORY, Cluster
+from support.kube import REPOSITORY, Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.own, pytest.mark.timeout(3600)]
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import pytest
 
-from hostile import ATTACKS, HOSTILE, SOURCES
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
 from perdure.observe.python_gc import settle
+from support.hostile import ATTACKS, HOSTILE, SOURCES
 
 pytestmark = pytest.mark.bench
 

@@ -19,9 +19,9 @@ import pytest
 
 import perdure.handlers.main as operator
 from bench.counting import TALLY, CountedRequest, CountingClient
-from kube import REPOSITORY, Cluster, check_history
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, Object, path
+from support.kube import REPOSITORY, Cluster, check_history
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.own, pytest.mark.timeout(7200)]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from kube import Cluster, python
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
+from support.kube import Cluster, python
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.timeout(3600)]
 

@@ -8,12 +8,10 @@ printed, and nothing is decided by them.
 import asyncio
 import os
 import time
-import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,11 +19,12 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from audit import what, writes
-from kube import Cluster
-from temporal import flows, registry
-from temporal.conftest import until
-from temporal.server import Operator, serving
+from bench.process_figures import figure, memory
+from support.audit import what, writes
+from support.kube import Cluster
+from support.sdk import flows, registry
+from support.sdk.client import until
+from support.sdk.server import Operator, serving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(3600)]
 
@@ -153,21 +152,3 @@ async def test_memory_of_sleeping_workflows(operator: Operator) -> None:
             f"killed and started again: ready after {ready:.1f} s, all timers armed after {time.perf_counter() - began:.1f} s, "
             f"{memory(operator) / 2**20:.0f} MiB"
         )
-
-
-def memory(operator: Operator) -> int:
-    """Bytes that the operator's process has in memory."""
-    assert operator.running is not None
-    pages = Path(f"/proc/{operator.running.pid}/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-async def figure(operator: Operator, name: str) -> float:
-    """A metric of the operator."""
-
-    def read() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{operator.health}/metrics", timeout=60) as answer:
-            return str(answer.read(), "utf-8")
-
-    lines = (await asyncio.to_thread(read)).splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))

@@ -19,11 +19,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from bench.test_temporal import figure, memory
-from kube import Cluster
-from temporal import flows, registry
-from temporal.server import Operator, serving
-from temporal.test_rights import CLIENT, WORKER, account
+from bench.process_figures import figure, memory
+from support.kube import Cluster
+from support.sdk import flows, registry
+from support.sdk.accounts import CLIENT, WORKER, account
+from support.sdk.server import Operator, serving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(3600)]
 

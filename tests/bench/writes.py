@@ -12,12 +12,12 @@ from statistics import median
 
 from bench.costs import ApiServerCosts
 from bench.results import Result
-from bench.test_schedules import QUICK
-from kube import Cluster, Json, run_manifest, temporary_namespace
+from bench.schedules import QUICK
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.runtime import status_texts
-from temporal.server import Operator
+from support.kube import Cluster, Json, run_manifest, temporary_namespace
+from support.sdk.server import Operator
 
 OBJECTS = 60
 WRITES = 3

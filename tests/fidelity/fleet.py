@@ -26,10 +26,10 @@ from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
-from ports import free_port
 from simulated.faults import Faults
 from simulated.operators import FaultyOperator
-from threads import join
+from support.ports import free_port
+from support.threads import join
 
 _GRPC_TASKS = frozenset({"AioServer._request_call", "AioServer._server_main_loop"})
 """Tasks of a gRPC server in which it waits for calls. gRPC's core writes into what they hold, until the server is stopped."""

@@ -19,7 +19,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
 from simulated.operators import FaultyOperator
-from threads import join
+from support.threads import join
 
 NAMESPACE = "default"
 OPEN = Settings(authentication=False)

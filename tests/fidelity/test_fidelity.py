@@ -14,7 +14,7 @@ from fidelity.differences import LIST, OPEN, is_explained
 from fidelity.driver import Server
 from fidelity.perdure import in_memory
 from fidelity.recording import NAMES, REQUESTS, differences, play, prepare, recorded
-from temporal.server import serving
+from support.sdk.server import serving
 
 _CLUSTER = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench]
 

@@ -4,26 +4,13 @@ import asyncio
 
 import grpc
 import pytest
-from temporalio.api.common.v1 import WorkflowType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.sdk.frontends import Frontends
+from simulated.sdk.frontends import Frontends, start
 from simulated.sdk.wires import Wires
 from simulated.world import World, simulate
-
-
-def start(workflow_id: str, request_id: str) -> StartWorkflowExecutionRequest:
-    return StartWorkflowExecutionRequest(
-        namespace="default",
-        workflow_id=workflow_id,
-        workflow_type=WorkflowType(name="Order"),
-        task_queue=TaskQueue(name="orders"),
-        request_id=request_id,
-    )
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,7 +14,7 @@ from perdure.engine.starts import ExternalReference
 from perdure.runtime.attempts import RunRef
 from simulated.place import KEY, Place
 from simulated.world import Setting, World, simulate
-from unit.controller.managers import manager_over
+from support.managers import manager_over
 
 RECEIVER: Any = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "500s"}}]}}
 TELL: Any = {"name": "tell", "signal": {"workflowId": "receiver", "name": "go"}}

@@ -14,9 +14,8 @@ from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.store import Object
 from simulated.members import calm, is_covered, is_divided, until
 from simulated.operators import FaultyOperator
-from simulated.sdk.frontends import Frontends
+from simulated.sdk.frontends import Frontends, start
 from simulated.sdk.wires import Wires
-from simulated.test_fleet_frontends import start
 from simulated.world import World, simulate
 
 _NAP = {"steps": [{"name": "nap", "sleep": {"duration": "300s"}}]}

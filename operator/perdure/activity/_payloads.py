@@ -103,10 +103,10 @@ def _message(error: BaseException) -> str:
         return f"(its message cannot be printed: {type(broken).__name__})"
 
 
-def _delay(given: timedelta | float | None) -> str | None:
-    if given is None:
+def _delay(delay: timedelta | float | None) -> str | None:
+    if delay is None:
         return None
-    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
     return f"{min(max(seconds, 0.0), _LONGEST_DELAY):.6f}s" if seconds == seconds else None  # noqa: PLR0124 - not NaN
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 _registered: dict[str, Callable[..., Any]] = {}
-_beating: set[Callable[..., Any]] = set()
+_auto_heartbeating: set[Callable[..., Any]] = set()
 
 
 @overload
@@ -42,7 +42,7 @@ def defn(
     def register(decorated: Function) -> Function:
         _registered[name or decorated.__name__] = decorated
         if auto_heartbeat:
-            _beating.add(decorated)
+            _auto_heartbeating.add(decorated)
         return decorated
 
     return register if function is None else register(function)
@@ -64,7 +64,7 @@ def main(activities: Mapping[str, Callable[..., Any]] | None = None) -> NoReturn
             type="ActivityNotFound",
             non_retryable=True,
         )
-    run(function, auto_heartbeat=function in _beating)
+    run(function, auto_heartbeat=function in _auto_heartbeating)
 
 
 def run(function: Callable[..., Any], *, auto_heartbeat: bool = False) -> NoReturn:

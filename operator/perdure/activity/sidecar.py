@@ -44,24 +44,24 @@ class SidecarLoop:
         folder = environ.get("PERDURE_FILES") or "/perdure-files"
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._auto = environ.get("PERDURE_AUTO_HEARTBEAT") == "true"
-        self._seen: tuple[int, int, int] | None = None
-        self._complaint = ""
+        self._last_heartbeat_file: tuple[int, int, int] | None = None
+        self._last_message = ""
 
     def run(self) -> int:
         """Run until SIGTERM, which the caller has blocked, report the result, and return the exit code."""
         heartbeats = self._context.heartbeats
         if heartbeats is not None:
-            heartbeats.on_stop = self._tell_cancelled
+            heartbeats.on_stop = self._write_cancelled
             if self._auto:
                 heartbeats.begin()
         while True:
-            self._pass_on_heartbeat()
+            self._forward_heartbeat()
             if signal.sigtimedwait({signal.SIGTERM}, _LOOK_SECONDS):
                 break
-        self._pass_on_heartbeat()
-        return self._hand_over()
+        self._forward_heartbeat()
+        return self._deliver_result()
 
-    def _pass_on_heartbeat(self) -> None:
+    def _forward_heartbeat(self) -> None:
         """Send a heartbeat if the activity has written the file again."""
         heartbeats = self._context.heartbeats
         try:
@@ -69,19 +69,19 @@ class SidecarLoop:
         except OSError:
             return
         seen = found.st_mtime_ns, found.st_size, found.st_ino
-        if seen == self._seen or heartbeats is None:
+        if seen == self._last_heartbeat_file or heartbeats is None:
             return
         try:
             text = self._read("heartbeat")
             heartbeats.beat(decode(text) if text.strip() else None)
         except CancelledError:
-            self._tell_cancelled()
+            self._write_cancelled()
         except (OSError, ValueError, TypeError, PayloadTooLargeError) as error:
-            self._complain(f"The heartbeat could not be forwarded: {error}")
+            self._log_once(f"The heartbeat could not be forwarded: {error}")
             return
-        self._seen = seen
+        self._last_heartbeat_file = seen
 
-    def _tell_cancelled(self) -> None:
+    def _write_cancelled(self) -> None:
         """Write the file that requests the activity to stop. It is renamed into place, so that nobody reads a partial file."""
         reason = self._context.cancelled() or ""
         try:
@@ -91,9 +91,9 @@ class SidecarLoop:
                 file.write(reason + "\n")
             os.replace(".cancelled", "cancelled", src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
-            self._complain(f"The cancellation could not be passed to the activity: {error}")
+            self._log_once(f"The cancellation could not be passed to the activity: {error}")
 
-    def _hand_over(self) -> int:
+    def _deliver_result(self) -> int:
         heartbeats = self._context.heartbeats
         if heartbeats is not None:
             heartbeats.flush(3.0)
@@ -148,10 +148,10 @@ class SidecarLoop:
             raise PayloadTooLargeError(message)
         return held.decode()
 
-    def _complain(self, message: str) -> None:
+    def _log_once(self, message: str) -> None:
         """Log a message once, not each time the problem is seen."""
-        if message != self._complaint:
-            self._complaint = message
+        if message != self._last_message:
+            self._last_message = message
             sys.stderr.write(message + "\n")
 
 

@@ -10,7 +10,7 @@ MAX_DEPTH: Final = 200
 
 
 def nests_deeper(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether a value nests deeper than that; iterative, so that deep values do not overflow the stack."""
+    """Whether a value nests deeper than `levels`. The search is iterative, so that deep values do not overflow the stack."""
     level = [value]
     for _ in range(levels + 1):
         level = [

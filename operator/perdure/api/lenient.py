@@ -1,11 +1,11 @@
 """Read JSON that can come from a newer operator, or be damaged: unexpected values count as missing.
 
-What is read this way is only shown, or used to decide about another object. It is never stored again: that would drop the rest.
+Values that are read this way are only shown, or used to decide about another object. They are never stored again, because that
+would drop the rest.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,15 +37,6 @@ def integer(value: Any) -> int | None:
 def text(value: Any) -> str:
     """Return a string; an empty one if the value is not a string."""
     return value if isinstance(value, str) else ""
-
-
-def moment(value: Any) -> datetime | None:
-    """Return a time with a time zone, or None."""
-    try:
-        found = datetime.fromisoformat(text(value))
-    except ValueError:
-        return None
-    return None if found.tzinfo is None else found
 
 
 def convert(value: Any, kind: type[_Kind]) -> _Kind | None:
@@ -160,19 +151,3 @@ def _annotation(obj: Mapping[str, Any], key: str) -> Any:
     except orjson.JSONDecodeError:
         return None
     return None if nests_deeper(found) else found
-
-
-def read_time(value: Any) -> datetime | None:
-    """Read a time of an object.
-
-    Args:
-        value: RFC 3339 text; anything else is not a time.
-
-    Returns:
-        The time; None if the value is not a time.
-    """
-    try:
-        time = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time

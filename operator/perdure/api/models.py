@@ -362,13 +362,13 @@ _SENTENCES = {
 
 def _sentence(detail: ErrorDetails, root: type[ApiModel] | None) -> str:
     if root is not None and detail["type"] == "extra_forbidden":
-        meant = meant_by_field(root, detail["loc"])
-        if meant:
-            return f"unknown field; did you mean `{meant}`?"
+        suggestion = suggest_field(root, detail["loc"])
+        if suggestion:
+            return f"unknown field; did you mean `{suggestion}`?"
     if root is not None and detail["type"] == "model_type":
-        meant = meant_by_value(root, detail["loc"], detail["input"])
-        if meant:
-            return f"must be an object: `{meant}`"
+        suggestion = suggest_value(root, detail["loc"], detail["input"])
+        if suggestion:
+            return f"must be an object: `{suggestion}`"
     sentence = _SENTENCES.get(detail["type"])
     if sentence is None:
         return detail["msg"].removeprefix("Value error, ")
@@ -378,7 +378,7 @@ def _sentence(detail: ErrorDetails, root: type[ApiModel] | None) -> str:
 Location = tuple[int | str, ...]
 """The path of a field, as pydantic reports it."""
 
-_ELSEWHERE: Final = {
+_NAMES_IN_OTHER_SYSTEMS: Final = {
     # CronJob, CronWorkflow
     "schedule": "cron",
     "schedules": "cron",
@@ -427,20 +427,20 @@ _ELSEWHERE: Final = {
 }
 """Names of fields in other systems, and ours. A suggestion applies if the object has the field."""
 
-_MEANT: Final = ("name", "duration")
+_PLAIN_VALUE_FIELDS: Final = ("name", "duration")
 """The fields that a plain value in place of an object probably is."""
 
-_NEAR: Final = 0.7
+_MIN_SIMILARITY: Final = 0.7
 """Minimum similarity of two spellings, as difflib computes it."""
 
 _DEPTH: Final = 2
 """How many levels deep to search for a misplaced field."""
 
-_SHOWN: Final = 60
+_MAX_SHOWN: Final = 60
 """Maximum length of a value in a suggestion."""
 
 
-def meant_by_field(root: type[BaseModel], location: Location) -> str:
+def suggest_field(root: type[BaseModel], location: Location) -> str:
     """Suggest a field for one that does not exist.
 
     Args:
@@ -454,23 +454,23 @@ def meant_by_field(root: type[BaseModel], location: Location) -> str:
     if model is None:
         return ""
     known = _fields(model)
-    other = _ELSEWHERE.get(name)
+    other = _NAMES_IN_OTHER_SYSTEMS.get(name)
     if other in known:
         return str(other)
     same = [each for each in known if each.casefold() == name.casefold()]
     below = [] if same else _below(model, [name, *([other] if other else [])])
-    near = same or below or get_close_matches(name, known, 1, _NEAR)
+    near = same or below or get_close_matches(name, known, 1, _MIN_SIMILARITY)
     return near[0] if near else ""
 
 
-def meant_by_value(root: type[BaseModel], location: Location, value: object) -> str:
+def suggest_value(root: type[BaseModel], location: Location, value: object) -> str:
     """Suggest an object for a plain value in its place.
 
     Returns:
         Such as ``sleep: {duration: 5s}``; empty if unknown.
     """
     model = _model_at(root, location)
-    if model is None or not isinstance(value, str | int) or isinstance(value, bool) or len(str(value)) > _SHOWN:
+    if model is None or not isinstance(value, str | int) or isinstance(value, bool) or len(str(value)) > _MAX_SHOWN:
         return ""
     inner = _within(model, value)
     if not inner:
@@ -481,7 +481,11 @@ def meant_by_value(root: type[BaseModel], location: Location, value: object) -> 
 def _within(model: type[BaseModel], value: str | int) -> str:
     fields = _fields(model)
     required = [name for name, field in fields.items() if field.is_required()]
-    name = required[0] if len(required) == 1 else next((each for each in _MEANT if each in fields and not required), "")
+    name = (
+        required[0]
+        if len(required) == 1
+        else next((each for each in _PLAIN_VALUE_FIELDS if each in fields and not required), "")
+    )
     if not name:
         return ""
     inner = _strip(fields[name].annotation)

@@ -81,10 +81,10 @@ def child_workflow_id(parent: str, run_id: str, step: str) -> str:
     Returns:
         At most 1,000 characters, always the same for the same arguments.
     """
-    whole = f"{parent}/{run_id}/{step}"
-    if len(whole) <= MAX_WORKFLOW_ID:
-        return whole
-    return f"{whole[:_WORKFLOW_ID_HEAD]}/{_digest(whole, 20)}"
+    full = f"{parent}/{run_id}/{step}"
+    if len(full) <= MAX_WORKFLOW_ID:
+        return full
+    return f"{full[:_WORKFLOW_ID_HEAD]}/{_digest(full, 20)}"
 
 
 def successor_name(name: str, uid: str) -> str:
@@ -225,11 +225,11 @@ def reset_name(name: str, operation_uid: str, word: str = "reset") -> str:
     return _numbered(root, f"-{word}-{_digest(operation_uid)[:6]}")
 
 
-def _numbered(name: str, ending: str) -> str:
-    if len(name) + len(ending) <= MAX_RUN_NAME:
-        return f"{name}{ending}"
-    ending = f"-{_digest(name)}{ending}"
-    return f"{name[: MAX_RUN_NAME - len(ending)].rstrip('-.')}{ending}"
+def _numbered(name: str, suffix: str) -> str:
+    if len(name) + len(suffix) <= MAX_RUN_NAME:
+        return f"{name}{suffix}"
+    suffix = f"-{_digest(name)}{suffix}"
+    return f"{name[: MAX_RUN_NAME - len(suffix)].rstrip('-.')}{suffix}"
 
 
 def label_value(text: str) -> str:

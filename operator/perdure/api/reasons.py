@@ -1,4 +1,4 @@
-"""Words for programs: condition types, condition reasons and Event reasons.
+"""Condition types, condition reasons, and Event reasons, which programs can rely on.
 
 A reason is one CamelCase word that is fixed in the code. Variable parts belong in the message next to it.
 `hack/reference` writes docs/reference/reasons.md from the docstrings below the members, which say what happened and what to do.

@@ -106,12 +106,12 @@ def at_most_one_of(*fields: str, message: str | None = None) -> Rule:
     return _count_of(fields, message or f"must have at most one of {listed(fields)}", "<= 1", lambda count: count <= 1)
 
 
-def _count_of(fields: tuple[str, ...], message: str, comparison: str, holds: Callable[[int], bool]) -> Rule:
+def _count_of(fields: tuple[str, ...], message: str, comparison: str, is_valid: Callable[[int], bool]) -> Rule:
     """Limit how many of several fields are set, by a comparison in CEL and the same one in Python."""
     return Rule(
         message,
         " + ".join(f"(has(self.{cel_name(field)}) ? 1 : 0)" for field in fields) + f" {comparison}",
-        lambda model: holds(sum(getattr(model, field) is not None for field in fields)),
+        lambda model: is_valid(sum(getattr(model, field) is not None for field in fields)),
     )
 
 

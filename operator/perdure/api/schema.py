@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
-_LEFT_OUT = ("$defs", "title", "additionalProperties")
+_OMITTED = ("$defs", "title", "additionalProperties")
 
 
 class SchemaError(Exception):
@@ -104,7 +104,7 @@ class _Writer:
         schema: Schema = {}
         if "description" in node:
             schema["description"] = _paragraphs(node["description"])
-        schema |= {key: value for key, value in node.items() if key not in _LEFT_OUT and key not in schema}
+        schema |= {key: value for key, value in node.items() if key not in _OMITTED and key not in schema}
         if "const" in schema:
             schema["enum"] = [schema.pop("const")]
         if not schema.get("properties", True):

@@ -334,27 +334,30 @@ DecimalDuration = Annotated[timedelta, DurationShape(decimal=True)]
 """A field that holds a duration or decimal seconds."""
 
 
+def read_time(value: Any) -> datetime | None:
+    """Read a time of an object, which may be damaged.
+
+    Args:
+        value: A time such as `2026-01-31T12:00:00Z` or `2026-01-31T12:00:00.000000Z`; anything else is invalid.
+
+    Returns:
+        The time in UTC, which is also the zone of a time without an offset; None if there is none.
+    """
+    try:
+        time = datetime.fromisoformat(value)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
 _FIRST_YEAR = 1971
 """Kubernetes and container runtimes write a year of 0001 or 1970 if they have no time."""
 
 
-def read_time(text: Any) -> datetime | None:
-    """Read a time of a Kubernetes object.
-
-    Args:
-        text: A time such as `2026-01-31T12:00:00Z` or `2026-01-31T12:00:00.000000Z`; anything else is invalid.
-
-    Returns:
-        The time in UTC; None if there is none.
-    """
-    if not isinstance(text, str):
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return time if time.year >= _FIRST_YEAR else None
+def read_kubernetes_time(value: Any) -> datetime | None:
+    """Read a time that Kubernetes has written, as `read_time` does; None also for what it writes if it has no time."""
+    time = read_time(value)
+    return time if time is not None and time.year >= _FIRST_YEAR else None
 
 
 def write_micro_time(time: datetime) -> str:

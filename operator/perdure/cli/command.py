@@ -68,7 +68,7 @@ class Verb(_Documented):
         """Read the options."""
         own = {name for parameter in self.params for name in parameter.opts}
         try:
-            rest = flags.take(args, own)
+            rest = flags.extract(args, own)
             if not ctx.resilient_parsing:
                 _, _, given = self.make_parser(ctx).parse_args(list(rest))
                 _check_repeated(given)
@@ -168,10 +168,10 @@ class Words(click.Choice[_Word], Generic[_Word]):
 class AnyCase(Words[_Word]):
     """The words of an enum in any case, with a hint for misspelled words and for those of other systems."""
 
-    def __init__(self, words: type[_Word], elsewhere: Mapping[str, str] | None = None) -> None:
-        """`elsewhere`: names in other systems in lower case, and our word for each."""
+    def __init__(self, words: type[_Word], other_words: Mapping[str, str] | None = None) -> None:
+        """`other_words`: names in other systems in lower case, and our word for each."""
         super().__init__(words)
-        self._elsewhere = elsewhere or {}
+        self._other_words = other_words or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Word:
         """Return the word."""
@@ -179,13 +179,13 @@ class AnyCase(Words[_Word]):
         given = str(value).casefold()
         if given in known:
             return known[given]
-        meant = self._elsewhere.get(given) or ", ".join(known[near] for near in get_close_matches(given, known, 1))
+        meant = self._other_words.get(given) or ", ".join(known[near] for near in get_close_matches(given, known, 1))
         hint = f"; did you mean {meant}?" if meant else ""
         message = f"`{value}` is not one of {', '.join(self.choices)}{hint}"
         raise click.BadParameter(message, ctx=ctx, param=param)
 
 
-class Whole(click.IntRange):
+class WholeNumber(click.IntRange):
     """A whole number."""
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
@@ -219,11 +219,11 @@ class Decimal(click.FloatRange):
         return number
 
 
-def _out_of_range(number: float, least: float | None, most: float | None) -> str:
-    if least is not None and number < least:
-        return f"{number} is less than {least:g}"
-    if most is not None and number > most:
-        return f"{number} is more than {most:g}"
+def _out_of_range(number: float, minimum: float | None, maximum: float | None) -> str:
+    if minimum is not None and number < minimum:
+        return f"{number} is less than {minimum:g}"
+    if maximum is not None and number > maximum:
+        return f"{number} is more than {maximum:g}"
     return ""
 
 
@@ -243,16 +243,16 @@ def stacked(decorators: Iterable[Decorator]) -> Decorator:
     return decorate
 
 
-def _check_repeated(given: Iterable[click.Parameter]) -> None:
+def _check_repeated(parameters: Iterable[click.Parameter]) -> None:
     """Check that no option for one value is given twice: the first value would be lost silently.
 
     Args:
-        given: The parameters from Click, each as often as the command line has it.
+        parameters: The parameters from Click, each as often as the command line has it.
 
     Raises:
         BadParameter: An option is given twice.
     """
-    for parameter, times in Counter(given).items():
+    for parameter, times in Counter(parameters).items():
         single = isinstance(parameter, click.Option) and not parameter.multiple and not parameter.is_flag
         if times > 1 and single and _OVERRIDABLE.isdisjoint(parameter.opts):
             raise click.BadParameter(f"is given {times} times, but takes one value; give it once", param=parameter)

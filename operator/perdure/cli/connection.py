@@ -78,17 +78,17 @@ async def list_kind(
         return await cluster.list(plural, everywhere=everywhere), cluster.namespace
 
 
-def _access(given: Overrides) -> Access:
+def _access(options: Overrides) -> Access:
     inside = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     # A named cluster refers to the kubeconfig, even inside a pod.
-    elsewhere = given.context or given.kubeconfig or given.cluster or given.user or given.server
+    named = options.context or options.kubeconfig or options.cluster or options.user or options.server
     try:
-        if inside and not elsewhere:
+        if inside and not named:
             port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
             found = service_account(inside, port)
             if found is not None:
-                return with_overrides(found, given)
-        return load_kubeconfig(given)
+                return with_overrides(found, options)
+        return load_kubeconfig(options)
     except NoAccessError as error:
         raise CliError(str(error)) from error
     except (OSError, ValueError) as error:

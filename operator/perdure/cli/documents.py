@@ -97,11 +97,11 @@ class Document:
     file: str
     data: Any
     node: yaml.Node
-    twice: tuple[tuple[str, Position], ...] = ()
+    duplicates: tuple[tuple[str, Position], ...] = ()
     """The duplicate keys of maps, which kubectl rejects: their paths, and the position of the second."""
-    renamed: tuple[tuple[str, Position, MisreadKey], ...] = ()
+    misread_keys: tuple[tuple[str, Position, MisreadKey], ...] = ()
     """The keys that kubectl reads as a different text: their paths with that text, positions, and original text."""
-    named: bool = True
+    explicit: bool = True
     """Whether the file was given explicitly, and not found in a folder."""
 
     def position(self, path: str) -> Position:
@@ -116,22 +116,22 @@ class Document:
         return _start(found)
 
 
-def read(name: str) -> Iterator[Document]:
+def read_files(name: str) -> Iterator[Document]:
     """Read the documents of a file, of all files below a folder, or of standard input (`-`).
 
     Raises:
-        UnreadableError: The file cannot be read, or is not valid YAML.
+        UnreadableFileError: The file cannot be read, or is not valid YAML.
     """
     path = Path(name)
     if name == STDIN or not path.is_dir():
-        yield from _read_file(name, named=True)
+        yield from _read_file(name, explicit=True)
         return
     for file in sorted(path.rglob("*")):
         if file.suffix in _SUFFIXES and file.is_file():
-            yield from _read_file(str(file), named=False)
+            yield from _read_file(str(file), explicit=False)
 
 
-def _read_file(name: str, *, named: bool) -> Iterator[Document]:
+def _read_file(name: str, *, explicit: bool) -> Iterator[Document]:
     shown = "standard input" if name == STDIN else name
     try:
         text = sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
@@ -140,7 +140,7 @@ def _read_file(name: str, *, named: bool) -> Iterator[Document]:
             keys = list(_keys(node, "", set()))
             data = Loader("").construct_document(node)
             if data is not None:
-                yield Document(shown, data, node, tuple(_twice(keys)), tuple(_renamed(keys)), named)
+                yield Document(shown, data, node, tuple(_duplicates(keys)), tuple(_misread_keys(keys)), explicit)
     except OSError as error:
         raise UnreadableFileError(f"{shown}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -197,7 +197,7 @@ def _keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[int, str
             yield from _keys(value, where, seen)
 
 
-def _twice(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position]]:
+def _duplicates(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position]]:
     seen: set[tuple[int, str]] = set()
     for of, path, key in keys:
         if key.tag != _MERGE and (of, path) in seen:
@@ -205,7 +205,7 @@ def _twice(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[s
         seen.add((of, path))
 
 
-def _renamed(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position, MisreadKey]]:
+def _misread_keys(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position, MisreadKey]]:
     return ((path, _start(key), key) for _, path, key in keys if isinstance(key, MisreadKey))
 
 
@@ -223,7 +223,7 @@ def read_run(file: str) -> Object:
         CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
     """
     try:
-        found = [each.data for each in read(file) if isinstance(each.data, dict)]
+        found = [each.data for each in read_files(file) if isinstance(each.data, dict)]
     except UnreadableFileError as error:
         raise CliError(str(error)) from error
     runs = [each for each in found if each.get("apiVersion") == API_VERSION and each.get("kind") == "WorkflowRun"]

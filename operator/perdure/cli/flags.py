@@ -72,15 +72,15 @@ GLOBAL = (
 )
 
 _BY_NAME = {name: flag for flag in GLOBAL for name in (flag.name, flag.short) if name}
-_given: ContextVar[dict[str, Any] | None] = ContextVar("flags", default=None)
+_values: ContextVar[dict[str, Any] | None] = ContextVar("flags", default=None)
 
 
-def take(arguments: list[str], own: Collection[str] = ()) -> list[str]:
+def extract(arguments: list[str], precedence: Collection[str] = ()) -> list[str]:
     """Remove the global options from the arguments of a verb, and keep their values for `overrides`.
 
     Args:
         arguments: The arguments.
-        own: Names of the options of the verb, which take precedence.
+        precedence: Names of the options of the verb, which take precedence.
 
     Returns:
         The other arguments.
@@ -95,7 +95,7 @@ def take(arguments: list[str], own: Collection[str] = ()) -> list[str]:
             rest += [argument, *remaining]
             break
         name, equals, text = argument.partition("=")
-        flag = None if name in own else _BY_NAME.get(name)
+        flag = None if name in precedence else _BY_NAME.get(name)
         if flag is None:
             rest.append(argument)
         elif not flag.metavar:
@@ -103,7 +103,7 @@ def take(arguments: list[str], own: Collection[str] = ()) -> list[str]:
         else:
             value = _value(flag, text if equals else next(remaining, None))
             found[flag.field] = [*found.get(flag.field, ()), value] if flag.several else value
-    _given.set(found)
+    _values.set(found)
     return rest
 
 
@@ -114,7 +114,7 @@ def overrides(context: str | None, namespace: str | None) -> Overrides:
         context: The value of `--context`.
         namespace: The value of `--namespace`.
     """
-    return Overrides(context=context, namespace=namespace, **(_given.get() or {}))
+    return Overrides(context=context, namespace=namespace, **(_values.get() or {}))
 
 
 def kubectl_arguments(context: str | None) -> list[str]:
@@ -125,11 +125,11 @@ def kubectl_arguments(context: str | None) -> list[str]:
     Args:
         context: The value of `--context`.
     """
-    given = dict(_given.get() or {})
-    given.pop("request_timeout", None)
+    values = dict(_values.get() or {})
+    values.pop("request_timeout", None)
     found = [] if context is None else [f"--context={context}"]
     for flag in GLOBAL:
-        value = given.get(flag.field)
+        value = values.get(flag.field)
         if isinstance(value, bool):
             found += [flag.name] if value else []
         elif value is not None:

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from perdure import __version__
 from perdure.cli.flags import kubectl_arguments
-from perdure.client.errors import CliError, ExitCode, ForbiddenError, GoneError, UnreachableError
+from perdure.client.errors import CliError, ExitCode, ForbiddenError, NotFoundError, UnreachableError
 from perdure.kube import clock, errors, paths
 from perdure.kube.access import Access
 from perdure.kube.light import LOOPBACK, LightClient
@@ -140,7 +140,7 @@ def _explained(error: errors.ApiError) -> CliError:
         case 403:
             return ForbiddenError(f"{error.message}; ask your administrator for the role `edit` in the namespace")
         case 404:
-            return GoneError(f"{error.message}; `perdure list` shows the runs, and -n chooses the namespace")
+            return NotFoundError(f"{error.message}; `perdure list` shows the runs, and -n chooses the namespace")
         case 504:
             return LateError(f"{error.message}; check that a worker is running, or use a longer --timeout")
         case 429 | 500 | 502 | 503:

@@ -55,11 +55,11 @@ def json_or_text(text: str) -> Any:
         return text
 
 
-def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
+def with_parameters(value: Any, parameters: Iterable[str]) -> Any:
     """Set some fields of an input.
 
     Args:
-        given: The input; None for no input.
+        value: The input; None for no input.
         parameters: Each `key=value`; the value is JSON, or else a text. A field that is a text remains a text.
 
     Raises:
@@ -72,13 +72,13 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
             raise click.BadParameter(f"`{parameter}` does not have the form key=value", param_hint="-p")
         if key in fields:
             raise click.BadParameter(f"`{key}` is given twice", param_hint="-p")
-        parsed, is_text = json_or_text(text), isinstance(given, dict) and isinstance(given.get(key), str)
+        parsed, is_text = json_or_text(text), isinstance(value, dict) and isinstance(value.get(key), str)
         fields[key] = text if is_text and not isinstance(parsed, str) else parsed
     if not fields:
-        return given
-    if given is not None and not isinstance(given, dict):
+        return value
+    if value is not None and not isinstance(value, dict):
         raise click.BadParameter("sets fields of an object, but the input is not an object", param_hint="-p")
-    return {**(given or {}), **fields}
+    return {**(value or {}), **fields}
 
 
 input_option = option(
@@ -86,14 +86,14 @@ input_option = option(
 )
 
 
-def inputs_of(given: Iterable[str] | None) -> list[Any]:
+def inputs_of(texts: Iterable[str] | None) -> list[Any]:
     """Read the values of `--input`.
 
     Raises:
         BadParameter: A value is not valid JSON.
         CliError: A file cannot be read.
     """
-    return [value(each, "--input") for each in given or ()]
+    return [value(each, "--input") for each in texts or ()]
 
 
 def with_input(spec: Mapping[str, Any], values: Sequence[Any], parameters: Iterable[str] | None) -> Any:
@@ -133,7 +133,7 @@ def has_zone(text: str) -> bool:
     return _parsed(text).tzinfo is not None
 
 
-def moment(text: str, zone: tzinfo) -> datetime:
+def parse_time(text: str, zone: tzinfo) -> datetime:
     """Read a time.
 
     Args:

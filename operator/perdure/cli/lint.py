@@ -24,9 +24,18 @@ from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
-from perdure.cli.documents import Document, Position, UnreadableFileError, read
+from perdure.cli.documents import Document, Position, UnreadableFileError, read_files
 from perdure.kube import clock
-from perdure.language.checks import Checked, Documents, check, check_references, in_data, labels, options, unevaluated
+from perdure.language.checks import (
+    CheckedDefinition,
+    Documents,
+    check,
+    check_references,
+    in_data,
+    labels,
+    options,
+    unevaluated,
+)
 from perdure.language.checks.documents import policies_of, run_input
 from perdure.language.checks.signals import SignalNames
 from perdure.language.expressions import ExpressionError
@@ -43,22 +52,22 @@ Location = tuple[int | str, ...]
 _ROUNDS: Final = 64
 """Maximum number of reads of a manifest; each read removes some invalid parts."""
 
-_STAND_INS: Final[dict[str, dict[str, Any]]] = {
+_PLACEHOLDERS: Final[dict[str, dict[str, Any]]] = {
     "steps": {"waitForSignal": {"name": "unreadable"}},
     "activities": {"worker": {"taskQueue": "unreadable"}, "startToCloseTimeout": "1m"},
     "blocks": {"steps": [{"name": "unreadable", "waitForSignal": {"name": "unreadable"}}]},
 }
-"""Stand-ins for unreadable entries of these lists, so that their names remain known."""
+"""Placeholders for unreadable entries of these lists, so that their names remain known."""
 
-_PLAIN_STAND_INS: Final[dict[str, Any]] = {"cron": "@daily", "intervals": {"every": "1h"}}
-_PLAIN_STAND_IN: Final = "unreadable"
-"""The stand-in for an entry of another list; if it is not valid either, the whole list is removed."""
+_PLAIN_PLACEHOLDERS: Final[dict[str, Any]] = {"cron": "@daily", "intervals": {"every": "1h"}}
+_PLAIN_PLACEHOLDER: Final = "unreadable"
+"""The placeholder for an entry of another list; if it is not valid either, the whole list is removed."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
-class Salvaged:
+class PartialManifest:
     """The valid part of a manifest with mistakes."""
 
     resource: Resource | None
@@ -66,14 +75,14 @@ class Salvaged:
     mistakes: tuple[tuple[str, str], ...]
     """The mistakes: the path of the field, and the message."""
     replaced: tuple[str, ...]
-    """The paths of entries that stand-ins replace: ignore findings about them."""
+    """The paths of entries that placeholders replace: ignore findings about them."""
 
 
-def salvage(kind: type[Resource], data: dict[str, Any]) -> Salvaged:
+def read_partially(kind: type[Resource], data: dict[str, Any]) -> PartialManifest:
     """Read as much of a manifest as is valid.
 
-    An invalid field is removed. A step, an activity, or a block that requires the field is replaced by a stand-in with only its
-    name.
+    An invalid field is removed. A step, an activity, or a block that requires the field is replaced by a placeholder, which has
+    only its name.
 
     Args:
         kind: The model of the manifest.
@@ -85,7 +94,7 @@ def salvage(kind: type[Resource], data: dict[str, Any]) -> Salvaged:
     replaced: set[Location] = set()
     for _ in range(_ROUNDS):
         try:
-            return Salvaged(
+            return PartialManifest(
                 kind.parse(data), tuple(found), tuple(field_path(each) for each in sorted(replaced, key=str))
             )
         except pydantic.ValidationError as error:
@@ -94,9 +103,9 @@ def salvage(kind: type[Resource], data: dict[str, Any]) -> Salvaged:
                 if not _follows(detail["loc"], detail["type"], removed):
                     found[mistake] = None
         for place in {_place(data, detail["loc"], detail["type"]) for detail in details}:
-            if not _take_out(data, place, removed, replaced):
-                return Salvaged(None, tuple(found), ())
-    return Salvaged(None, tuple(found), ())
+            if not _remove(data, place, removed, replaced):
+                return PartialManifest(None, tuple(found), ())
+    return PartialManifest(None, tuple(found), ())
 
 
 def _follows(location: Location, type_: str, removed: set[Location]) -> bool:
@@ -117,8 +126,8 @@ def _place(data: Any, location: Location, type_: str) -> Location:
     return tuple(place)
 
 
-def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[Location]) -> bool:
-    """Remove a value from a manifest, or replace it by a stand-in. Return whether this was possible."""
+def _remove(data: Any, place: Location, removed: set[Location], replaced: set[Location]) -> bool:
+    """Remove a value from a manifest, or replace it by a placeholder. Return whether this was possible."""
     if not place or place in {("spec",), ("kind",), ("apiVersion",)}:
         return False
     *path, last = place
@@ -129,16 +138,16 @@ def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[
         except (KeyError, IndexError, TypeError):
             return True  # an enclosing part was removed for another mistake
     if isinstance(holder, dict):
-        if last == "name" and len(path) > 1 and path[-2] in _STAND_INS:
-            return _take_out(data, tuple(path), removed, replaced)
+        if last == "name" and len(path) > 1 and path[-2] in _PLACEHOLDERS:
+            return _remove(data, tuple(path), removed, replaced)
         holder.pop(last, None)
         removed.add(place)
         return True
     if place in replaced or not isinstance(last, int):
-        return _take_out(data, tuple(path), removed, replaced)
+        return _remove(data, tuple(path), removed, replaced)
     of_list = str(path[-1])
-    named = _STAND_INS.get(of_list)
-    plain = _PLAIN_STAND_INS.get(of_list, _PLAIN_STAND_IN)
+    named = _PLACEHOLDERS.get(of_list)
+    plain = _PLAIN_PLACEHOLDERS.get(of_list, _PLAIN_PLACEHOLDER)
     holder[last] = plain if named is None else {"name": _name_of(holder, last), **named}
     removed.add(place)
     replaced.add(place)
@@ -162,7 +171,7 @@ _BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedFinding:
     """A finding and its position."""
 
     file: str
@@ -185,12 +194,12 @@ class Located:
 
 
 @dataclass(slots=True)
-class Linted:
+class LintResult:
     """The findings in some files."""
 
     objects: int = 0
     """Number of Perdure's objects in the files."""
-    found: list[Located] = field(default_factory=list)
+    found: list[LocatedFinding] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
@@ -202,7 +211,7 @@ class Linted:
 class _Object:
     document: Document
     resource: Resource
-    checked: Checked | None
+    checked: CheckedDefinition | None
     replaced: tuple[str, ...] = ()
     """Paths of unreadable parts."""
     complete: bool = True
@@ -222,7 +231,7 @@ class _Object:
         return not self.replaced or ((finding.local or finding.severity is Severity.ERROR) and self.was_read(finding))
 
 
-def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
+def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
     """Check files.
 
     Args:
@@ -230,21 +239,21 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
         now: The current time for checks of Schedules; None for the time of the clock.
     """
     now = now or clock.now()
-    linted = Linted()
+    linted = LintResult()
     objects: list[_Object] = []
     for name in names:
         try:
-            for document in read(name):
-                objects += _take(document, linted)
+            for document in read_files(name):
+                objects += _read_objects(document, linted)
         except UnreadableFileError as error:
             linted.unreadable.append(str(error))
     linted.objects += len(objects)
     documents = _known(objects)
     for each in objects:
         alone = filter(each.is_certain, each.checked.findings if each.checked else ())
-        findings = [*alone, *filter(each.was_read, _together(each, documents, now))]
+        findings = [*alone, *filter(each.was_read, _across_documents(each, documents, now))]
         linted.found += [
-            Located(each.document.file, each.document.position(finding.path), each.subject, finding)
+            LocatedFinding(each.document.file, each.document.position(finding.path), each.subject, finding)
             for finding in findings
         ]
     linted.found.sort(key=lambda found: (found.file, found.position.line, found.position.column))
@@ -253,7 +262,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
 
 def _known(objects: Iterable[_Object]) -> Documents:
     """Return the objects in the files, by name."""
-    workflows: dict[str, Checked] = {}
+    workflows: dict[str, CheckedDefinition] = {}
     policies: set[str] = set()
     limits: set[str] = set()
     runs: dict[str, str] = {}
@@ -277,16 +286,16 @@ def _known(objects: Iterable[_Object]) -> Documents:
     return Documents(workflows, frozenset(policies), frozenset(limits), SignalNames(signals, others), runs)
 
 
-def _take(document: Document, linted: Linted) -> Iterator[_Object]:
+def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
     """Read Perdure's objects in a document as far as possible, and record their mistakes."""
     data = document.data
 
     def wrong(path: str, message: str, position: Position | None = None, subject: str = "") -> None:
         place = position or document.position(path)
-        linted.found.append(Located(document.file, place, subject, Finding(path, message)))
+        linted.found.append(LocatedFinding(document.file, place, subject, Finding(path, message)))
 
     if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
-        if document.named:
+        if document.explicit:
             linted.objects += 1
             wrong("", f"must be a manifest, with `apiVersion: {API_VERSION}` and a `kind`")
         return
@@ -299,28 +308,28 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
         linted.objects += 1
         wrong("kind", f"unknown kind; the kinds are {', '.join(sorted(_BY_NAME))}", subject=subject)
         return
-    linted.found += [Located(document.file, place, subject, finding) for place, finding in _of_keys(document)]
-    salvaged = salvage(kind, data)
-    for path, sentence in salvaged.mistakes:
+    linted.found += [LocatedFinding(document.file, place, subject, finding) for place, finding in _of_keys(document)]
+    readable = read_partially(kind, data)
+    for path, sentence in readable.mistakes:
         wrong(path, sentence, subject=subject)
-    resource = salvaged.resource
+    resource = readable.resource
     if resource is None:
         linted.objects += 1
         return
     if not resource.metadata.name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
-    yield _Object(document, resource, _checked(resource), salvaged.replaced, not salvaged.mistakes)
+    yield _Object(document, resource, _checked(resource), readable.replaced, not readable.mistakes)
 
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
-    for path, position in document.twice:
+    for path, position in document.duplicates:
         yield position, Finding(path, "is set twice in the same object, which kubectl rejects; remove one of them")
-    for path, position, key in document.renamed:
+    for path, position, key in document.misread_keys:
         message = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not what you mean"
         yield position, Finding(path, message, Severity.WARNING)
 
 
-def _checked(resource: Resource) -> Checked | None:
+def _checked(resource: Resource) -> CheckedDefinition | None:
     if isinstance(resource, Workflow):
         return check(resource.spec)
     if isinstance(resource, WorkflowRun) and resource.spec.inline is not None:
@@ -330,7 +339,7 @@ def _checked(resource: Resource) -> Checked | None:
     return None
 
 
-def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
+def _across_documents(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
     """Yield the findings that depend on other objects."""
     resource = each.resource
     if each.checked is not None:
@@ -414,7 +423,7 @@ def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
-def findings(linted: Linted, page: Page) -> Iterator[Text]:
+def findings(linted: LintResult, page: Page) -> Iterator[Text]:
     """Show the findings.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perdure.api.phases import CLOSED
-from perdure.cli.doctor.operators import find
+from perdure.cli.doctor.operators import find_deployment
 from perdure.client.errors import CliError
 from perdure.kube import paths
 
@@ -59,7 +59,7 @@ async def read_load(cluster: Cluster, system: str, *, everywhere: bool) -> Load:
 
 async def _operators(cluster: Cluster, system: str) -> list[OperatorLoad]:
     api = cluster.diagnosis
-    deployment = await find(api, system)
+    deployment = await find_deployment(api, system)
     if deployment is None:
         return []
     selector = {"labelSelector": deployment.selector}

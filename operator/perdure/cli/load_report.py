@@ -41,7 +41,7 @@ _METRICS = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Counted:
+class WorkflowLoad:
     """The open runs of one Workflow."""
 
     namespace: str
@@ -55,12 +55,12 @@ class Counted:
     oldest: timedelta = timedelta(0)
 
 
-def workflows(runs: Iterable[Mapping[str, Any]], now: datetime) -> list[Counted]:
+def workflows(runs: Iterable[Mapping[str, Any]], now: datetime) -> list[WorkflowLoad]:
     """Count open runs by Workflow, the Workflow with the most runs first."""
-    found: dict[tuple[str, str], Counted] = {}
+    found: dict[tuple[str, str], WorkflowLoad] = {}
     for run in runs:
         key = str(run["metadata"]["namespace"]), _workflow(run)
-        counted = found.setdefault(key, Counted(namespace=key[0], workflow=key[1]))
+        counted = found.setdefault(key, WorkflowLoad(namespace=key[0], workflow=key[1]))
         states = [each.get("state") for each in mappings(mapping(run.get("status")).get("pendingActivities"))]
         counted.open += 1
         counted.pending += phase_of(dict(run)) == "Pending"
@@ -79,7 +79,7 @@ def _workflow(run: Mapping[str, Any]) -> str:
     return str(named or next((word for key, word in kinds.items() if spec.get(key)), ""))
 
 
-def workflows_table(counted: Sequence[Counted], page: Page, *, namespaces: bool) -> list[Text]:
+def workflows_table(counted: Sequence[WorkflowLoad], page: Page, *, namespaces: bool) -> list[Text]:
     """Show the open runs of each Workflow; lines, of which the first one is the heading."""
     heading = ["WORKFLOW", "OPEN", "PENDING", "PAUSED", "ACTIVITIES", "RETRYING", "OLDEST"]
     rows = [
@@ -96,11 +96,11 @@ def workflows_table(counted: Sequence[Counted], page: Page, *, namespaces: bool)
     return tables.table(heading, rows, page)
 
 
-def operators(found: Iterable[OperatorLoad], page: Page) -> list[Text]:
+def operators(operators: Iterable[OperatorLoad], page: Page) -> list[Text]:
     """Show the load of each operator; lines, of which the first one is the heading."""
     heading = ["OPERATOR", "CPU", "MEMORY", "SHARDS", "RUNS", "QUEUE", "TIMERS"]
     rows = []
-    for each in found:
+    for each in operators:
         known = _figures(each)
         cpu = f"{known['cpu'] * 1000:.0f}m" if "cpu" in known else ""
         memory = f"{known['memory'] / 2**20:.0f}Mi" if "memory" in known else ""
@@ -109,11 +109,11 @@ def operators(found: Iterable[OperatorLoad], page: Page) -> list[Text]:
     return tables.table(heading, rows, page)
 
 
-def as_data(counted: Iterable[Counted], found: Iterable[OperatorLoad]) -> dict[str, Any]:
+def as_data(counted: Iterable[WorkflowLoad], operators: Iterable[OperatorLoad]) -> dict[str, Any]:
     """Return everything for programs: CPU in cores, memory in bytes, ages in seconds."""
     return {
         "workflows": [{**asdict(each), "oldest": round(each.oldest.total_seconds())} for each in counted],
-        "operators": [{"name": each.name, **_figures(each)} for each in found],
+        "operators": [{"name": each.name, **_figures(each)} for each in operators],
     }
 
 

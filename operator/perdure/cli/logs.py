@@ -22,26 +22,26 @@ from perdure.api.lenient import mapping
 from perdure.api.names import artifact_set_name, attempt_in, log_key
 from perdure.cli.connection import LOG_STREAMS
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.kube import clock
 from perdure.runtime.chains import reset_of
-from perdure.view.logs import Choice, Lines, LogOf, earlier, gone, is_part_of, logs_of
-from perdure.view.run import ShownRun, read_run
+from perdure.view.logs import AttemptLog, LogLines, LogSelection, earlier_logs, is_part_of, logs_of, missing_logs
+from perdure.view.run import RunView, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 
-_MOST: Final = 500
+_MAX_LOGS: Final = 500
 """The most logs that one pod sends: it gets their keys in a variable, which has at most 128 KiB."""
 _SECONDS: Final = 180
 _USER: Final = 65532
 _GZIP: Final = 31
-_LONGEST: Final = 16 * 1024 * 1024
+_MAX_LOG_SIZE: Final = 16 * 1024 * 1024
 """The most bytes of a log that are unpacked; archived logs have at most 10 MiB."""
 
 
@@ -52,7 +52,7 @@ class ArchivedLogError(Exception):
 class ArchivedLogs:
     """The archived logs of one run."""
 
-    def __init__(self, cluster: Cluster, run: ShownRun) -> None:
+    def __init__(self, cluster: Cluster, run: RunView) -> None:
         self._cluster = cluster
         self._run = run
 
@@ -71,7 +71,7 @@ class ArchivedLogs:
         """
         try:
             artifacts = await self._cluster.read("ArtifactSet", "artifactsets", artifact_set_name(self._run.uid))
-        except GoneError:
+        except NotFoundError:
             return {}
         image = mapping(artifacts["metadata"].get("annotations")).get(IMAGE_ANNOTATION)
         if image is None:
@@ -81,7 +81,7 @@ class ArchivedLogs:
         for store in artifacts["spec"]["stores"]:
             left = [key for key, pod in keys.items() if pod not in found]
             while left:
-                answers = objects_in(await self._send(store, left[:_MOST], image))
+                answers = objects_in(await self._send(store, left[:_MAX_LOGS], image))
                 if not answers:
                     raise CliError("the pod that reads archived logs has sent nothing")
                 for key, answer in answers.items():
@@ -95,7 +95,7 @@ class ArchivedLogs:
 
         pod = build_store_pod(
             {"generateName": "perdure-logs-", "namespace": self._run.namespace},
-            "sending_logs",
+            "log_export",
             store,
             {"PERDURE_KEYS": json.dumps(keys)},
             image=image,
@@ -112,7 +112,7 @@ class ArchivedLogs:
         if recorded and hashlib.sha256(answer).hexdigest() != recorded.get("sha256"):
             return ArchivedLogError(f"the SHA-256 of the object `{key}` is not the recorded one: it was changed")
         try:
-            text = zlib.decompressobj(wbits=_GZIP).decompress(answer, _LONGEST)
+            text = zlib.decompressobj(wbits=_GZIP).decompress(answer, _MAX_LOG_SIZE)
         except zlib.error as error:
             return ArchivedLogError(f"the object `{key}` is not a log: {error}")
         return text.decode(errors="replace").removesuffix("\n").split("\n") if text else []
@@ -150,7 +150,7 @@ def objects_in(lines: Iterable[bytes]) -> dict[str, bytes | ArchivedLogError | N
 
 _PAUSE = 1.0
 """Seconds between two reads of the run and its pods."""
-_TRIES = 5
+_MAX_FAILURES = 5
 """Maximum number of failed reads of the log of a closed run."""
 
 _NOT_ARCHIVED = (
@@ -160,13 +160,13 @@ _NOT_ARCHIVED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _Snapshot:
     """The logs at one point in time."""
 
-    runs: list[ShownRun]
-    logs: list[LogOf]
-    gone: list[LogOf]
-    earlier: list[LogOf]
+    runs: list[RunView]
+    logs: list[AttemptLog]
+    missing: list[AttemptLog]
+    earlier: list[AttemptLog]
     """The logs of steps whose results were kept from earlier runs."""
 
 
@@ -176,12 +176,12 @@ class LogReader:
 
     cluster: Cluster
     run: Object
-    choice: Choice
+    selection: LogSelection
     children: bool
     prefix: bool = True
     """Whether each line begins with the step and the attempt."""
     query: dict[str, str]
-    lines: Callable[[], Lines]
+    lines: Callable[[], LogLines]
     to_stderr: bool = False
     """Whether the lines go to standard error."""
     closed: bool = False
@@ -197,10 +197,10 @@ class LogReader:
         return LogReader(
             cluster=cluster,
             run=run,
-            choice=Choice(),
+            selection=LogSelection(),
             children=False,
             query={},
-            lines=lambda: Lines(timestamps=False, pattern=None),
+            lines=lambda: LogLines(timestamps=False, pattern=None),
             to_stderr=to_stderr,
             streams=asyncio.Semaphore(LOG_STREAMS),
         )
@@ -212,7 +212,7 @@ class LogReader:
             CliError: The run has no such step, and children are not included.
         """
         known = [step.path for step in read_run(self.run, now=clock.now()).every_step()]
-        for step in self.choice.steps:
+        for step in self.selection.steps:
             if self.children or not known or any(is_part_of(path, step) or is_part_of(step, path) for path in known):
                 continue
             steps = ", ".join(f"`{path}`" for path in known[:10]) + (", …" if len(known) > 10 else "")  # noqa: PLR2004
@@ -220,9 +220,9 @@ class LogReader:
 
     async def read(self) -> None:
         """Show the existing lines."""
-        look = await self._look(past=True)
-        archived = await self._show_archived(look)
-        wanted = [log for log in (*look.earlier, *look.logs) if self.choice.takes(log)]
+        snapshot = await self._snapshot(with_history=True)
+        archived = await self._show_archived(snapshot)
+        wanted = [log for log in (*snapshot.earlier, *snapshot.logs) if self.selection.matches(log)]
         for log in wanted:
             if not log.pod:
                 command = f"{self.cluster.runs.program} logs -n {self.run['metadata']['namespace']} {log.run}"
@@ -231,7 +231,7 @@ class LogReader:
                 await self._show(log)
             elif log.waits:
                 _report(f"{self._title(log)}: pod {log.pod} has not started yet")
-        self._end(look, archived, shown=bool(archived) or any(log.readable for log in wanted))
+        self._end(snapshot, archived, shown=bool(archived) or any(log.readable for log in wanted))
 
     async def follow(self, *, required: bool = True) -> None:
         """Show new lines until the run has ended.
@@ -242,11 +242,11 @@ class LogReader:
         tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         try:
             while True:
-                look = await self._look_on()
-                self.closed = all(run.closed for run in look.runs)
-                for log in look.logs:
+                snapshot = await self._poll()
+                self.closed = all(run.closed for run in snapshot.runs)
+                for log in snapshot.logs:
                     where = log.pod, log.container
-                    if log.readable and where not in tasks and self.choice.takes(log):
+                    if log.readable and where not in tasks and self.selection.matches(log):
                         tasks[where] = asyncio.create_task(self._show(log, follow=True))
                 if self.closed:
                     break
@@ -258,75 +258,75 @@ class LogReader:
         finally:
             for task in tasks.values():
                 task.cancel()
-        last = await self._look(past=True)
-        seen = {pod for pod, _ in tasks}
-        missed = [log for log in last.gone if log.pod not in seen]
+        last = await self._snapshot(with_history=True)
+        followed = {pod for pod, _ in tasks}
+        missed = [log for log in last.missing if log.pod not in followed]
         if required or missed:
-            last = replace(last, gone=missed)
+            last = replace(last, missing=missed)
             archived = await self._show_archived(last)
             self._end(last, archived, shown=bool(tasks) or bool(archived) or not required)
 
-    async def _look_on(self) -> _Look:
+    async def _poll(self) -> _Snapshot:
         """Read again; wait if the API server does not respond."""
-        away = False
+        unreachable = False
         while True:
             try:
-                self.run = await self.cluster.runs.named(self._name)
-                return await self._look(past=False)
+                self.run = await self.cluster.runs.get(self._name)
+                return await self._snapshot(with_history=False)
             except UnreachableError as error:
-                if not away:
+                if not unreachable:
                     _report(f"{error}; still waiting")
-                away = True
+                unreachable = True
             await asyncio.sleep(_PAUSE)
 
-    async def _look(self, *, past: bool) -> _Look:
-        """Read the run and its children; `past`: also find missing pods, which needs the whole history."""
-        runs, logs, missing, todo, known = [], list[LogOf](), list[LogOf](), [self.run], set[str]()
-        kept = list[LogOf]()
+    async def _snapshot(self, *, with_history: bool) -> _Snapshot:
+        """Read the run and its children; `with_history`: also find missing pods, which needs the whole history."""
+        runs, logs, missing, todo, known = [], list[AttemptLog](), list[AttemptLog](), [self.run], set[str]()
+        earlier = list[AttemptLog]()
         while todo:
             found = todo.pop(0)
             known.add(found["metadata"]["uid"])
-            run = read_run(await self.cluster.runs.with_past(found) if past else found, now=clock.now())
+            run = read_run(await self.cluster.runs.with_history(found) if with_history else found, now=clock.now())
             pods = await self.cluster.runs.pods(found)
             runs.append(run)
             logs += logs_of(run, pods)
-            if past:
-                missing += gone(run, pods)
-                kept += await self._kept(found, run)
+            if with_history:
+                missing += missing_logs(run, pods)
+                earlier += await self._earlier(found, run)
             if self.children:
                 todo += [
                     child for child in await self.cluster.runs.children(found) if child["metadata"]["uid"] not in known
                 ]
-        return _Look(runs=runs, logs=sorted(logs, key=lambda log: log.order), gone=missing, earlier=kept)
+        return _Snapshot(runs=runs, logs=sorted(logs, key=lambda log: log.order), missing=missing, earlier=earlier)
 
-    async def _kept(self, found: Object, run: ShownRun) -> list[LogOf]:
+    async def _earlier(self, found: Object, run: RunView) -> list[AttemptLog]:
         """Read the pods of the steps that ran in earlier runs."""
-        reset, logs = reset_of(dict(found)), list[LogOf]()
+        reset, logs = reset_of(dict(found)), list[AttemptLog]()
         for ancestor in reset.lineage if reset is not None else ():
             if any(step.earlier_run == ancestor.name for step in run.every_step()):
                 metadata = {"uid": ancestor.run_id, "namespace": run.namespace}
-                logs += earlier(run, ancestor.name, await self.cluster.runs.pods({"metadata": metadata}))
+                logs += earlier_logs(run, ancestor.name, await self.cluster.runs.pods({"metadata": metadata}))
         return logs
 
-    async def _show(self, log: LogOf, *, follow: bool = False) -> None:
+    async def _show(self, log: AttemptLog, *, follow: bool = False) -> None:
         """Show a log. Following it continues until its container ends, and resumes after a lost connection."""
-        lines, title, tries = self.lines(), self._title(log), 0
+        lines, title, failures = self.lines(), self._title(log), 0
         query = {**self.query, "container": log.container, **({"follow": "true"} if follow else {})}
         async with self.streams:
             while True:
                 try:
                     async for raw in self.cluster.runs.log(log.pod, **query):
-                        text = lines.take(raw)
-                        tries = 0
+                        text = lines.accept(raw)
+                        failures = 0
                         if text is not None:
                             click.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
-                except GoneError:
+                except NotFoundError:
                     _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:
-                    tries += 1
-                    if follow and (tries < _TRIES or not self.closed):
+                    failures += 1
+                    if follow and (failures < _MAX_FAILURES or not self.closed):
                         await asyncio.sleep(_PAUSE)
-                        lines.again()
+                        lines.resume()
                         if lines.last:
                             query = {
                                 key: each for key, each in query.items() if key not in {"sinceSeconds", "tailLines"}
@@ -336,11 +336,11 @@ class LogReader:
                     _report(f"{title}: the log cannot be read: {error}")
                 return
 
-    async def _show_archived(self, look: _Look) -> set[str]:
+    async def _show_archived(self, snapshot: _Snapshot) -> set[str]:
         """Show the archived logs of pods that no longer exist, and return the names of these pods."""
         shown = set[str]()
-        for run in look.runs:
-            wanted = [log for log in look.gone if log.run == run.name and self.choice.takes(log)]
+        for run in snapshot.runs:
+            wanted = [log for log in snapshot.missing if log.run == run.name and self.selection.matches(log)]
             if not wanted:
                 continue
             try:
@@ -368,18 +368,18 @@ class LogReader:
             if take(text):
                 click.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
 
-    def _end(self, look: _Look, archived: Collection[str], *, shown: bool) -> None:
+    def _end(self, snapshot: _Snapshot, archived: Collection[str], *, shown: bool) -> None:
         """Report missing logs; exit with 1 if there was none to show.
 
         Args:
-            look: The logs.
+            snapshot: The logs.
             archived: The pods whose archived logs were found.
             shown: Whether there was a log to show.
 
         Raises:
             Exit: There was no log to show.
         """
-        missing = [log for log in look.gone if log.pod not in archived and self.choice.takes(log)]
+        missing = [log for log in snapshot.missing if log.pod not in archived and self.selection.matches(log)]
         for log in missing:
             _report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
         if missing and not self.unread:
@@ -387,15 +387,15 @@ class LogReader:
         if shown:
             return
         if not missing:
-            if all(run.code is not None for run in look.runs):
+            if all(run.code is not None for run in snapshot.runs):
                 _report(f"workers run the steps of `{self._name}`; look for their logs there")
-            elif look.logs or look.earlier:
+            elif snapshot.logs or snapshot.earlier:
                 _report("no matching attempt has a log")
             else:
                 _report(f"no step of `{self._name}` has started a pod")
         raise Exit(ExitCode.NO)
 
-    def _title(self, log: LogOf) -> str:
+    def _title(self, log: AttemptLog) -> str:
         return log.title(with_run=self.children)
 
     @property

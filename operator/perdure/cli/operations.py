@@ -20,7 +20,7 @@ from perdure.cli.connection import connect
 from perdure.cli.options import check_named, context_option, namespace_option, output_option, seconds_of
 from perdure.cli.selection import newest, selection_of, selector_option
 from perdure.cli.starts import wait_for_verdict
-from perdure.cli.terminal import Output, Screen, for_people, program_of, progress_screen, reference
+from perdure.cli.terminal import Output, Screen, is_for_users, program_of, progress_screen, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.operations import answered, manifest, wait_for_results
@@ -137,7 +137,7 @@ class BatchOptions(RequestOptions):
         return TargetOptions(name=self.name, workflow_id=self.workflow_id, **shared)
 
 
-Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
+FindTargets = Callable[[Cluster], Awaitable[Iterable[Object]]]
 """Finds the targets, in the form of Operations."""
 
 
@@ -197,11 +197,11 @@ def send(
     """
     whom = target.as_object
 
-    async def choose(_: Cluster) -> list[Object]:
+    async def find_targets(_: Cluster) -> list[Object]:
         return [whom]
 
     found: list[Object] = []
-    asyncio.run(_send(context, verb, request, target, choose, found=found))
+    asyncio.run(_send(context, verb, request, target, find_targets, found=found))
     for each in found:
         if follows and _started(each) is not None:
             _show(each, progress_screen(target.output), "text")
@@ -252,7 +252,7 @@ def send_several(
     verb: str,
     request: Mapping[str, Any],
     options: RequestOptions,
-    choose: Choose,
+    find_targets: FindTargets,
     *,
     pause: float = 0.0,
 ) -> int:
@@ -265,7 +265,7 @@ def send_several(
         verb: The field of the request in the spec, such as `redrive`.
         request: The value of that field; None values are omitted.
         options: The options for sending.
-        choose: Finds the targets.
+        find_targets: Finds the targets.
         pause: Seconds between two requests.
 
     Returns:
@@ -277,7 +277,7 @@ def send_several(
     """
     found: list[Object] = []
     try:
-        asyncio.run(_send(context, verb, request, options, choose, found=found, pause=pause))
+        asyncio.run(_send(context, verb, request, options, find_targets, found=found, pause=pause))
     except CliError:
         if found:
             _show_all(found, options.output)
@@ -292,7 +292,7 @@ async def _send(
     verb: str,
     request: Mapping[str, Any],
     options: RequestOptions,
-    choose: Choose,
+    find_targets: FindTargets,
     *,
     found: list[Object],
     pause: float = 0.0,
@@ -300,7 +300,7 @@ async def _send(
     """Create the Operations and wait for their results; `found` contains the last state of each, even after an error."""
     seconds = seconds_of(options.timeout, "--timeout")
     async with connect(context=options.cluster, namespace=options.namespace, program=program_of(context)) as cluster:
-        for target in await choose(cluster):
+        for target in await find_targets(cluster):
             if found and pause:
                 await asyncio.sleep(pause)
             made = await cluster.create("operations", manifest(verb, request, target))
@@ -340,7 +340,7 @@ def _condition(operation: Object, reason: str) -> Object | None:
 def _show_all(operations: list[Object], output: Output) -> None:
     """Print Operations on several targets."""
     screen = Screen()
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_objects(output, operations)
         return
     for each in operations:
@@ -349,7 +349,7 @@ def _show_all(operations: list[Object], output: Output) -> None:
 
 def _show(operation: Object, screen: Screen, output: Output) -> None:
     """Print the result of an Operation, or the Operation itself in a format for programs; failures go to stderr."""
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_object(output, operation)
         return
     status, whom, verb = _status(operation), _target(operation), request_of(operation)
@@ -379,55 +379,55 @@ def _status(operation: Object) -> Object:
     return status
 
 
-def send_to_runs(context: click.Context, verb: str, request: Mapping[str, Any], given: BatchOptions) -> None:
+def send_to_runs(context: click.Context, verb: str, request: Mapping[str, Any], options: BatchOptions) -> None:
     """Send a request to the named run, or to all open runs with the labels after a confirmation.
 
     Args:
         context: The context from Click.
         verb: The field of the request in the spec, such as `cancel`.
         request: The value of that field; None values are omitted.
-        given: The options for sending, and the targets.
+        options: The options for sending, and the targets.
 
     Raises:
         BadParameter: The options exclude each other.
         CliError: A request could not be sent.
         Exit: A result is negative or missing.
     """
-    if given.selector is not None:
-        if given.name is not None or given.workflow_id is not None:
+    if options.selector is not None:
+        if options.name is not None or options.workflow_id is not None:
             raise click.BadParameter("leave out NAME and --workflow-id", param_hint="--selector")
-        _send_to_selected(context, verb, request, given)
+        _send_to_selected(context, verb, request, options)
         return
-    if given.rps is not None:
+    if options.rps is not None:
         raise click.BadParameter("requires --selector", param_hint="--rps")
-    one = given.one
-    if given.dry_run:
+    one = options.one
+    if options.dry_run:
         asyncio.run(_show_one(context, verb, one))
     else:
         send(context, verb, request, one)
 
 
-def _send_to_selected(context: click.Context, verb: str, request: Mapping[str, Any], given: BatchOptions) -> None:
-    choice = selection_of(selector=given.selector, running=True)
+def _send_to_selected(context: click.Context, verb: str, request: Mapping[str, Any], options: BatchOptions) -> None:
+    selection = selection_of(selector=options.selector, running=True)
 
-    async def choose(cluster: Cluster) -> list[Object]:
-        runs = newest(await choice.read_briefly(cluster, clock.now()), None)
-        if given.dry_run:
+    async def find_targets(cluster: Cluster) -> list[Object]:
+        runs = newest(await selection.read_metadata(cluster, clock.now()), None)
+        if options.dry_run:
             _show_dry_run(verb, runs)
             return []
-        if runs and not given.yes:
+        if runs and not options.yes:
             _confirm(verb, runs)
         return [{"kind": "WorkflowRun", "name": run["metadata"]["name"]} for run in runs]
 
-    pause = 0.0 if given.rps is None else 1 / given.rps
-    count = send_several(context, verb, request, given, choose, pause=pause)
-    if not count and not given.dry_run:
+    pause = 0.0 if options.rps is None else 1 / options.rps
+    count = send_several(context, verb, request, options, find_targets, pause=pause)
+    if not count and not options.dry_run:
         click.echo("No open run matches.", err=True)
 
 
 async def _show_one(context: click.Context, verb: str, target: TargetOptions) -> None:
     async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as cluster:
-        _show_dry_run(verb, [await cluster.runs.chosen(target.name, target.workflow_id)])
+        _show_dry_run(verb, [await cluster.runs.find(target.name, target.workflow_id)])
 
 
 def _show_dry_run(verb: str, runs: list[Object]) -> None:

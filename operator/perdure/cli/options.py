@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perdure.api.times import parse_duration
-from perdure.cli.command import Decorator, Whole, Words, argument, option
+from perdure.cli.command import Decorator, WholeNumber, Words, argument, option
 from perdure.cli.completion import contexts, names_of
 from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output, TimeFormat
 
@@ -114,7 +114,7 @@ time_option = option(
 
 def local_port_option(default: int) -> Decorator:
     """Return the option of the port of a server on this computer."""
-    return option("--port", type=Whole(min=0, max=65535), default=default, help="Local port; 0: a free one")
+    return option("--port", type=WholeNumber(min=0, max=65535), default=default, help="Local port; 0: a free one")
 
 
 def everywhere_option(text: str) -> Decorator:

@@ -10,14 +10,14 @@ from perdure.cli.connection import connect
 from perdure.cli.options import seconds_of
 from perdure.cli.terminal import Screen, TimeFormat, page_of, program_of
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 _PAUSE = 0.5
 """Seconds between two polls."""
@@ -64,21 +64,21 @@ class Waiter:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
-                reads = self._reads(cluster, await cluster.runs.chosen(name, workflow_id))
+                reads = self._reads(cluster, await cluster.runs.find(name, workflow_id))
                 return await (self.draw(reads) if self.screen.interactive else self.print_changes(reads))
         except TimeoutError:
             if not limit.expired():
                 raise
             return None
 
-    async def draw(self, reads: "AsyncIterator[ShownRun]") -> str:
+    async def draw(self, reads: "AsyncIterator[RunView]") -> str:
         """Redraw the steps at each poll."""
         from rich.console import Group
         from rich.live import Live
 
         from perdure.view.follow import ended, window
 
-        run: ShownRun | None = None
+        run: RunView | None = None
         with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
             async for run in reads:
                 page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
@@ -87,9 +87,9 @@ class Waiter:
         self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
         return run.phase
 
-    async def print_changes(self, reads: "AsyncIterator[ShownRun]") -> str:
+    async def print_changes(self, reads: "AsyncIterator[RunView]") -> str:
         """Write a line for each change."""
-        before: ShownRun | None = None
+        before: RunView | None = None
         async for run in reads:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
             from rich.text import Text
@@ -101,7 +101,7 @@ class Waiter:
         assert before is not None, "the first look finds the run, or says why not"
         return before.phase
 
-    async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
+    async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[RunView]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
         from perdure.view.replay import trace
         from perdure.view.run import read_run
@@ -115,24 +115,24 @@ class Waiter:
                 pending = status.get("pendingActivities") or status.get("pendingChildren")
                 if status.get("completionTime"):
                     with suppress(CliError):  # without the sealed history, the tree is less exact
-                        found = await cluster.runs.with_past(found)
-                seen = await cluster.runs.seen(found) if pending else None
-                run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))
+                        found = await cluster.runs.with_history(found)
+                live = await cluster.runs.live_state(found) if pending else None
+                run = read_run(found, now=clock.now(), live=live, trace=trace(found))
                 yield run
                 if run.closed:
                     return
             await asyncio.sleep(_PAUSE)
             try:
-                found = await cluster.runs.named(name)
+                found = await cluster.runs.get(name)
             except UnreachableError as error:
                 if not away:
                     click.echo(f"{error}; still waiting", err=True)
                 away = True
                 continue
-            except GoneError:
-                raise GoneError(f"the run `{name}` was deleted before it ended") from None
+            except NotFoundError:
+                raise NotFoundError(f"the run `{name}` was deleted before it ended") from None
             away = False
             if found["metadata"]["uid"] != uid:
-                raise GoneError(
+                raise NotFoundError(
                     f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
                 )

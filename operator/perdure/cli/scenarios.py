@@ -8,22 +8,22 @@ from typing import Any
 import yaml
 
 from perdure.cli.documents import STDIN, Loader
-from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
-from perdure.simulation.play import Play
+from perdure.simulation.manifests import BadFileError, Manifest, read_definitions, read_scenario
 from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
+from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import EndlessError
 
 Result = tuple[Scenario, Report]
 
 
-def play(files: Iterable[str], scenario_file: str | None, given: Any = None) -> Result:
+def simulate_scenario(files: Iterable[str], scenario_file: str | None, input_: Any = None) -> Result:
     """Simulate the scenario of some files.
 
     Args:
         files: Manifests; `-` is standard input.
         scenario_file: The scenario, which may reference further files; None for a scenario of defaults.
-        given: Input of the run, instead of the input in the scenario; None to use the scenario.
+        input_: Input of the run, instead of the input in the scenario; None to use the scenario.
 
     Returns:
         The scenario and its result.
@@ -40,14 +40,14 @@ def play(files: Iterable[str], scenario_file: str | None, given: Any = None) -> 
                 f"{source}: must be one scenario, but has {len(documents)} documents; write one file for each"
             )
         data = documents[0] if documents else None
-    if given is not None:
-        data = {**(data or {}), "input": given}
+    if input_ is not None:
+        data = {**(data or {}), "input": input_}
     scenario = read_scenario(data, source)
     folder = Path(scenario_file).parent if scenario_file not in {None, STDIN} and scenario_file else Path()
     manifests = list(_manifests(list(files), scenario, folder))
-    world = Play(read_cast(manifests, scenario, source), scenario)
+    world = Simulator(read_definitions(manifests, scenario, source), scenario)
     try:
-        world.play()
+        world.run()
     except EndlessError as error:
         raise BadFileError(f"{source}: {error}") from error
     return scenario, Report(world)

@@ -14,7 +14,7 @@ from perdure.client.errors import CliError
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.status import Outlook, outlook_after
 from perdure.schedule.times import Due, Times
-from perdure.simulation.cast import BadFileError
+from perdure.simulation.manifests import BadFileError
 
 Object = dict[str, Any]
 

@@ -15,7 +15,7 @@ from perdure.api.labels import API_VERSION, SEARCH_PREFIX
 from perdure.api.phases import CLOSED, Phase
 from perdure.cli.command import AnyCase, option
 from perdure.cli.options import seconds_of
-from perdure.client.errors import GoneError
+from perdure.client.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perdure.client.requests import Object
     from perdure.kube.tables import TableRow
 
-_FEW: Final = 100
+_MAX_SINGLE_READS: Final = 100
 """Maximum number of runs that are read one by one; more are read with all others."""
 _TYPE: Final = {"apiVersion": API_VERSION, "kind": "WorkflowRun"}
 
@@ -78,28 +78,28 @@ class Selection:
             CliError: The runs cannot be read.
         """
         found = await cluster.list("workflowruns", everywhere=everywhere, **self._selectors())
-        return [run for run in found if self.takes(run, now)]
+        return [run for run in found if self.matches(run, now)]
 
-    async def read_briefly(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
+    async def read_metadata(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
         """Read the phase and the metadata of the selected runs. Arguments and exceptions are those of `read`."""
         rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=True, **self._selectors())
-        return [run for run in map(_brief, rows) if self.takes(run, now)]
+        return [run for run in map(_brief, rows) if self.matches(run, now)]
 
     async def read_newest(
         self, cluster: Cluster, now: datetime, limit: int, *, everywhere: bool = False
     ) -> list[Object]:
         """Read the newest of the selected runs, newest first. Arguments and exceptions are those of `read`."""
-        if limit > _FEW:
+        if limit > _MAX_SINGLE_READS:
             return newest(await self.read(cluster, now, everywhere=everywhere), limit)
-        first = newest(await self.read_briefly(cluster, now, everywhere=everywhere), limit)
-        found = await asyncio.gather(*(_read_again(cluster, run) for run in first))
-        return [run for run in found if run is not None and self.takes(run, now)]
+        first = newest(await self.read_metadata(cluster, now, everywhere=everywhere), limit)
+        found = await asyncio.gather(*(_reread(cluster, run) for run in first))
+        return [run for run in found if run is not None and self.matches(run, now)]
 
     async def count(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> Counter[str]:
         """Count the selected runs by phase. Arguments and exceptions are those of `read`."""
         metadata = bool(self.attributes or self.prefix) or self.since is not None or self.older is not None
         rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=metadata, **self._selectors())
-        return Counter(phase_of(run) for run in map(_brief, rows) if self.takes(run, now))
+        return Counter(phase_of(run) for run in map(_brief, rows) if self.matches(run, now))
 
     def _selectors(self) -> dict[str, str]:
         """Return the selectors for the API server. They can match a run that no operator has seen: it has no phase yet."""
@@ -110,7 +110,7 @@ class Selection:
             query["fieldSelector"] = f"status.phase={next(iter(self.phases))}" if one else ",".join(others)
         return query
 
-    def takes(self, run: Object, now: datetime) -> bool:
+    def matches(self, run: Object, now: datetime) -> bool:
         """Return whether a run has a selected phase, the search attributes, the age, and the prefix."""
         if self.phases and phase_of(run) not in self.phases:
             return False
@@ -177,11 +177,11 @@ def _brief(row: TableRow) -> Object:
     return {**_TYPE, "metadata": row.metadata, "status": {"phase": row.cells["Phase"]}}
 
 
-async def _read_again(cluster: Cluster, run: Object) -> Object | None:
+async def _reread(cluster: Cluster, run: Object) -> Object | None:
     """Read a whole run; None if it no longer exists."""
     try:
-        return await cluster.within(run["metadata"]["namespace"]).runs.named(run["metadata"]["name"])
-    except GoneError:
+        return await cluster.within(run["metadata"]["namespace"]).runs.get(run["metadata"]["name"])
+    except NotFoundError:
         return None
 
 

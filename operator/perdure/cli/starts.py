@@ -21,8 +21,8 @@ from perdure.cli.command import Words, option
 from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.options import seconds_of
 from perdure.cli.progress import Waiter
-from perdure.cli.terminal import Output, Screen, TimeFormat, for_people, program_of, progress_screen, reference
-from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, program_of, progress_screen, reference
+from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,13 +63,13 @@ class NotStartedError(CliError):
     status = ExitCode.NO
 
 
-async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: Iterable[str] = ()) -> Any:
+async def check_input(cluster: Cluster, workflow: str, value: Any, parameters: Iterable[str] = ()) -> Any:
     """Validate the input of a new run; warn of expressions in it, and if the Workflow does not exist.
 
     Args:
         cluster: The cluster of the new run.
         workflow: Name of the Workflow of the run.
-        given: The input; None for no input.
+        value: The input; None for no input.
         parameters: The `key=value` that the input contains. Their values stay texts if the Workflow declares texts.
 
     Returns:
@@ -78,37 +78,37 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
     Raises:
         NotStartedError: The input does not match the schema of the Workflow.
     """
-    if "${" in str(given):  # the checks take long to import
-        for warning in await asyncio.to_thread(_unevaluated, workflow, given):
+    if "${" in str(value):  # the checks take long to import
+        for warning in await asyncio.to_thread(_expression_warnings, workflow, value):
             click.echo(f"Warning: {warning}", err=True)
     try:
         found = await cluster.read("Workflow", "workflows", workflow)
-    except GoneError:
+    except NotFoundError:
         problem = (
             f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; its runs wait until it exists"
         )
         click.echo(f"Warning: {problem}", err=True)
-        return given
+        return value
     except CliError:
-        return given  # the user has no permission
-    given = _with_texts(found.get("spec"), given, parameters)
-    findings = await asyncio.to_thread(_findings, found.get("spec"), given)
+        return value  # the user has no permission
+    value = _with_texts(found.get("spec"), value, parameters)
+    findings = await asyncio.to_thread(_findings, found.get("spec"), value)
     if findings:
         problem = "; ".join(findings)
         raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {problem}; nothing was created")
-    return given
+    return value
 
 
-def _unevaluated(workflow: str, given: Any) -> list[str]:
+def _expression_warnings(workflow: str, value: Any) -> list[str]:
     """Return the warnings about expressions in an input, which is used unchanged."""
     from perdure.api.kinds.workflowrun import WorkflowRunSpec
     from perdure.language.checks import unevaluated
 
-    spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": given})
+    spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": value})
     return [str(finding) for finding in unevaluated(spec)]
 
 
-def _with_texts(definition: Any, given: Any, parameters: Iterable[str]) -> Any:
+def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
     from perdure.api.lenient import mapping
 
@@ -118,12 +118,12 @@ def _with_texts(definition: Any, given: Any, parameters: Iterable[str]) -> Any:
     for parameter in parameters:
         key, _, text = parameter.partition("=")
         is_text = mapping(properties.get(key)).get("type") == "string" or isinstance(default.get(key), str)
-        if is_text and not isinstance(given[key], str):
+        if is_text and not isinstance(value[key], str):
             texts[key] = text
-    return {**given, **texts} if texts else given
+    return {**value, **texts} if texts else value
 
 
-def _findings(definition: Any, given: Any) -> list[str]:
+def _findings(definition: Any, value: Any) -> list[str]:
     """Return the errors of an input; empty if the definition does not compile, because the operator reports that."""
     import pydantic
 
@@ -135,7 +135,7 @@ def _findings(definition: Any, given: Any) -> list[str]:
         program = compile_program(WorkflowSpec.parse(definition))
     except (pydantic.ValidationError, InvalidWorkflowError):
         return []
-    return [str(finding) for finding in program.check_input(with_defaults(program, given))]
+    return [str(finding) for finding in program.check_input(with_defaults(program, value))]
 
 
 async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
@@ -166,8 +166,8 @@ async def wait_for_verdict(cluster: Cluster, name: str) -> None:
     deadline = time.monotonic() + VERDICT_SECONDS
     while True:
         try:
-            condition = _succeeded(await cluster.runs.named(name))
-        except GoneError:
+            condition = _succeeded(await cluster.runs.get(name))
+        except NotFoundError:
             raise NotStartedError(f"the run `{name}` was deleted before it started") from None
         except UnreachableError:
             condition = None
@@ -219,7 +219,7 @@ dry_run_option = option(
 )
 
 
-class Where(NamedTuple):
+class Destination(NamedTuple):
     """The destination of the run."""
 
     namespace: str | None
@@ -286,7 +286,7 @@ def labels_of(given: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def start_run(context: click.Context, body: Object, where: Where, output: Output, launch: Launch) -> None:
+def start_run(context: click.Context, body: Object, destination: Destination, output: Output, launch: Launch) -> None:
     """Create a run, print it, and wait as the options require.
 
     Raises:
@@ -294,16 +294,22 @@ def start_run(context: click.Context, body: Object, where: Where, output: Output
         Exit: The run did not complete, or did not complete in time.
     """
     if launch.dry_run is DryRun.CLIENT:
-        namespace = {} if where.namespace is None else {"namespace": where.namespace}
+        namespace = {} if destination.namespace is None else {"namespace": destination.namespace}
         shown = {**body, "metadata": {**body["metadata"], **namespace}}
-        Screen().write_object("yaml" if for_people(output) else output, shown)
+        Screen().write_object("yaml" if is_for_users(output) else output, shown)
         return
-    made = asyncio.run(_create(context, body, where, output, launch))
+    made = asyncio.run(_create(context, body, destination, output, launch))
     if launch.dry_run is None:
-        follow(context, made["metadata"]["name"], Where(made["metadata"]["namespace"], where.cluster), output, launch)
+        follow(
+            context,
+            made["metadata"]["name"],
+            Destination(made["metadata"]["namespace"], destination.cluster),
+            output,
+            launch,
+        )
 
 
-def follow(context: click.Context, name: str, where: Where, output: Output, launch: Launch) -> None:
+def follow(context: click.Context, name: str, destination: Destination, output: Output, launch: Launch) -> None:
     """Follow a new run as the options require. In a format for programs, print the run as it was last read.
 
     Raises:
@@ -313,20 +319,24 @@ def follow(context: click.Context, name: str, where: Where, output: Output, laun
     if not launch.follows:
         return
     if launch.logs:
-        status, last = asyncio.run(_logs(context, name, where, output, launch))
+        status, last = asyncio.run(_logs(context, name, destination, output, launch))
     else:
-        waiter = Waiter(context, progress_screen(output), TimeFormat.RELATIVE, where.cluster)
-        status, last = waiter.to_the_end(name, None, where.namespace, launch.timeout), waiter.run
-    if last is not None and not for_people(output):
+        waiter = Waiter(context, progress_screen(output), TimeFormat.RELATIVE, destination.cluster)
+        status, last = waiter.to_the_end(name, None, destination.namespace, launch.timeout), waiter.run
+    if last is not None and not is_for_users(output):
         Screen().write_object(output, last)
     raise Exit(status)
 
 
-async def _create(context: click.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:
+async def _create(
+    context: click.Context, body: Object, destination: Destination, output: Output, launch: Launch
+) -> Object:
     """Create a run and print it; by default, wait until the operator accepts it."""
     dry = launch.dry_run is not None
     spec = body["spec"]
-    async with connect(context=where.cluster, namespace=where.namespace, program=program_of(context)) as reached:
+    async with connect(
+        context=destination.cluster, namespace=destination.namespace, program=program_of(context)
+    ) as reached:
         workflow = spec.get("workflow", {}).get("name")
         if workflow is not None:
             given = await check_input(reached, workflow, spec.get("input"), launch.parameters)
@@ -336,7 +346,7 @@ async def _create(context: click.Context, body: Object, where: Where, output: Ou
             await check_workflow_id(reached, spec["workflowId"])
         made = await reached.create("workflowruns", body, dry_run=dry)
         name = made["metadata"]["name"]
-        if for_people(output) or (launch.follows and not dry):
+        if is_for_users(output) or (launch.follows and not dry):
             created = f"{reference('WorkflowRun', name)} created{' (server dry run)' if dry else ''}"
             progress_screen(output).write(created)
         else:
@@ -347,7 +357,7 @@ async def _create(context: click.Context, body: Object, where: Where, output: Ou
 
 
 async def _logs(
-    context: click.Context, name: str, where: Where, output: Output, launch: Launch
+    context: click.Context, name: str, destination: Destination, output: Output, launch: Launch
 ) -> tuple[ExitCode, Object | None]:
     """Follow the logs of a run until it ends; return the exit status for its outcome, and the run as it was last read."""
     seconds = None if launch.timeout is None else seconds_of(launch.timeout, "--timeout")
@@ -356,18 +366,18 @@ async def _logs(
         async with (
             asyncio.timeout(seconds),
             connect(
-                context=where.cluster,
-                namespace=where.namespace,
+                context=destination.cluster,
+                namespace=destination.namespace,
                 program=program_of(context),
                 connections=LOG_STREAMS + 4,
             ) as reached,
         ):
             from perdure.cli.logs import LogReader
 
-            last = await reached.runs.named(name)
-            reader = LogReader.of(reached, last, to_stderr=not for_people(output))
+            last = await reached.runs.get(name)
+            reader = LogReader.of(reached, last, to_stderr=not is_for_users(output))
             await reader.follow(required=False)
-            last = await reached.runs.named(name)
+            last = await reached.runs.get(name)
     except TimeoutError:
         click.echo(f"Error: the run `{name}` has not ended within {launch.timeout}; it keeps running", err=True)
         return ExitCode.TIMEOUT, last

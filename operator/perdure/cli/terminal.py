@@ -39,7 +39,7 @@ OBJECT_WORDS = ("text", "wide", "json", "yaml", "name")
 """Formats of objects."""
 
 
-def for_people(output: Output) -> bool:
+def is_for_users(output: Output) -> bool:
     """Return whether a format is for users; the other formats are for programs."""
     return output in {"text", "wide"}
 
@@ -153,7 +153,7 @@ def progress_screen(output: Output) -> Screen:
 
     It is standard error in a format for programs, so that standard output contains only the run.
     """
-    return Screen() if for_people(output) else Screen(file=sys.stderr)
+    return Screen() if is_for_users(output) else Screen(file=sys.stderr)
 
 
 def reference(kind: str, name: str) -> str:

@@ -41,7 +41,7 @@ class Proxy:
         self._guard = RequestGuard("perdure ui")
 
     @asynccontextmanager
-    async def serving(self, port: int) -> AsyncIterator[None]:
+    async def serve(self, port: int) -> AsyncIterator[None]:
         """Serve on a port until the end of the block; 0 selects a free port.
 
         Raises:
@@ -52,7 +52,7 @@ class Proxy:
         ) as session:
 
             async def handle(request: web.Request) -> web.StreamResponse:
-                return self._refusal(request) or await self._passed_on(request, session)
+                return self._refusal(request) or await self._forward(request, session)
 
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", handle)
@@ -84,12 +84,12 @@ class Proxy:
                 return response
         return None
 
-    async def _passed_on(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
         try:
             upstream, token = await self._upstream(), await self._token()
         except CliError as error:
             return web.Response(status=502, text=f"{error}\n")
-        headers = _kept(request.headers, _OF_ONE_HOP | _CREDENTIALS)
+        headers = _forwarded_headers(request.headers, _OF_ONE_HOP | _CREDENTIALS)
         headers["Authorization"] = f"Bearer {token}"
         url = URL(f"{upstream}{request.raw_path}", encoded=True)
         body = request.content.iter_chunked(_CHUNK) if request.can_read_body else None
@@ -97,7 +97,9 @@ class Proxy:
             async with session.request(
                 request.method, url, headers=headers, data=body, allow_redirects=False
             ) as answer:
-                response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers, _OF_ONE_HOP))
+                response = web.StreamResponse(
+                    status=answer.status, headers=_forwarded_headers(answer.headers, _OF_ONE_HOP)
+                )
                 await response.prepare(request)
                 async for chunk in answer.content.iter_chunked(_CHUNK):
                     await response.write(chunk)
@@ -107,9 +109,9 @@ class Proxy:
             return web.Response(status=502, text=f"The Web UI does not respond ({error}); reload the page.\n")
 
 
-def _kept(headers: CIMultiDictProxy[str], left_out: frozenset[str]) -> CIMultiDict[str]:
+def _forwarded_headers(headers: CIMultiDictProxy[str], excluded: frozenset[str]) -> CIMultiDict[str]:
     """Return the headers to forward."""
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in left_out)
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in excluded)
 
 
 async def interrupted() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.client.diagnosis import Diagnosis
-from perdure.client.errors import CliError, GoneError
+from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object, Requests
 from perdure.client.runs import ClusterRuns
 from perdure.kube import clock, paths
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from perdure.kube.tables import TableRow
 
 
-_LONGEST: Final = timedelta(minutes=3)
-"""How long a pod may take."""
+_MAX_DURATION: Final = timedelta(minutes=3)
+"""Maximum time until a pod has ended."""
 _PAUSE: Final = 0.5
 """Seconds between two reads of a pod."""
 _FINAL: Final = frozenset({"CreateContainerConfigError", "InvalidImageName"})
@@ -44,23 +44,23 @@ class OneTimePods:
         """
         requests = self._requests
         url = paths.path(paths.CORE, requests.namespace, "pods")
-        made: Object = await requests.ask(requests.client.create(url, body))
+        made: Object = await requests.perform(requests.client.create(url, body))
         name = made["metadata"]["name"]
         try:
             succeeded = await self._end(f"{url}/{name}", name)
             lines = [line async for line in requests.client.lines(f"{url}/{name}/log")]
         finally:
             with suppress(CliError):
-                await requests.ask(requests.client.delete(f"{url}/{name}", uid=made["metadata"]["uid"]))
+                await requests.perform(requests.client.delete(f"{url}/{name}", uid=made["metadata"]["uid"]))
         if not succeeded:
             raise CliError(b" ".join(lines[-3:]).decode(errors="replace") or f"the pod `{name}` has failed")
         return lines
 
     async def _end(self, url: str, name: str) -> bool:
         """Wait until a pod has ended; return whether it succeeded."""
-        end = clock.now() + _LONGEST
+        end = clock.now() + _MAX_DURATION
         while True:
-            status = (await self._requests.ask(self._requests.client.get(url), name, "Pod")).get("status") or {}
+            status = (await self._requests.perform(self._requests.client.get(url), name, "Pod")).get("status") or {}
             if status.get("phase") in {"Succeeded", "Failed"}:
                 return bool(status["phase"] == "Succeeded")
             states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
@@ -99,7 +99,7 @@ class Cluster:
         """
         requests = self._requests
         url = paths.path(paths.COORDINATION, self.namespace, "leases")
-        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))
+        found: list[Object] = await requests.perform(requests.client.list_all(url, labelSelector=FLEET_LABEL))
         if not found:
             await requests.check_namespace()
         return found
@@ -111,7 +111,7 @@ class Cluster:
             NoNamespaceError: There are no objects, and the namespace does not exist.
             CliError: The objects cannot be read.
         """
-        items = await self._requests.list_ours(plural, None if everywhere else self.namespace, **selectors)
+        items = await self._requests.list_objects(plural, None if everywhere else self.namespace, **selectors)
         if not items and not everywhere:
             await self._requests.check_namespace()
         return items
@@ -126,7 +126,7 @@ class Cluster:
             CliError: The objects cannot be read.
         """
         namespace = None if everywhere else self.namespace
-        found = await self._requests.rows_of_ours(plural, namespace, metadata=metadata, **selectors)
+        found = await self._requests.list_rows(plural, namespace, metadata=metadata, **selectors)
         if not found and not everywhere:
             await self._requests.check_namespace()
         return found
@@ -149,7 +149,7 @@ class Cluster:
         """
         requests = self._requests
         query = {"limit": str(size), **selectors, **({"continue": following} if following else {})}
-        answer = await requests.ask(requests.client.get(paths.path(paths.PERDURE, self.namespace, plural), **query))
+        answer = await requests.perform(requests.client.get(paths.path(paths.PERDURE, self.namespace, plural), **query))
         items = answer.get("items") or []
         if not items:
             await requests.check_namespace()
@@ -160,8 +160,8 @@ class Cluster:
         return Cluster(Requests(self._requests.client, namespace, self._requests.program))
 
     def watch(self, plural: str, *, everywhere: bool = False, **selectors: str) -> AsyncIterator[tuple[str, Object]]:
-        """Watch objects of a kind, as `Requests.watch_ours` does."""
-        return self._requests.watch_ours(plural, None if everywhere else self.namespace, **selectors)
+        """Watch objects of a kind, as `Requests.watch` does."""
+        return self._requests.watch(plural, None if everywhere else self.namespace, **selectors)
 
     async def names(self, plural: str) -> builtins.list[str]:
         """List the names of the objects of a kind in the namespace, or of all namespaces of the cluster.
@@ -174,7 +174,7 @@ class Cluster:
             if plural == "namespaces"
             else paths.path(paths.PERDURE, self.namespace, plural)
         )
-        found: builtins.list[str] = await self._requests.ask(self._requests.client.names(url))
+        found: builtins.list[str] = await self._requests.perform(self._requests.client.names(url))
         return found
 
     async def create(self, plural: str, body: Object, *, dry_run: bool = False) -> Object:
@@ -186,7 +186,7 @@ class Cluster:
         requests = self._requests
         url = paths.path(paths.PERDURE, self.namespace, plural)
         query = {"dryRun": "All"} if dry_run else {}
-        made: Object = await requests.ask(requests.client.create(url, body, **query))
+        made: Object = await requests.perform(requests.client.create(url, body, **query))
         return made
 
     async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:
@@ -206,7 +206,7 @@ class Cluster:
             uid = (await self.read(kind, plural, name))["metadata"]["uid"]
         how = "Orphan" if orphan else "Background"
         path = self._requests.path(kind, plural, name)
-        await self._requests.ask(self._requests.client.delete(path, uid=uid, propagation=how), name, kind)
+        await self._requests.perform(self._requests.client.delete(path, uid=uid, propagation=how), name, kind)
 
     def bearer(self) -> str | None:
         """Return the token of the kubeconfig, or of the pod in which this runs; None if there is no token."""
@@ -227,7 +227,7 @@ class Cluster:
         except ValueError as error:
             raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
-        status = (await requests.ask(requests.client.create(path, body), account, "ServiceAccount"))["status"]
+        status = (await requests.perform(requests.client.create(path, body), account, "ServiceAccount"))["status"]
         return status["token"], datetime.fromisoformat(status["expirationTimestamp"])
 
 
@@ -245,8 +245,8 @@ class ConfigMaps:
             CliError: The ConfigMap cannot be read.
         """
         try:
-            found: Object = await self._requests.ask(self._requests.client.get(self._path(name)), name, "ConfigMap")
-        except GoneError:
+            found: Object = await self._requests.perform(self._requests.client.get(self._path(name)), name, "ConfigMap")
+        except NotFoundError:
             await self._requests.check_namespace()
             return None
         return found
@@ -259,9 +259,9 @@ class ConfigMaps:
         """
         name = body["metadata"]["name"]
         if "resourceVersion" in body["metadata"]:
-            await self._requests.ask(self._requests.client.replace(self._path(name), body), name, "ConfigMap")
+            await self._requests.perform(self._requests.client.replace(self._path(name), body), name, "ConfigMap")
         else:
-            await self._requests.ask(self._requests.client.create(self._path(), body))
+            await self._requests.perform(self._requests.client.create(self._path(), body))
 
     def _path(self, name: str | None = None) -> str:
         return str(paths.path(paths.CORE, self._requests.namespace, "configmaps", name))

@@ -31,13 +31,13 @@ class Diagnosis:
 
     async def read(self, url: str) -> Object | None:
         """Read an object, or anything else that is JSON; None if it does not exist."""
-        found: Object | None = await self._requests.ask(_or_none(self._requests.client.get(url)))
+        found: Object | None = await self._requests.perform(_or_none(self._requests.client.get(url)))
         return found
 
     async def list(self, url: str, **selectors: str) -> Sequence[Object]:
         """Read all objects of a collection; empty if the API server does not serve the kind."""
         answer = _or_none(self._requests.client.list_all(url, **selectors))
-        found: Sequence[Object] | None = await self._requests.ask(answer)
+        found: Sequence[Object] | None = await self._requests.perform(answer)
         return found or ()
 
     async def text(self, url: str) -> str | None:
@@ -47,7 +47,7 @@ class Diagnosis:
             lines = [line async for line in self._requests.client.lines(url)]
             return b"\n".join(lines).decode(errors="replace")
 
-        found: str | None = await self._requests.ask(_or_none(read()))
+        found: str | None = await self._requests.perform(_or_none(read()))
         return found
 
     async def allows(self, attributes: Object, *, user: str | None = None, groups: Sequence[str] = ()) -> bool:
@@ -67,7 +67,7 @@ class Diagnosis:
             "spec": {"resourceAttributes": attributes, **whom},
         }
         requests = self._requests
-        answer = await requests.ask(requests.client.create(paths.path(_REVIEWS, None, plural), body))
+        answer = await requests.perform(requests.client.create(paths.path(_REVIEWS, None, plural), body))
         return bool(answer["status"]["allowed"])
 
     async def skew(self) -> timedelta | None:

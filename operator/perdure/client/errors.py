@@ -34,7 +34,7 @@ class ForbiddenError(CliError):
     """The user does not have the permission."""
 
 
-class GoneError(CliError):
+class NotFoundError(CliError):
     """The object does not exist."""
 
 
@@ -44,5 +44,5 @@ class NoNamespaceError(CliError):
     status = ExitCode.NO
 
 
-class ExistsError(CliError):
+class AlreadyExistsError(CliError):
     """An object with this name already exists."""

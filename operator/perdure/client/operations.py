@@ -49,10 +49,10 @@ async def wait_for_results(cluster: "Cluster", operations: "list[Object]", secon
     deadline = time.monotonic() + seconds
     while not all(map(answered, operations)) and time.monotonic() < deadline:
         await asyncio.sleep(_PAUSE)
-        await _look(cluster, operations)
+        await _poll(cluster, operations)
 
 
-async def _look(cluster: "Cluster", operations: "list[Object]") -> None:
+async def _poll(cluster: "Cluster", operations: "list[Object]") -> None:
     """Read the Operations that have no result yet."""
     waiting = [index for index, each in enumerate(operations) if not answered(each)]
     try:

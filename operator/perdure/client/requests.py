@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.client.errors import CliError, ExistsError, ForbiddenError, GoneError, NoNamespaceError, UnreachableError
+from perdure.client.errors import (
+    AlreadyExistsError,
+    CliError,
+    ForbiddenError,
+    NoNamespaceError,
+    NotFoundError,
+    UnreachableError,
+)
 from perdure.kube import errors, paths
 
 if TYPE_CHECKING:
@@ -36,11 +43,11 @@ class Requests:
         self.namespace = namespace
         self.program = program
 
-    async def ask(self, answer: Awaitable[Any], name: str | None = None, kind: str = "WorkflowRun") -> Any:
-        """Wait for the response to a request.
+    async def perform(self, request: Awaitable[Any], name: str | None = None, kind: str = "WorkflowRun") -> Any:
+        """Perform a request to the API server.
 
         Args:
-            answer: The response of the client, to await.
+            request: The request of the client, to await.
             name: The name of the requested object; None if the request is not for a particular object.
             kind: The kind of that object.
 
@@ -48,7 +55,7 @@ class Requests:
             CliError: The request failed.
         """
         try:
-            return await answer
+            return await request
         except errors.NotFoundError as error:
             if error.message.startswith("namespaces "):
                 raise CliError(self.no_namespace()) from None
@@ -57,48 +64,48 @@ class Requests:
                     "the cluster has no WorkflowRuns: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
-            raise self.gone(kind, name) from None
+            raise self.not_found(kind, name) from None
         except errors.AlreadyExistsError as error:
-            raise ExistsError(f"the API server refused the request: {error.message}") from error
+            raise AlreadyExistsError(f"the API server refused the request: {error.message}") from error
         except errors.ApiError as error:
             raise self.refused(error.status, error.message) from error
         except errors.NoResponseError as error:
             raise self.unreachable(error) from error
 
     def path(self, kind: str, plural: str, name: str) -> str:
-        """Return the path of an object of ours.
+        """Return the path of an object.
 
         Raises:
-            GoneError: No object can have this name.
+            NotFoundError: No object can have this name.
         """
         try:
             return str(paths.path(paths.PERDURE, self.namespace, plural, name))
         except ValueError:
-            raise self.gone(kind, name) from None
+            raise self.not_found(kind, name) from None
 
     async def read(self, kind: str, plural: str, name: str) -> Object:
-        """Read an object of ours.
+        """Read an object.
 
         Raises:
             CliError: The object does not exist, or cannot be read.
         """
-        found: Object = await self.ask(self.client.get(self.path(kind, plural, name)), name, kind)
+        found: Object = await self.perform(self.client.get(self.path(kind, plural, name)), name, kind)
         return found
 
-    async def list_ours(self, plural: str, namespace: str | None, **selectors: str) -> list[Object]:
-        """List objects of ours, of one namespace or of all.
+    async def list_objects(self, plural: str, namespace: str | None, **selectors: str) -> list[Object]:
+        """List objects of a kind, of one namespace or of all.
 
         Raises:
             CliError: The objects cannot be read.
         """
         url = paths.path(paths.PERDURE, namespace, plural)
-        found: list[Object] = await self.ask(self.client.list_all(url, **selectors))
+        found: list[Object] = await self.perform(self.client.list_all(url, **selectors))
         return found
 
-    async def rows_of_ours(
+    async def list_rows(
         self, plural: str, namespace: str | None, *, metadata: bool, **selectors: str
     ) -> list[TableRow]:
-        """Read the printed columns and the metadata of objects of ours, of one namespace or of all.
+        """Read the printed columns and the metadata of the objects of a kind, of one namespace or of all.
 
         Raises:
             CliError: The objects cannot be read.
@@ -108,13 +115,11 @@ class Requests:
         async def read() -> list[TableRow]:
             return [row async for row in self.client.rows(url, metadata=metadata, **selectors)]
 
-        found: list[TableRow] = await self.ask(read())
+        found: list[TableRow] = await self.perform(read())
         return found
 
-    async def watch_ours(
-        self, plural: str, namespace: str | None, **selectors: str
-    ) -> AsyncIterator[tuple[str, Object]]:
-        """Watch objects of ours, first those that exist, until the API server ends the watch.
+    async def watch(self, plural: str, namespace: str | None, **selectors: str) -> AsyncIterator[tuple[str, Object]]:
+        """Watch objects of a kind, first those that exist, until the API server ends the watch.
 
         Yields:
             `ADDED`, `MODIFIED`, or `DELETED`, and the object.
@@ -160,11 +165,11 @@ class Requests:
         """Build the error for a namespace that does not exist."""
         return f"there is no namespace `{self.namespace}`; choose another one with -n"
 
-    def gone(self, kind: str, name: str) -> GoneError:
+    def not_found(self, kind: str, name: str) -> NotFoundError:
         """Build the error for an object that does not exist, with the command that lists existing ones."""
         verb = _LIST_VERBS.get(kind, "")
         command = f"{self.program} {verb}" if verb else f"kubectl get {kind.lower()}"
-        return GoneError(
+        return NotFoundError(
             f"there is no {kind} `{name}` in namespace `{self.namespace}`; list those that exist with "
             f"`{command} -A`, and choose the namespace with -n"
         )

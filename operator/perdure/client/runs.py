@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.phases import kind_of
 from perdure.api.reasons import ConditionReason
-from perdure.client.errors import CliError, ForbiddenError, GoneError
+from perdure.client.errors import CliError, ForbiddenError, NotFoundError
 from perdure.kube import errors, paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.client.requests import Object, Requests
-    from perdure.runtime.segments import Past
+    from perdure.runtime.segments import AssembledHistory
     from perdure.view.open_work import LiveState
 
 
@@ -35,7 +35,7 @@ class ClusterRuns:
 
     # Finding runs
 
-    async def named(self, name: str) -> Object:
+    async def get(self, name: str) -> Object:
         """Read a WorkflowRun.
 
         Raises:
@@ -43,7 +43,7 @@ class ClusterRuns:
         """
         return await self._requests.read("WorkflowRun", "workflowruns", name)
 
-    async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
+    async def find(self, name: str | None, workflow_id: str | None) -> Object:
         """Read a WorkflowRun by its name or workflow ID: the open run, otherwise the run that closed last.
 
         Raises:
@@ -52,26 +52,26 @@ class ClusterRuns:
         if workflow_id is not None:
             found = await self._of_workflow_id(workflow_id)
             if not found:
-                raise GoneError(
+                raise NotFoundError(
                     f"no WorkflowRun with workflow ID `{workflow_id}` in namespace `{self._requests.namespace}`; list all "
                     f"runs with `{self._requests.program} list -A -o wide`, and choose the namespace with -n"
                 )
-            return max(found, key=_standing)
+            return max(found, key=_recency)
         assert name is not None, "it is named in one of the two ways"
         try:
-            return await self.named(name)
-        except GoneError as error:
+            return await self.get(name)
+        except NotFoundError as error:
             raise await self._hint(name) or error from None
 
     async def open_run(self, workflow_id: str) -> str | None:
         """Return the name of the open run of a workflow ID; None if no run is open, or without permission."""
         try:
-            found = await self.chosen(None, workflow_id)
+            found = await self.find(None, workflow_id)
         except CliError:
             return None
         return None if (found.get("status") or {}).get("completionTime") else str(found["metadata"]["name"])
 
-    async def _hint(self, name: str) -> GoneError | None:
+    async def _hint(self, name: str) -> NotFoundError | None:
         """Return a hint if a name is the workflow ID of a run, not its name."""
         try:
             found = await self._of_workflow_id(name)
@@ -79,9 +79,9 @@ class ClusterRuns:
             return None
         if not found:
             return None
-        newest = sorted(found, key=_standing, reverse=True)[:3]
+        newest = sorted(found, key=_recency, reverse=True)[:3]
         runs = ", ".join(f"`{run['metadata']['name']}`" for run in newest)
-        return GoneError(
+        return NotFoundError(
             f"there is no WorkflowRun `{name}` in namespace `{self._requests.namespace}`, but that is the workflow ID of "
             f"{runs}; pass it with `-w {shlex.quote(name)}`"
         )
@@ -91,7 +91,9 @@ class ClusterRuns:
         found = {}
         for field in ("spec.workflowId", "metadata.name"):
             selector = f"{field}={paths.escaped(workflow_id)}"
-            for run in await self._requests.list_ours("workflowruns", self._requests.namespace, fieldSelector=selector):
+            for run in await self._requests.list_objects(
+                "workflowruns", self._requests.namespace, fieldSelector=selector
+            ):
                 if kind_of(run["spec"]).standalone:
                     continue
                 if (run["spec"].get("workflowId") or run["metadata"]["name"]) == workflow_id:
@@ -107,26 +109,26 @@ class ClusterRuns:
         selector = SCHEDULE_LABEL if schedule is None else f"{SCHEDULE_LABEL}={schedule}"
         namespace = None if everywhere else self._requests.namespace
         try:
-            return await self._requests.list_ours("workflowruns", namespace, labelSelector=selector)
+            return await self._requests.list_objects("workflowruns", namespace, labelSelector=selector)
         except ForbiddenError:
             return []
 
     # Objects of a run
 
-    async def seen(self, run: Object) -> LiveState | None:
+    async def live_state(self, run: Object) -> LiveState | None:
         """Read a run's pods with their Leases, the reasons for rejected pods, and its children.
 
         Returns:
             The result; None if the user has no permission, or the API is not available.
         """
-        from perdure.view.open_work import children_selector, refusals, see, selector
+        from perdure.view.open_work import attempts_selector, children_selector, read_live_state, refused_pods_selector
 
         requests = self._requests
         found: list[list[Object]] = []
         for group, plural, selectors in (
-            (paths.CORE, "pods", {"labelSelector": selector(run)}),
-            (paths.COORDINATION, "leases", {"labelSelector": selector(run)}),
-            (paths.CORE, "events", {"fieldSelector": refusals(run)}),
+            (paths.CORE, "pods", {"labelSelector": attempts_selector(run)}),
+            (paths.COORDINATION, "leases", {"labelSelector": attempts_selector(run)}),
+            (paths.CORE, "events", {"fieldSelector": refused_pods_selector(run)}),
             (paths.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
         ):
             if plural == "workflowruns" and not (run.get("status") or {}).get("pendingChildren"):
@@ -140,7 +142,7 @@ class ClusterRuns:
                 found.append([])
             except errors.NoResponseError:
                 return None
-        return see(run, *found)
+        return read_live_state(run, *found)
 
     async def events(self, run: Object) -> list[Object]:
         """Read the Events about a run; none if the user has no permission, or the API server does not respond."""
@@ -158,11 +160,13 @@ class ClusterRuns:
         Raises:
             CliError: The objects cannot be read.
         """
-        from perdure.view.open_work import selector
+        from perdure.view.open_work import attempts_selector
 
         requests = self._requests
         url = paths.path(paths.CORE, run["metadata"]["namespace"], "pods")
-        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=selector(run)))
+        found: list[Object] = await requests.perform(
+            requests.client.list_all(url, labelSelector=attempts_selector(run))
+        )
         return found
 
     async def children(self, run: Object) -> list[Object]:
@@ -174,13 +178,13 @@ class ClusterRuns:
         from perdure.view.open_work import children_selector
 
         namespace = run["metadata"]["namespace"]
-        return await self._requests.list_ours("workflowruns", namespace, labelSelector=children_selector(run))
+        return await self._requests.list_objects("workflowruns", namespace, labelSelector=children_selector(run))
 
     async def log(self, pod: str, **query: str) -> AsyncIterator[bytes]:
         """Read the lines of a pod's log.
 
         Raises:
-            GoneError: The pod no longer exists.
+            NotFoundError: The pod no longer exists.
             UnreachableError: The connection broke, or the node does not respond.
             CliError: The log cannot be read.
         """
@@ -190,13 +194,13 @@ class ClusterRuns:
             async for line in requests.client.lines(url, **query):
                 yield line
         except errors.NotFoundError as error:
-            raise GoneError(error.message) from error
+            raise NotFoundError(error.message) from error
         except errors.ApiError as error:
             raise requests.refused(error.status, error.message) from error
         except errors.NoResponseError as error:
             raise requests.unreachable(error) from error
 
-    async def past(self, run: Object) -> Past:
+    async def history(self, run: Object) -> AssembledHistory:
         """Read the whole history of a run, sealed segments included, and report its damage.
 
         Raises:
@@ -208,10 +212,10 @@ class ClusterRuns:
         if ((run.get("status") or {}).get("history") or {}).get("segments"):
             of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
             namespace = run["metadata"]["namespace"]
-            found = await self._requests.list_ours("historysegments", namespace, fieldSelector=of_run)
+            found = await self._requests.list_objects("historysegments", namespace, fieldSelector=of_run)
         return gather(run, found)
 
-    async def with_past(self, run: Object) -> Object:
+    async def with_history(self, run: Object) -> Object:
         """Return the run with its whole remaining history in its status.
 
         Raises:
@@ -221,11 +225,11 @@ class ClusterRuns:
         history = status.get("history") or {}
         if not history.get("segments"):
             return run
-        past = await self.past(run)
+        past = await self.history(run)
         return {**run, "status": {**status, "history": {**history, "events": past.events}}}
 
 
-def _standing(run: Object) -> tuple[bool, bool, str, str]:
+def _recency(run: Object) -> tuple[bool, bool, str, str]:
     """Return the sort key of the runs of a workflow ID: the open run is last, the run that closed last is before it."""
     status = run.get("status") or {}
     refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED

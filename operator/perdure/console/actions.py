@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from perdure.api.lenient import mapping, mappings, text
-from perdure.client.errors import ExistsError
+from perdure.client.errors import AlreadyExistsError
 from perdure.client.operations import manifest, wait_for_results
 from perdure.console import rows
 from perdure.console.site import NAME
@@ -51,34 +51,34 @@ class ActionForms:
 
     async def redrive(self, request: Request) -> Response:
         """Run activities again: that of the pressed button, or the selected ones."""
-        given = await submitted(request)
-        names = given.all("only") or given.all("name")
+        form = await submitted(request)
+        names = form.all("only") or form.all("name")
         if not 0 < len(names) <= MAX_TARGETS or not all(map(NAME.fullmatch, names)):
             raise HTTPException(422, f"Select 1 to {MAX_TARGETS} dead letters.")
         targets = [{"kind": "DeadLetter", "name": name} for name in names]
-        return await self._ask(request, given.request_id, "redrive", {}, targets)
+        return await self._request(request, form.request_id, "redrive", {}, targets)
 
     async def signal(self, request: Request) -> Response:
         """Send a signal to a run, or show the form with what is wrong."""
-        given = await submitted(request)
-        request_id = given.request_id
-        action, problems = read_signal(given)
+        form = await submitted(request)
+        request_id = form.request_id
+        action, problems = read_signal(form)
         if not problems:
-            return await self._ask(request, request_id, "signal", action, _run(request))
+            return await self._request(request, request_id, "signal", action, _run(request))
         name = request.path_params["name"]
         async with self._site.open(request) as cluster:
-            awaited = awaited_signals(await cluster.runs.named(name))
-        entered = {each: given.text(each) for each in SIGNAL_FIELDS}
+            awaited = awaited_signals(await cluster.runs.get(name))
+        entered = {each: form.text(each) for each in SIGNAL_FIELDS}
         shown = {"name": name, "awaited": awaited, "entered": entered, "problems": problems}
         return self._site.show(request, "signal.html", status=422, **shown)
 
     async def cancel(self, request: Request) -> Response:
         """Request the cancellation of a run."""
-        given = await submitted(request)
-        action = {"reason": given.text("reason").strip() or None}
-        return await self._ask(request, given.request_id, "cancel", action, _run(request))
+        form = await submitted(request)
+        action = {"reason": form.text("reason").strip() or None}
+        return await self._request(request, form.request_id, "cancel", action, _run(request))
 
-    async def _ask(
+    async def _request(
         self, request: Request, request_id: str, verb: str, action: Mapping[str, Any], targets: Sequence[Json]
     ) -> Response:
         """Create the Operations of a form, once, and show their results."""
@@ -105,7 +105,7 @@ async def _create(cluster: Cluster, body: Json) -> Json:
     """
     try:
         return await cluster.create("operations", body)
-    except ExistsError:
+    except AlreadyExistsError:
         found = await cluster.read("Operation", "operations", body["metadata"]["name"])
         if any(found["spec"].get(key) != each for key, each in body["spec"].items()):
             raise HTTPException(409, "This form was sent before, with other values. Open it again.") from None
@@ -124,17 +124,17 @@ def awaited_signals(run: Json) -> list[str]:
     return list(dict.fromkeys(text(each.get("name")) for each in awaited))
 
 
-def read_signal(given: Submission) -> tuple[dict[str, Any], dict[str, str]]:
+def read_signal(form: Submission) -> tuple[dict[str, Any], dict[str, str]]:
     """Read the form.
 
     Returns:
         The request of the Operation, and what is wrong by the names of the fields; empty if the request is valid.
     """
-    name, value, problems = given.text("signal").strip(), None, {}
+    name, value, problems = form.text("signal").strip(), None, {}
     if not name:
         problems["signal"] = "Enter the name of the signal."
     try:
-        value = json.loads(given.text("input").strip() or "null")
+        value = json.loads(form.text("input").strip() or "null")
     except (ValueError, RecursionError) as error:
         problems["input"] = f'Enter JSON: {error}. Write a text with its quotes: "yes".'
     return {"name": name, "input": value}, problems

@@ -46,7 +46,7 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_LONGEST: Final = 200_000
+_MAX_VALUE: Final = 200_000
 """Maximum characters of a value on a page."""
 
 
@@ -92,7 +92,7 @@ def console(access: ClusterAccess, settings: ConsoleSettings, before: Sequence[M
 def _value(data: Any) -> str:
     """Format a JSON value for users; a very long value is truncated."""
     written = json.dumps(data, ensure_ascii=False, indent=2)
-    return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}\n… ({len(written):,} characters)"
+    return written if len(written) <= _MAX_VALUE else f"{written[:_MAX_VALUE]}\n… ({len(written):,} characters)"
 
 
 class SecurityHeaders:

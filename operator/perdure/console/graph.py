@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from perdure.api.lenient import Json, mapping, mappings
-from perdure.view.steps import ShownStep
+from perdure.view.steps import StepView
 
 WIDTH: Final = 240
 HEIGHT: Final = 58
@@ -24,7 +24,7 @@ MAX_BOXES: Final = 300
 class Box:
     """A step, with the place and the size of its box."""
 
-    step: ShownStep
+    step: StepView
     x: float
     y: float
     width: float
@@ -80,7 +80,7 @@ class _Piece:
     shapes: tuple[Shape, ...] = ()
 
 
-def place(steps: Sequence[ShownStep], definition: Mapping[str, Any]) -> Graph:
+def lay_out(steps: Sequence[StepView], definition: Mapping[str, Any]) -> Graph:
     """Lay out the steps of a run.
 
     Args:
@@ -90,12 +90,12 @@ def place(steps: Sequence[ShownStep], definition: Mapping[str, Any]) -> Graph:
     Returns:
         The graph.
     """
-    placer = _Placer(definition)
+    placer = _Layout(definition)
     piece = placer.frame(steps, mappings(definition.get("steps")))
     return Graph(width=piece.width, height=piece.height, shapes=piece.shapes, hidden=placer.hidden)
 
 
-class _Placer:
+class _Layout:
     def __init__(self, definition: Mapping[str, Any]) -> None:
         self._blocks = {
             str(block.get("name")): mappings(block.get("steps")) for block in mappings(definition.get("blocks"))
@@ -103,7 +103,7 @@ class _Placer:
         self._left = MAX_BOXES
         self.hidden = 0
 
-    def frame(self, steps: Sequence[ShownStep], definition: Sequence[Json]) -> _Piece:
+    def frame(self, steps: Sequence[StepView], definition: Sequence[Json]) -> _Piece:
         """Place the steps of a block in rows, by their needs."""
         shown = self._first(steps)
         needs = needs_of([step.name for step in shown], definition)
@@ -111,7 +111,7 @@ class _Placer:
         pieces = {step.name: self.node(step) for step in shown}
         return _stacked([[(name, pieces[name]) for name in row] for row in rows], needs)
 
-    def node(self, step: ShownStep) -> _Piece:
+    def node(self, step: StepView) -> _Piece:
         """Place a step and its contents."""
         inside = self._inside(step) if step.steps else _Piece()
         drawn = sum(isinstance(shape, Box) for shape in inside.shapes)
@@ -123,7 +123,7 @@ class _Placer:
         own = Box(step=step, x=0, y=0, width=width, height=height, group=True, hidden=hidden)
         return _Piece(width, height, (own, *moved))
 
-    def _inside(self, step: ShownStep) -> _Piece:
+    def _inside(self, step: StepView) -> _Piece:
         of_block = [
             inner for inner in step.steps if inner.name[:1] != "[" and inner.name not in {"catch", "compensate"}
         ]
@@ -138,7 +138,7 @@ class _Placer:
             pieces.append(_stacked(rows, {}))
         return _stacked([[(str(number), piece)] for number, piece in enumerate(pieces)], {})
 
-    def _first(self, steps: Sequence[ShownStep]) -> Sequence[ShownStep]:
+    def _first(self, steps: Sequence[StepView]) -> Sequence[StepView]:
         """The steps that still fit into the graph."""
         shown = steps[: max(self._left, 0)]
         self._left -= len(shown)

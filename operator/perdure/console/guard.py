@@ -69,5 +69,5 @@ class RequestGuard:
             return RefusedRequest(f"Open the address that `{self._command}` printed.\n")
         return None
 
-    def _is_key(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._key.encode())
+    def _is_key(self, key: str) -> bool:
+        return hmac.compare_digest(key.encode(), self._key.encode())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def serving(access: ClusterAccess, settings: ConsoleSettings, port: int) -> AsyncIterator[RequestGuard]:
+async def serve_console(access: ClusterAccess, settings: ConsoleSettings, port: int) -> AsyncIterator[RequestGuard]:
     """Serve on a port until the end of the block; 0 selects a free port.
 
     Yields:
@@ -46,12 +46,12 @@ async def serving(access: ClusterAccess, settings: ConsoleSettings, port: int) -
         except OSError as error:
             raise CliError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
         guard.port = listener.getsockname()[1]
-        async with served(app, listener):
+        async with serve_app(app, listener):
             yield guard
 
 
 @asynccontextmanager
-async def served(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+async def serve_app(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     """Serve an application on a socket until the end of the block."""
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1

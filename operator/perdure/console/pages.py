@@ -13,16 +13,16 @@ from starlette.routing import Route
 from perdure.api.lenient import mapping
 from perdure.api.phases import Phase
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, GoneError, UnreachableError
+from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.console import rows
 from perdure.console.actions import awaited_signals
-from perdure.console.graph import place
+from perdure.console.graph import lay_out
 from perdure.console.site import NAME
 from perdure.kube import clock
 from perdure.kube.errors import NoResponseError
 from perdure.view import failure
 from perdure.view.fleet import members_of
-from perdure.view.logs import Lines, LogOf, gone, logs_of
+from perdure.view.logs import AttemptLog, LogLines, logs_of, missing_logs
 from perdure.view.page import Page
 from perdure.view.replay import trace
 from perdure.view.run import read_run
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from perdure.api.lenient import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
-    from perdure.view.logs import LogOf
-    from perdure.view.run import ShownRun
+    from perdure.view.logs import AttemptLog
+    from perdure.view.run import RunView
 
 
 PAGE: Final = 50
@@ -68,8 +68,8 @@ class Pages:
         """The pages by their paths."""
         space = "/namespaces/{namespace}"
         return [
-            Route("/", self.first),
-            Route("/go", self.go),
+            Route("/", self.home),
+            Route("/go", self.select_namespace),
             Route("/fleet", self.fleet),
             Route(f"{space}/runs/{{name}}", self.run),
             Route(f"{space}/runs/{{name}}/logs/{{pod}}", self.log),
@@ -78,11 +78,11 @@ class Pages:
             Route(f"{space}/{{kind}}", self.listing),
         ]
 
-    async def first(self, request: Request) -> Response:
+    async def home(self, request: Request) -> Response:
         """Redirect to the runs of the first namespace."""
         return RedirectResponse(f"{request.scope.get('root_path', '')}/namespaces/{self._settings.namespace}/runs")
 
-    async def go(self, request: Request) -> Response:
+    async def select_namespace(self, request: Request) -> Response:
         """Redirect to the namespace that the form at the top of each page selects."""
         namespace = request.query_params.get("namespace", "").strip() or self._settings.namespace
         if not NAME.fullmatch(namespace):
@@ -112,31 +112,31 @@ class Pages:
     async def run(self, request: Request) -> Response:
         """Show a run: its steps as a graph and as a table, and the logs of its attempts."""
         async with self._site.open(request) as cluster:
-            found = await cluster.runs.with_past(await cluster.runs.named(request.path_params["name"]))
-            seen = await cluster.runs.seen(found)
-            pods = [] if seen is None else await cluster.runs.pods(found)
+            found = await cluster.runs.with_history(await cluster.runs.get(request.path_params["name"]))
+            live = await cluster.runs.live_state(found)
+            pods = [] if live is None else await cluster.runs.pods(found)
         now = clock.now()
-        shown = await asyncio.to_thread(lambda: read_run(found, now=now, seen=seen, trace=trace(found)))
+        shown = await asyncio.to_thread(lambda: read_run(found, now=now, live=live, trace=trace(found)))
         definition = mapping(mapping(found["spec"]).get("inline")) or mapping(
             mapping(found.get("status")).get("definition")
         )
         steps = list(shown.every_step())
-        logs = [*logs_of(shown, pods), *gone(shown, pods)]
+        logs = [*logs_of(shown, pods), *missing_logs(shown, pods)]
         return self._site.show(
             request,
             "run.html",
             run=shown,
-            graph=place(shown.steps, definition) if shown.steps else None,
+            graph=lay_out(shown.steps, definition) if shown.steps else None,
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
             logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
-            unseen=seen is None,
+            no_pods=live is None,
             awaited=awaited_signals(found),
             web_ui=self._in_web_ui(shown),
             page=Page(now=now),
         )
 
-    def _in_web_ui(self, run: ShownRun) -> str:
+    def _in_web_ui(self, run: RunView) -> str:
         """Return the base URL of Temporal's Web UI for a run; empty if the Web UI does not show the run."""
         return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
 
@@ -165,9 +165,9 @@ class Pages:
 
         return StreamingResponse(sent(), media_type="text/plain")
 
-    async def _log_of(self, cluster: Cluster, request: Request) -> LogOf:
+    async def _log_of(self, cluster: Cluster, request: Request) -> AttemptLog:
         """Find the attempt that has a pod."""
-        found = await cluster.runs.named(request.path_params["name"])
+        found = await cluster.runs.get(request.path_params["name"])
         pods = await cluster.runs.pods(found)
         logs = logs_of(read_run(found, now=clock.now()), pods)
         pod, container = request.path_params["pod"], request.query_params.get("container", "")
@@ -211,14 +211,14 @@ TAIL = 2_000
 """Maximum lines of an existing log to read."""
 
 
-_TRIES = 5
+_MAX_FAILURES = 5
 """Maximum number of failed reads of the log."""
 
 
 _PAUSE = 1.0
 
 
-async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterator[str]:
+async def text_of(cluster: Cluster, log: AttemptLog, *, follow: bool) -> AsyncIterator[str]:
     """Stream a log as its container writes it.
 
     Args:
@@ -232,23 +232,23 @@ async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterato
     query = {"container": log.container, "timestamps": "true", "tailLines": str(TAIL)}
     if follow:
         query["follow"] = "true"
-    lines, tries = Lines(timestamps=True, pattern=None), 0
+    lines, tries = LogLines(timestamps=True, pattern=None), 0
     while True:
         try:
             async for raw in cluster.runs.log(log.pod, **query):
                 tries = 0
-                text = lines.take(raw)
+                text = lines.accept(raw)
                 if text is not None:
                     yield f"{text}\n"
-        except GoneError:
+        except NotFoundError:
             yield "(The pod was deleted, and its log with it.)\n"
         except UnreachableError as error:
             # A container may write nothing for a minute.
             was_silent = isinstance(error.__cause__, NoResponseError) and error.__cause__.is_timeout
             tries += not was_silent
-            if follow and tries < _TRIES:
+            if follow and tries < _MAX_FAILURES:
                 await asyncio.sleep(_PAUSE)
-                lines.again()
+                lines.resume()
                 if lines.last:
                     query.pop("tailLines", None)
                     query["sinceTime"] = lines.last

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.api.lenient import Json, integer, mapping, mappings, read_time, text
+from perdure.api.lenient import Json, integer, mapping, mappings, text
+from perdure.api.times import read_kubernetes_time
 from perdure.view.deadletters import redriven
 from perdure.view.failure import summary
 
@@ -57,7 +58,7 @@ def _entry(entry: Json) -> QueuedRun:
         step=text(entry.get("step")),
         key=text(entry.get("key")),
         priority=integer(entry.get("priority")) or 0,
-        since=read_time(entry.get("since")),
+        since=read_kubernetes_time(entry.get("since")),
     )
 
 
@@ -71,7 +72,7 @@ def retry_policy(obj: Json) -> Row:
         "circuit": text(circuit.get("state")) or ("Closed" if breaker else ""),
         "failures": integer(circuit.get("consecutiveFailures")) or 0,
         "threshold": integer(breaker.get("failureThreshold")),
-        "until": read_time(circuit.get("openUntil")),
+        "until": read_kubernetes_time(circuit.get("openUntil")),
     }
     return _row(obj, facts)
 
@@ -85,7 +86,7 @@ def dead_letter(obj: Json) -> Row:
         "activity": text(spec.get("activity")),
         "attempts": integer(spec.get("attempts")) or 0,
         "failure": summary(mapping(spec.get("failure"))),
-        "failed": read_time(spec.get("failedTime")),
+        "failed": read_kubernetes_time(spec.get("failedTime")),
     }
     return _row(obj, facts, word=_REDRIVEN.get(redriven(obj), "Not re-driven"))
 
@@ -122,8 +123,8 @@ def run(obj: Json) -> Row:
     facts = {
         "workflow": text(reference.get("name")) or text(reference.get("type")),
         "progress": text(status.get("progress")),
-        "started": read_time(status.get("startTime")),
-        "completed": read_time(status.get("completionTime")),
+        "started": read_kubernetes_time(status.get("startTime")),
+        "completed": read_kubernetes_time(status.get("completionTime")),
     }
     return _row(obj, facts, word=text(status.get("phase")) or "Pending")
 
@@ -145,7 +146,7 @@ def _row(
         word=words.get(text(ready.get("status")), "Pending") if word is None else word,
         message=text(ready.get("message")),
         facts=facts,
-        created=read_time(metadata.get("creationTimestamp")),
+        created=read_kubernetes_time(metadata.get("creationTimestamp")),
         holders=holders,
         waiters=waiters,
     )

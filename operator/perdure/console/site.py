@@ -1,4 +1,4 @@
-"""What the routes of the console share: access to the cluster as the user, the templates, and explanations of errors."""
+"""Access to the cluster as the user, templates, and explanations of errors, for all routes of the console."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
-from perdure.client.errors import ForbiddenError, GoneError, NoNamespaceError, UnreachableError
+from perdure.client.errors import ForbiddenError, NoNamespaceError, NotFoundError, UnreachableError
 from perdure.kube import clock
 from perdure.kube.errors import ApiError
 
@@ -98,7 +98,7 @@ def explain(error: Exception, role: str = "view") -> tuple[int, str, str]:
     match error:
         case ForbiddenError():
             return 403, "No permission", f"{message}. Ask your administrator for the role `{role}` in this namespace."
-        case GoneError() | NoNamespaceError():
+        case NotFoundError() | NoNamespaceError():
             return 404, "Not found", str(error)
         case UnreachableError():
             return 503, "The API server does not respond", str(error)

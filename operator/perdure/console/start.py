@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from perdure.api.labels import API_VERSION
 from perdure.api.lenient import mapping, text
-from perdure.client.errors import CliError, ExistsError
+from perdure.client.errors import AlreadyExistsError, CliError
 from perdure.console import rows
 from perdure.console.site import explain
 from perdure.console.submissions import new_request_id, submitted
@@ -58,7 +58,7 @@ class StartForm:
             workflow = await _read(cluster, request)
         form = _form(workflow, request)
         entered = {_WORKFLOW_ID: "", **{field.name: field.value for field in form.fields}}
-        return self._shown(request, workflow, form, entered, request_id=new_request_id())
+        return self._page(request, workflow, form, entered, request_id=new_request_id())
 
     async def start(self, request: Request) -> Response:
         """Start a run, or show the form with what is wrong."""
@@ -80,9 +80,9 @@ class StartForm:
         shown = {"status": status, "problems": problems}
         # A request that has failed may have created the run. So the form keeps its ID, unless another run has used it.
         next_id = new_request_id() if status == _CONFLICT else request_id
-        return self._shown(request, workflow, form, entered, request_id=next_id, **shown)
+        return self._page(request, workflow, form, entered, request_id=next_id, **shown)
 
-    def _shown(
+    def _page(
         self, request: Request, workflow: Json, form: InputForm, entered: Mapping[str, str], **values: Any
     ) -> Response:
         labels = {field.name: (f"field-{number}", field.label) for number, field in enumerate(form.fields, 1)}
@@ -128,8 +128,8 @@ async def _create(cluster: Cluster, name: str, spec: Json) -> tuple[int, Mapping
     }
     try:
         await cluster.create("workflowruns", body)
-    except ExistsError:
-        found = mapping((await cluster.runs.named(name)).get("spec"))
+    except AlreadyExistsError:
+        found = mapping((await cluster.runs.get(name)).get("spec"))
         if {key: found.get(key) for key in spec} != spec:
             return _CONFLICT, {"": f"This form has already started {name}. To start another run, send it again."}
     except CliError as error:
@@ -160,7 +160,7 @@ _INPUT: Final = "input"
 
 
 class Control(StrEnum):
-    """How users enter a value."""
+    """The control with which users enter a value."""
 
     TEXT = "text"
     LINES = "lines"
@@ -173,7 +173,7 @@ class Control(StrEnum):
 _TEXTS: Final = {Control.TEXT, Control.LINES}
 
 
-_WANTED: Final = {Control.INTEGER: "Enter a whole number.", Control.NUMBER: "Enter a number."}
+_EXPECTED: Final = {Control.INTEGER: "Enter a whole number.", Control.NUMBER: "Enter a number."}
 
 
 _HINTS: Final = {Control.INTEGER: "A whole number.", Control.NUMBER: "A number.", Control.JSON: "JSON."}
@@ -201,7 +201,7 @@ class FormField:
 
     @property
     def hint(self) -> str:
-        """What users enter."""
+        """The value that users must enter, in a few words."""
         return _HINTS.get(self.control, "")
 
     @property
@@ -211,23 +211,23 @@ class FormField:
             value = json.loads(choice)
             yield choice, value if isinstance(value, str) else choice
 
-    def read(self, given: str) -> Any:
+    def read(self, text: str) -> Any:
         """Convert the text of a user to a value.
 
         Raises:
             ValueError: The text is not valid; the message tells users what to enter.
         """
         if self.control in _TEXTS:
-            return given
-        if self.control is Control.CHOICE and given not in self.choices:
+            return text
+        if self.control is Control.CHOICE and text not in self.choices:
             raise ValueError("Select one of the values.")
         try:
-            value = json.loads(given, parse_constant=_refuse)
+            value = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            raise ValueError(_WANTED.get(self.control, f"Enter JSON: {error}.")) from None
+            raise ValueError(_EXPECTED.get(self.control, f"Enter JSON: {error}.")) from None
         kinds = {Control.INTEGER: (int,), Control.NUMBER: (int, float)}.get(self.control)
         if kinds is not None and type(value) not in kinds:
-            raise ValueError(_WANTED[self.control])
+            raise ValueError(_EXPECTED[self.control])
         return value
 
 
@@ -237,12 +237,12 @@ def _refuse(constant: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledForm:
-    """What a user has entered."""
+    """The values that a user has entered."""
 
     input: Any
     """The input of the run; None for no input."""
     problems: Mapping[str, str]
-    """What is wrong, by the names of the fields; empty for the entire form."""
+    """The mistakes, by the names of the fields; the empty name stands for the entire form."""
 
 
 class InputForm:

@@ -16,7 +16,7 @@ from typing import Final
 
 from perdure.api import labels
 from perdure.api.phases import Phase
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces, check_forever
@@ -42,7 +42,7 @@ def expiry(obj: kube.Object, default: int) -> datetime | None:
         default: The time to live in seconds if its spec does not set one.
     """
     status, spec = obj.get("status") or {}, obj["spec"]
-    completed = read_time(status.get("completionTime"))
+    completed = read_kubernetes_time(status.get("completionTime"))
     if completed is None:
         return None
     seconds = spec.get("ttlSecondsAfterFinished", default)

@@ -1,1 +1,1 @@
-"""The frontend: speaks Temporal's gRPC API to Temporal SDKs, on runs that are WorkflowRuns like all others."""
+"""The frontend serves Temporal's API over gRPC and HTTP. The runs that Temporal SDKs start are WorkflowRuns like all others."""

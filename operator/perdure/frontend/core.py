@@ -2,7 +2,6 @@
 
 import uuid
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import Payloads
@@ -16,23 +15,30 @@ from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments.deployments import WorkerDeployments
 from perdure.frontend.deployments.rules import is_registered
-from perdure.frontend.deployments.versions import NOT_READ, WORKER_DEPLOYMENTS, Versions, queue_of, report_routing
+from perdure.frontend.deployments.versions import (
+    NOT_READ,
+    RECONNECT_WITHIN,
+    WORKER_DEPLOYMENTS,
+    Versions,
+    queue_of,
+    report_routing,
+)
 from perdure.frontend.errors import RpcError, unimplemented
 from perdure.frontend.matching.backlog import rank_of
 from perdure.frontend.matching.offers import Destination, Matching
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.matching.rates import TASK_QUEUES
 from perdure.frontend.messages.payloads import to_json
-from perdure.frontend.nexus.calls import HandlerCallsOpen
+from perdure.frontend.nexus.calls import OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
-from perdure.frontend.nexus.endpoints import EndpointRegistry
+from perdure.frontend.nexus.endpoints import EndpointRegistry, NexusEndpoints
 from perdure.frontend.nexus.standalone import StandaloneNexusOperations
-from perdure.frontend.nexus.tasks import NexusEndpoints, NexusTasks
+from perdure.frontend.nexus.tasks import NexusTasks
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.creation import FirstTasks, RunCreator
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.large_payloads import LargePayloads
-from perdure.frontend.schedules.schedules import Scheduling
+from perdure.frontend.schedules.schedules import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
 from perdure.frontend.transport.rights import DEPRECATED
@@ -40,7 +46,7 @@ from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handl
 from perdure.frontend.transport.services import SERVICES
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
-from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
 from perdure.frontend.workers.task_queues import TaskQueueRpcs
 from perdure.frontend.workers.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches
@@ -58,9 +64,6 @@ from perdure.frontend.workflows.workflow_tasks import TaskDispatch, WorkflowTask
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
-_WORKERS_COME_WITHIN = timedelta(seconds=30)
-"""How long workers may take to reconnect after a restart of the operator."""
-
 
 class Frontend:
     """The frontend of one operator. Its state is not needed after a restart."""
@@ -70,7 +73,7 @@ class Frontend:
         self.manager = manager
         self.settings = settings
         self.epoch = uuid.uuid4().hex
-        self._begun = now()
+        self._start_time = now()
         client = manager.client
         self.runs = RunGateway(manager)
         self.matching = Matching()
@@ -87,7 +90,7 @@ class Frontend:
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
         self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)
-        self.calls = HandlerCallsOpen(self.runs, self.matching, self.endpoints)
+        self.calls = OpenHandlerCalls(self.runs, self.matching, self.endpoints)
         self.direct_calls = DirectCalls(self.matching)
         self.payloads = LargePayloads(self.runs)
         self.updates = Updates()
@@ -142,7 +145,7 @@ class Frontend:
             steps=StepQueries(runs, self.settings.console_url),
             visibility=self.visibility,
         )
-        starting = WorkflowStarts(
+        starts = WorkflowStarts(
             runs=runs,
             creator=creator,
             first_tasks=self.first_tasks,
@@ -150,7 +153,7 @@ class Frontend:
             deployments=deployments,
             search_attributes=search_attributes,
         )
-        updating = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
+        updates = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
@@ -158,15 +161,15 @@ class Frontend:
             activities,
             StandaloneActivities(runs, creator, search_attributes),
             StandaloneNexusOperations(runs, creator, payloads, self.endpoints, search_attributes),
-            starting,
+            starts,
             WorkflowControl(runs),
             queries,
             WorkflowDescriptions(runs, payloads),
-            updating,
-            UpdateWithStart(runs, self.updates, self.first_tasks, starting, updating),
+            updates,
+            UpdateWithStart(runs, self.updates, self.first_tasks, starts, updates),
             Histories(runs, payloads),
             listing,
-            Scheduling(runs, self.manager.schedules, search_attributes),
+            ScheduleRpcs(runs, self.manager.schedules, search_attributes),
             Resets(runs, self.visibility, deployments),
             ActivityChanges(runs),
             Batches(runs, listing),
@@ -183,7 +186,8 @@ class Frontend:
                 shards=self.manager.shards,
             ),
             NexusEndpoints(self.endpoints, self.manager.served),
-            System(runs, search_attributes),
+            System(runs),
+            SearchAttributeRpcs(search_attributes),
         ):
             found |= _handlers_of(service)
         return found | dict.fromkeys(DEPRECATED, _deprecated)
@@ -298,7 +302,7 @@ class Frontend:
         A worker whose activity slots are all in use does not poll until one is free, so it counts as polling for minutes. If the
         run already reports that no worker polls (`reported`), only a poll changes that, not the start of this process.
         """
-        if not reported and now() < self._begun + _WORKERS_COME_WITHIN:
+        if not reported and now() < self._start_time + RECONNECT_WITHIN:
             return True
         queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue, version)
         return self.matching.alive(queue) or (activities and self.matching.has_pollers(queue))
@@ -311,7 +315,7 @@ class Frontend:
         endpoint = self.endpoints.known(operation.endpoint_id, operation.endpoint)
         if endpoint is None:
             return not reported
-        if not endpoint.admits(namespace) or (not reported and now() < self._begun + _WORKERS_COME_WITHIN):
+        if not endpoint.admits(namespace) or (not reported and now() < self._start_time + RECONNECT_WITHIN):
             return True
         return self.matching.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
 

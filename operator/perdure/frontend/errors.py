@@ -165,7 +165,7 @@ def unimplemented(message: str) -> RpcError:
     return RpcError(grpc.StatusCode.UNIMPLEMENTED, message)
 
 
-def several(failed: int, errors: Sequence[RpcError | None]) -> RpcError:
+def multi_operation_failed(failed: int, errors: Sequence[RpcError | None]) -> RpcError:
     """Build the error for several operations of one request: the `failed`-th of them failed, and none was executed."""
     detail = MultiOperationExecutionFailure()
     for error in errors:

@@ -108,7 +108,7 @@ class NamespaceRegistry(Generic[Entry]):
         if reading is None:
             reading = asyncio.get_running_loop().create_task(self._get(namespace), name=self._kind.config_map)
             self._reading[namespace] = reading
-            reading.add_done_callback(partial(self._has_read, namespace))
+            reading.add_done_callback(partial(self._forget_read, namespace))
         try:
             found = self._decoded(await asyncio.shield(reading))
         except kube.RequestError:
@@ -119,11 +119,11 @@ class NamespaceRegistry(Generic[Entry]):
             return self.known(namespace)
         return self._learn(namespace, found)
 
-    def _has_read(self, namespace: str, reading: "asyncio.Task[kube.Object]") -> None:
+    def _forget_read(self, namespace: str, read: "asyncio.Task[kube.Object]") -> None:
         """Forget a read, and its error: everyone who waited for it may have gone."""
         del self._reading[namespace]
-        if not reading.cancelled():
-            reading.exception()
+        if not read.cancelled():
+            read.exception()
 
     async def reload(self, namespace: str) -> None:
         """Read the entries of a namespace again, if they were read before.
@@ -191,14 +191,14 @@ class NamespaceRegistry(Generic[Entry]):
         except kube.NotFoundError:
             return {}
 
-    def _learn(self, namespace: str, deployments: Entries[Entry]) -> Entries[Entry]:
+    def _learn(self, namespace: str, entries: Entries[Entry]) -> Entries[Entry]:
         before = self._read.get(namespace)
         if before is None and len(self._read) >= self._many:
             self._forget()
-        self._read[namespace] = now(), deployments
-        if before is None or before[1] != deployments:
+        self._read[namespace] = now(), entries
+        if before is None or before[1] != entries:
             self._changed(namespace)
-        return deployments
+        return entries
 
     def _forget(self) -> None:
         """Drop the entries of namespaces that were not used for a while. They are read again on the next request."""
@@ -210,10 +210,10 @@ class NamespaceRegistry(Generic[Entry]):
             del self._changing[namespace]
         self._many = max(_MANY, 2 * len(self._read))
 
-    def _decoded(self, found: kube.Object) -> dict[str, Entry]:
+    def _decoded(self, config_map: kube.Object) -> dict[str, Entry]:
         """The entries of a ConfigMap, as far as this version knows them. One that cannot be decoded is logged and ignored."""
         entries = {}
-        for key, value in (found.get("data") or {}).items():
+        for key, value in (config_map.get("data") or {}).items():
             try:
                 entry = lenient.decode(value, self._kind.type)
                 self._kind.check(entry)

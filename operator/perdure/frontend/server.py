@@ -11,14 +11,14 @@ import grpc.aio
 from perdure import __version__
 from perdure.frontend.core import Frontend
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest, NexusDispatch
-from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.connections import Connections
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
-from perdure.frontend.transport.tls import Served, encryption
+from perdure.frontend.transport.tls import ServerCertificate, encryption
 from perdure.kube import client as kube
 
 _REVIEW_CONNECTIONS = 8
@@ -49,7 +49,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         door, members = await _doors(stack, frontend, *ports)
         if chosen.peer_address:
             handlers = await stack.enter_async_context(
-                peered(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
+                serve_peers(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
             )
         offered = rpcs(handlers, manager.served, manager.first_lists.wait, door)
         calls = OpenCalls()
@@ -64,14 +64,14 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
             await stop(server, calls)
 
 
-def _check(chosen: Settings, address: str) -> None:
+def _check(settings: Settings, address: str) -> None:
     if _is_loopback(address):
         return
-    if not chosen.authentication:
+    if not settings.authentication:
         raise ValueError(
             f"without authentication, the frontend can listen only on a loopback address, not on {address}"
         )
-    if not (chosen.secret or chosen.certificate or chosen.in_the_clear):
+    if not (settings.secret or settings.certificate or settings.plaintext):
         raise ValueError(
             f"no TLS certificate for {address}: set PERDURE_TEMPORAL_TLS_SECRET, or PERDURE_TEMPORAL_TLS_CERT and "
             "PERDURE_TEMPORAL_TLS_KEY, or PERDURE_TEMPORAL_TLS=None to send tokens in the clear"
@@ -94,7 +94,7 @@ def _listening(address: str) -> socket.socket:
 
 
 def _http_api(
-    frontend: Frontend, offered: Sequence[Rpc], door: Door, listening: socket.socket, shown: Served | None
+    frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
     from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)
@@ -108,8 +108,8 @@ def _http_api(
     if frontend.settings.webhooks:
         webhooks = WebhookGateway(manager.webhooks, manager.first_lists.wait)
         manager.webhooks.serve()
-    secured, connections = shown.context() if shown else None, frontend.settings.max_connections
-    return serve_http(offered, nexus, webhooks, listening, secured=secured, connections=connections)
+    secured, connections = certificate.context() if certificate else None, frontend.settings.max_connections
+    return serve_http(rpcs, nexus, webhooks, listener, secured=secured, connections=connections)
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
@@ -120,16 +120,16 @@ def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
     return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
 
 
-def _peers(chosen: Settings) -> PeerSettings:
-    if not chosen.member:
+def _peers(settings: Settings) -> PeerSettings:
+    if not settings.member:
         raise ValueError("PERDURE_PEER_ADDRESS requires POD_NAME: each operator of a fleet needs a name")
-    if chosen.authentication and not chosen.peer_token:
+    if settings.authentication and not settings.peer_token:
         raise ValueError("PERDURE_PEER_ADDRESS requires PERDURE_PEER_TOKEN: the path of a token for other operators")
     return PeerSettings(
-        member=chosen.member,
-        address=chosen.peer_address,
-        audience=chosen.peer_audience,
-        token=chosen.peer_token if chosen.authentication else "",
+        member=settings.member,
+        address=settings.peer_address,
+        audience=settings.peer_audience,
+        token=settings.peer_token if settings.authentication else "",
     )
 
 

@@ -16,7 +16,7 @@ class Settings:
     """The audience that the tokens of callers must have."""
     cluster_tokens: bool = False
     """Whether tokens for the API server are also accepted."""
-    in_the_clear: bool = False
+    plaintext: bool = False
     """Whether to serve an address that others can reach without TLS."""
     certificate: str = ""
     """Path of the TLS certificate, PEM; empty for none."""
@@ -69,7 +69,7 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         authentication=authentication == "Kubernetes",
         audience=environment.get("PERDURE_TEMPORAL_AUDIENCE") or "perdure.dev/temporal",
         cluster_tokens=environment.get("PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS") == "true",
-        in_the_clear=environment.get("PERDURE_TEMPORAL_TLS") == "None",
+        plaintext=environment.get("PERDURE_TEMPORAL_TLS") == "None",
         certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),
         key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
         namespace=environment.get("PERDURE_NAMESPACE", ""),

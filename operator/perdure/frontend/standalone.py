@@ -91,7 +91,7 @@ class StandaloneRuns:
             "spec": {**spec, "workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict},
         }
         known = await self._creator.existing(body, self._kind, reuse=reuse, conflict=conflict)
-        return StartedRun(known, started=False) if known is not None else await self._creator.make(body)
+        return StartedRun(known, started=False) if known is not None else await self._creator.create(body)
 
     # Following
 
@@ -185,14 +185,14 @@ class StandaloneRuns:
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._runs.client.delete(url, uid=entry.uid)
 
-    async def demand(self, entry: Entry, wanted: inputs.Request) -> None:
+    async def demand(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run, which must accept it.
 
         Raises:
             RpcError: The run has closed, or rejected the request.
         """
         try:
-            await self._runs.demand(entry, wanted)
+            await self._runs.demand(entry, request)
         except CompletedError:
             state = (await self._runs.view(entry)).state
             if state is None:
@@ -234,10 +234,10 @@ def check_metadata(request: Any) -> None:
     Raises:
         RpcError: The metadata is too large.
     """
-    for name, most in _METADATA:
+    for name, limit in _METADATA:
         size = getattr(request.user_metadata, name).ByteSize()
-        if size > most:
-            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={most}")
+        if size > limit:
+            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={limit}")
 
 
 def request_id_of(request: Any) -> str:

@@ -1,25 +1,14 @@
-"""RPCs about the server, its namespaces, and their search attributes."""
+"""RPCs about the server and its namespaces."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 
-from temporalio.api.enums.v1 import ArchivalState, IndexedValueType, NamespaceState
+from temporalio.api.enums.v1 import ArchivalState, NamespaceState
 from temporalio.api.namespace.v1 import NamespaceInfo
-from temporalio.api.operatorservice.v1 import (
-    AddSearchAttributesRequest,
-    AddSearchAttributesResponse,
-    ListSearchAttributesRequest,
-    ListSearchAttributesResponse,
-    RemoveSearchAttributesRequest,
-    RemoveSearchAttributesResponse,
-)
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeNamespaceResponse,
     GetClusterInfoRequest,
     GetClusterInfoResponse,
-    GetSearchAttributesRequest,
-    GetSearchAttributesResponse,
     GetSystemInfoRequest,
     GetSystemInfoResponse,
     ListNamespacesRequest,
@@ -27,16 +16,12 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure import __version__
-from perdure.api.search_attributes import unfit
 from perdure.frontend.errors import namespace_not_found, unavailable
-from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, UnfitError
+from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext
-from perdure.frontend.visibility.index import BUILT_IN
-from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
 
 SERVER_VERSION = "1.32.0"
@@ -64,11 +49,10 @@ _CLIENTS = {
 
 
 class System:
-    """Describes the server."""
+    """Describes the server and its namespaces."""
 
-    def __init__(self, runs: RunGateway, search_attributes: SearchAttributeRegistry) -> None:
+    def __init__(self, runs: RunGateway) -> None:
         self._runs = runs
-        self._search_attributes = search_attributes
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
@@ -147,8 +131,8 @@ class System:
             raise unavailable(str(error)) from error
         return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in served}
 
-    def _namespace(self, found: kube.Object) -> DescribeNamespaceResponse:
-        meta = found["metadata"]
+    def _namespace(self, namespace: kube.Object) -> DescribeNamespaceResponse:
+        meta = namespace["metadata"]
         leaving = bool(meta.get("deletionTimestamp"))
         info = NamespaceInfo(
             name=meta["name"],
@@ -177,75 +161,3 @@ class System:
         response.replication_config.active_cluster_name = "perdure"
         response.replication_config.clusters.add(cluster_name="perdure")
         return response
-
-    # Search attributes
-
-    async def list_search_attributes(
-        self, request: ListSearchAttributesRequest, call: CallContext
-    ) -> ListSearchAttributesResponse:
-        """List the registered search attributes."""
-        del call
-        known = await self._search_attributes.types(request.namespace or DEFAULT_NAMESPACE)
-        custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
-        response = ListSearchAttributesResponse()
-        for target, types in (
-            (response.custom_attributes, custom),
-            (response.system_attributes, BUILT_IN),
-        ):
-            for name, kind in types.items():
-                target[name] = to_enum(IndexedValueType, kind)
-        return response
-
-    async def get_search_attributes(
-        self, request: GetSearchAttributesRequest, call: CallContext
-    ) -> GetSearchAttributesResponse:
-        """List the fields for filters, for all namespaces."""
-        del request, call
-        response = GetSearchAttributesResponse()
-        for name, kind in BUILT_IN.items():
-            response.keys[name] = to_enum(IndexedValueType, kind)
-        return response
-
-    async def add_search_attributes(
-        self, request: AddSearchAttributesRequest, call: CallContext
-    ) -> AddSearchAttributesResponse:
-        """Register search attributes."""
-        del call
-        namespace = request.namespace or DEFAULT_NAMESPACE
-        added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
-        check_registered(added)
-        await self._search_attributes.add(namespace, added)
-        return AddSearchAttributesResponse()
-
-    async def remove_search_attributes(
-        self, request: RemoveSearchAttributesRequest, call: CallContext
-    ) -> RemoveSearchAttributesResponse:
-        """Remove search attributes from the registry."""
-        del call
-        if not request.search_attributes:
-            raise UnfitError("SearchAttributes are not set on request.")
-        await self._search_attributes.remove(request.namespace or DEFAULT_NAMESPACE, request.search_attributes)
-        return RemoveSearchAttributesResponse()
-
-
-def check_registered(types: Mapping[str, str]) -> None:
-    """Check that search attributes can be registered.
-
-    Args:
-        types: The types by name, with Temporal's names.
-
-    Raises:
-        UnfitError: A search attribute cannot be registered.
-    """
-    if not types:
-        raise UnfitError("SearchAttributes are not set on request.")
-    for name, kind in types.items():
-        if name in BUILT_IN:
-            raise UnfitError(f"search_attributes: {name!r} is built in")
-        wrong = unfit({name: ""}).get(name)
-        if wrong is not None:
-            raise UnfitError(f"search_attributes: {name[:63]!r} {wrong}")
-        if kind not in data.ATTRIBUTE_TYPES:
-            raise UnfitError(
-                f"search_attributes: {name!r} must be of one of the types {', '.join(data.ATTRIBUTE_TYPES)}"
-            )

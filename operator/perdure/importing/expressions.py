@@ -163,16 +163,16 @@ class _Tokens:
         self.at = found.end()
         return kind, text
 
-    def takes(self, sign: str) -> bool:
+    def accept(self, sign: str) -> bool:
         """Take the next token if it is the given sign or word."""
         if self.peek()[1] != sign or self.peek()[0] == "text":
             return False
         self.next()
         return True
 
-    def needs(self, sign: str) -> None:
+    def expect(self, sign: str) -> None:
         """Take a required sign."""
-        if not self.takes(sign):
+        if not self.accept(sign):
             raise self.error()
 
 
@@ -194,10 +194,10 @@ class _Parser:
 
     def _ternary(self) -> Term:
         term = self._binary(1)
-        if not self._tokens.takes("?"):
+        if not self._tokens.accept("?"):
             return term
         then = self._ternary()
-        self._tokens.needs(":")
+        self._tokens.expect(":")
         return Term(f"{_closed_truth(term)} ? {then.closed} : {self._ternary().closed}", atom=False)
 
     def _binary(self, lowest: int) -> Term:
@@ -208,16 +208,16 @@ class _Parser:
         }:
             sign = self._tokens.next()[1]
             if sign == "not":
-                self._tokens.needs("in")
+                self._tokens.expect("in")
                 left = Term(f"!({_joined('in', left, self._binary(level + 1)).text})")
             else:
                 left = _joined(_SAME.get(sign, sign), left, self._binary(level + 1))
         return left
 
     def _unary(self) -> Term:
-        if self._tokens.takes("!") or (not self._words and self._tokens.takes("not")):
+        if self._tokens.accept("!") or (not self._words and self._tokens.accept("not")):
             return Term(f"!{_closed_truth(self._unary())}")
-        if self._tokens.takes("-"):
+        if self._tokens.accept("-"):
             return Term(f"-{self._unary().closed}", "number")
         return self._postfix()
 
@@ -227,13 +227,13 @@ class _Parser:
             return self._reference()
         term = self._primary()
         while term.kind != "number":
-            if self._tokens.takes("?."):
+            if self._tokens.accept("?."):
                 raise self._tokens.error()
-            if self._tokens.takes("."):
+            if self._tokens.accept("."):
                 term = Term(member(term.closed, self._tokens.next()[1]))
-            elif self._tokens.takes("["):
+            elif self._tokens.accept("["):
                 inner = self._ternary()
-                self._tokens.needs("]")
+                self._tokens.expect("]")
                 term = Term(f"{term.closed}[{inner.text}]")
             else:
                 break
@@ -243,20 +243,20 @@ class _Parser:
         path = [self._tokens.next()[1]]
         while True:
             start = self._tokens.at
-            if self._tokens.takes("."):
+            if self._tokens.accept("."):
                 path.append(self._tokens.next()[1])
-            elif self._tokens.takes("["):
+            elif self._tokens.accept("["):
                 kind, text = self._tokens.next()
-                if kind != "text" or not self._tokens.takes("]"):
+                if kind != "text" or not self._tokens.accept("]"):
                     self._tokens.at = start
                     break
                 path.append(text[1:-1])
             else:
                 break
         term = Term(self._resolve(tuple(path)), "reference")
-        while self._tokens.takes("["):
+        while self._tokens.accept("["):
             inner = self._ternary()
-            self._tokens.needs("]")
+            self._tokens.expect("]")
             term = Term(f"{term.closed}[{inner.text}]", "reference")
         return term
 
@@ -274,7 +274,7 @@ class _Parser:
             case "word", "nil" | "null":
                 return Term("null")
             case "word", "sprig":
-                self._tokens.needs(".")
+                self._tokens.expect(".")
                 return self._sprig(self._tokens.next()[1])
             case "word", _:
                 return self._word(text)
@@ -313,18 +313,18 @@ class _Parser:
 
     def _list(self, end: str) -> list[Term]:
         terms: list[Term] = []
-        while not self._tokens.takes(end):
+        while not self._tokens.accept(end):
             terms.append(self._ternary())
-            if not self._tokens.takes(","):
-                self._tokens.needs(end)
+            if not self._tokens.accept(","):
+                self._tokens.expect(end)
                 break
         return terms
 
     def _call(self, name: str) -> Term:
-        self._tokens.needs("(")
+        self._tokens.expect("(")
         if name in _MACROS:
             subject = self._ternary()
-            self._tokens.needs(",")
+            self._tokens.expect(",")
             return self._macro(_MACROS[name], subject)
         terms = self._list(")")
         if name in _IDENTITY and terms:
@@ -339,7 +339,7 @@ class _Parser:
         raise UntranslatableError(f"the function `{name}` has no counterpart in CEL; compute the value in an activity")
 
     def _sprig(self, name: str) -> Term:
-        self._tokens.needs("(")
+        self._tokens.expect("(")
         made = _sprig(name, [term.text for term in self._list(")")])
         if made is None:
             raise UntranslatableError(
@@ -349,11 +349,11 @@ class _Parser:
 
     def _macro(self, macro: str, subject: Term) -> Term:
         self._closures += 1
-        braces = self._tokens.takes("{")
+        braces = self._tokens.accept("{")
         body = self._ternary()
         if braces:
-            self._tokens.needs("}")
-        self._tokens.needs(")")
+            self._tokens.expect("}")
+        self._tokens.expect(")")
         variable = f"e{self._closures}"
         self._closures -= 1
         return Term(f"{subject.closed}.{macro}({variable}, {body.text})")
@@ -439,11 +439,11 @@ def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda 
         elif not known(piece.strip()):
             made += "{{" + piece.replace("${", "$${") + "}}"
         else:
-            made += written(tag(piece, resolve))
+            made += interpolation(tag(piece, resolve))
     return made
 
 
-def written(source: str) -> str:
+def interpolation(source: str) -> str:
     """Return an expression for use in a text; a constant is unchanged."""
     constant = re.fullmatch(r"'([^'\\]*)'", source)
     return constant[1].replace("${", "$${") if constant else "${" + source + "}"

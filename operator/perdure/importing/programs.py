@@ -49,7 +49,7 @@ class FileCopy:
 
 @dataclass(frozen=True, slots=True)
 class Returns:
-    """What a container returns."""
+    """The values that a container returns, and the files that it copies."""
 
     outputs: tuple[Output, ...] = ()
     """The files with the values to return."""

@@ -47,7 +47,7 @@ class Fields:
         self.path = path
         self.report = report
         if data is not None and not isinstance(data, dict):
-            report.gap(path, f"must be a map, not {shown(data)}")
+            report.gap(path, f"must be a map, not {format_value(data)}")
 
     def __contains__(self, name: str) -> bool:
         return self.data.get(name) is not None
@@ -70,7 +70,7 @@ class Fields:
         """Take a list of maps."""
         value = self.take(name, [])
         if not isinstance(value, list):
-            self.report.gap(self.at(name), f"must be a list, not {shown(value)}")
+            self.report.gap(self.at(name), f"must be a list, not {format_value(value)}")
             return []
         return [Fields(each, f"{self.at(name)}[{i}]", self.report) for i, each in enumerate(value)]
 
@@ -110,7 +110,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value for a message."""
     return f"`{json.dumps(value, default=str)[:60]}`"
 
@@ -153,7 +153,7 @@ class Shapes:
                 made[key] = self.checked({} if each is None else each, where, report)
             else:
                 expected = "a map" if key in self.maps else "a list of maps"
-                report.gap(where, f"must be {expected}, not {shown(each)}")
+                report.gap(where, f"must be {expected}, not {format_value(each)}")
         return made
 
     def _fits(self, key: str, value: Any) -> bool:
@@ -163,8 +163,8 @@ class Shapes:
 
 
 @dataclass(slots=True)
-class Imported:
-    """One foreign object, converted."""
+class ConvertedObject:
+    """An object of another system, and the manifests to which it was converted."""
 
     source: str
     """Kind and name of the original."""

@@ -29,7 +29,7 @@ class UnsupportedScheduleError(Exception):
     """A schedule has a part without an equivalent. The message is one sentence with the path of the part, and the fix."""
 
 
-_LARGEST = 2**31 - 1
+_MAX_INTEGER = 2**31 - 1
 _DIGITS = re.compile("[0-9]{1,18}")
 _PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
 _SHOWN = 60
@@ -52,10 +52,10 @@ class _Source:
         """Take a text; None for an absent or empty one."""
         value = self.take(name, "")
         if not isinstance(value, str):
-            raise self.refuse(name, f"must be a string, not {_shown(value)}; write it in quotes")
+            raise self.refuse(name, f"must be a string, not {_shorten(value)}; write it in quotes")
         return value or None
 
-    def needed(self, name: str, remedy: str) -> str:
+    def required(self, name: str, remedy: str) -> str:
         """Take a required text."""
         value = self.text(name)
         if value is None:
@@ -67,18 +67,18 @@ class _Source:
         value = self.take(name, default)
         if isinstance(value, str) and _DIGITS.fullmatch(value):
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
-            raise self.refuse(name, f"must be a whole number from 0 to {_LARGEST}, not {_shown(value)}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INTEGER:
+            raise self.refuse(name, f"must be a whole number from 0 to {_MAX_INTEGER}, not {_shorten(value)}")
         return value
 
     def flag(self, name: str) -> bool:
         """Take a boolean; false if absent."""
         value = self.take(name, False)
         if not isinstance(value, bool):
-            raise self.refuse(name, f"must be true or false, not {_shown(value)}")
+            raise self.refuse(name, f"must be true or false, not {_shorten(value)}")
         return value
 
-    def length(self, name: str) -> str | None:
+    def duration(self, name: str) -> str | None:
         """Take a duration in protobuf's format; return it in our format, in whole seconds as Temporal's server uses them."""
         value = self.text(name)
         if value is None:
@@ -87,11 +87,11 @@ class _Source:
         try:
             return _whole_seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
         except ValueError:
-            raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {_shown(value)}") from None
+            raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {_shorten(value)}") from None
 
-    def length_but_zero(self, name: str) -> str | None:
+    def nonzero_duration(self, name: str) -> str | None:
         """Take a duration; None also for zero, which is the default."""
-        length = self.length(name)
+        length = self.duration(name)
         return None if length == "0s" else length
 
     def part(self, name: str) -> "_Source":
@@ -100,20 +100,20 @@ class _Source:
 
     def parts(self, name: str) -> list["_Source"]:
         """Take a list of maps."""
-        return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.many(name))]
+        return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.items(name))]
 
     def texts(self, name: str) -> list[str]:
         """Take a list of texts."""
-        found = self.many(name)
+        found = self.items(name)
         if not all(isinstance(each, str) for each in found):
-            raise self.refuse(name, f"must be a list of strings, not {_shown(found)}; write each in quotes")
+            raise self.refuse(name, f"must be a list of strings, not {_shorten(found)}; write each in quotes")
         return found
 
-    def many(self, name: str) -> list[Any]:
+    def items(self, name: str) -> list[Any]:
         """Take a list."""
         value = self.take(name, [])
         if not isinstance(value, list):
-            raise self.refuse(name, f"must be a list, not {_shown(value)}; write it in brackets")
+            raise self.refuse(name, f"must be a list, not {_shorten(value)}; write it in brackets")
         return value
 
     def refuse(self, name: str, why: str) -> UnsupportedScheduleError:
@@ -128,14 +128,14 @@ class _Source:
 
     def _below(self, name: str, place: str, value: Any) -> "_Source":
         if not isinstance(value, dict):
-            raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shown(value)}")
+            raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shorten(value)}")
         return _Source(value, self._path(place))
 
     def _path(self, name: str) -> str:
         return f"{self.path}{'.' if ': ' in self.path else ': '}{name}"
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Shorten a value for messages."""
     text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
@@ -199,7 +199,7 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
     if read is None:
         raise UnsupportedScheduleError(
             f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not "
-            f"{_shown(kind)}"
+            f"{_shorten(kind)}"
         )
     made = read(_Source(manifest, source), name)
     for each in made:
@@ -323,7 +323,7 @@ def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
 def _parameters(arguments: _Source) -> Object:
     found: Object = {}
     for each in arguments.parts("parameters"):
-        name = each.needed("name", "name the parameter")
+        name = each.required("name", "name the parameter")
         found[name] = each.take("value")
         each.done()
     return found
@@ -331,14 +331,14 @@ def _parameters(arguments: _Source) -> Object:
 
 def _identity(source: _Source, given: str | None) -> tuple[str, str | None]:
     meta = source.part("metadata")
-    name = given or meta.needed("name", "set it, or use --name")
+    name = given or meta.required("name", "set it, or use --name")
     return name, meta.text("namespace")
 
 
 def _cron_options(spec: _Source) -> Object:
     policy = spec.text("concurrencyPolicy") or "Allow"
     if policy not in _CONCURRENCY:
-        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {_shown(policy)}")
+        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {_shorten(policy)}")
     return {
         "overlapPolicy": _CONCURRENCY[policy],
         "paused": spec.flag("suspend"),
@@ -420,7 +420,9 @@ def _as_name(source: _Source, identity: str) -> str:
     """Convert a schedule ID to the name of an object: invalid characters become dashes."""
     name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
     if not name:
-        raise source.refuse("scheduleId", f"{_shown(identity)} has no characters that are valid in a name; use --name")
+        raise source.refuse(
+            "scheduleId", f"{_shorten(identity)} has no characters that are valid in a name; use --name"
+        )
     return name
 
 
@@ -432,7 +434,7 @@ def _temporal_times(spec: _Source) -> Object:
         "exclude": _calendars(spec, "excludeStructuredCalendar", "excludeCalendar"),
         "startTime": spec.text("startTime"),
         "endTime": spec.text("endTime"),
-        "jitter": spec.length_but_zero("jitter"),
+        "jitter": spec.nonzero_duration("jitter"),
         "timeZone": spec.text("timezoneName"),
         "timeZoneData": spec.text("timezoneData"),
         "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
@@ -440,7 +442,7 @@ def _temporal_times(spec: _Source) -> Object:
 
 
 def _interval(interval: _Source) -> Object:
-    every, offset = interval.length("interval"), interval.length_but_zero("phase")
+    every, offset = interval.duration("interval"), interval.nonzero_duration("phase")
     if every is None:
         raise interval.refuse("interval", "must be set; write a duration in seconds, such as `3600s`")
     interval.done()
@@ -448,7 +450,7 @@ def _interval(interval: _Source) -> Object:
 
 
 def _calendars(spec: _Source, structured: str, written: str) -> list[Object]:
-    return [*map(_structured, spec.parts(structured)), *map(_written, spec.parts(written))]
+    return [*map(_structured, spec.parts(structured)), *map(_text_calendar, spec.parts(written))]
 
 
 def _structured(calendar: _Source) -> Object:
@@ -475,7 +477,7 @@ def _range(part: _Source) -> str:
     return f"{start}-{end}" if step == 1 else f"{start}-{end}/{step}"
 
 
-def _written(calendar: _Source) -> Object:
+def _text_calendar(calendar: _Source) -> Object:
     """Convert a calendar of texts, with Temporal's defaults expanded, because our exclusions have different defaults."""
     found: Object = _comment(calendar)
     for field, (_, _, default) in _CALENDAR.items():
@@ -491,16 +493,16 @@ def _comment(calendar: _Source) -> Object:
 
 
 def _temporal_policies(policies: _Source, state: _Source) -> Object:
-    given = policies.take("overlapPolicy", "")
-    word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
+    policy = policies.take("overlapPolicy", "")
+    word = str(policy).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
     policy = _BY_WORD.get(word)
     if policy is None:
-        raise policies.refuse("overlapPolicy", f"{_shown(given)} is not supported; use one of {_WORDS}")
+        raise policies.refuse("overlapPolicy", f"{_shorten(policy)} is not supported; use one of {_WORDS}")
     policies.take("keepOriginalWorkflowId")
     limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
         "overlapPolicy": policy,
-        "catchupWindow": policies.length("catchupWindow") or _whole_seconds(_YEAR),
+        "catchupWindow": policies.duration("catchupWindow") or _whole_seconds(_YEAR),
         "pauseOnFailure": policies.flag("pauseOnFailure"),
         "paused": state.flag("paused"),
         "notes": state.text("notes"),
@@ -511,8 +513,8 @@ def _temporal_policies(policies: _Source, state: _Source) -> Object:
 def _temporal_run(workflow: _Source) -> Object:
     run: Object = {
         "workflow": {
-            "type": workflow.part("workflowType").needed("name", "name the type of the workflow"),
-            "taskQueue": workflow.part("taskQueue").needed("name", "name the queue that its workers poll"),
+            "type": workflow.part("workflowType").required("name", "name the type of the workflow"),
+            "taskQueue": workflow.part("taskQueue").required("name", "name the queue that its workers poll"),
         }
     }
     identity = workflow.text("workflowId")
@@ -523,7 +525,7 @@ def _temporal_run(workflow: _Source) -> Object:
         ("workflowRunTimeout", "runTimeout"),
         ("workflowTaskTimeout", "taskTimeout"),
     ):
-        value = workflow.length_but_zero(field)
+        value = workflow.nonzero_duration(field)
         if value is not None:
             run[ours] = value
     payloads = _payloads(workflow)
@@ -537,21 +539,21 @@ def _temporal_run(workflow: _Source) -> Object:
 
 def _payloads(workflow: _Source) -> list[Any]:
     if isinstance(workflow.data.get("input"), list):
-        return workflow.many("input")
-    return workflow.part("input").many("payloads")
+        return workflow.items("input")
+    return workflow.part("input").items("payloads")
 
 
 def _payload(workflow: _Source, payload: Any) -> Any:
     if not isinstance(payload, dict) or "data" not in payload:
         return payload
-    given = _Source(payload, f"{workflow.path}.input")
-    encoding = _decoded(given.part("metadata"), "encoding")
+    source = _Source(payload, f"{workflow.path}.input")
+    encoding = _decoded(source.part("metadata"), "encoding")
     if encoding != "json/plain":
-        raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not supported; write the input as JSON")
+        raise workflow.refuse("input", f"the encoding {_shorten(encoding)} is not supported; write the input as JSON")
     try:
-        return json.loads(_decoded(given, "data"))
+        return json.loads(_decoded(source, "data"))
     except (ValueError, RecursionError) as error:
-        raise given.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
+        raise source.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
 
 
 def _decoded(source: _Source, field: str) -> str:

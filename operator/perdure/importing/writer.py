@@ -12,7 +12,7 @@ _NAME_START: Final = re.compile("[A-Za-z]")
 
 _NOT_NAME: Final = re.compile("[^-_A-Za-z0-9]+")
 
-_LONGEST_NAME: Final = 63
+_MAX_NAME: Final = 63
 
 
 class Names:
@@ -33,7 +33,7 @@ class Names:
         base = valid_name(wish)
         name, number = base, 2
         while name in self._taken:
-            name = f"{base[: _LONGEST_NAME - 4]}-{number}"
+            name = f"{base[: _MAX_NAME - 4]}-{number}"
             number += 1
         self._taken.add(name)
         return name
@@ -42,7 +42,7 @@ class Names:
 def valid_name(wish: str) -> str:
     """Convert a text to a name for definitions: letters, digits, dashes and underscores, and a letter first."""
     name = _NOT_NAME.sub("-", wish).strip("-")
-    return (name if _NAME_START.match(name) else f"s-{name}")[:_LONGEST_NAME]
+    return (name if _NAME_START.match(name) else f"s-{name}")[:_MAX_NAME]
 
 
 COMMENT: Final = "#"

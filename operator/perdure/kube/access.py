@@ -164,7 +164,7 @@ def load_kubeconfig(overrides: Overrides) -> Access:
     context = _named(merged, "contexts", name, required=bool(overrides.context))
     cluster = dict(_named(merged, "clusters", overrides.cluster or context.get("cluster") or ""))
     user = dict(_named(merged, "users", overrides.user or context.get("user") or ""))
-    cluster |= _given(
+    cluster |= _set_values(
         {
             "server": overrides.server,
             "certificate-authority": overrides.certificate_authority,
@@ -177,7 +177,7 @@ def load_kubeconfig(overrides: Overrides) -> Access:
         raise NoAccessError(f"no access to a cluster: {where}; set KUBECONFIG, or run `make cluster`")
     if overrides.token or overrides.client_certificate:
         user = {}
-    user |= _given(
+    user |= _set_values(
         {
             "token": overrides.token,
             "client-certificate": overrides.client_certificate,
@@ -285,7 +285,7 @@ def _named(merged: Json, plural: str, name: str, *, required: bool = False) -> J
     return found or {}
 
 
-def _given(values: Json) -> Json:
+def _set_values(values: Json) -> Json:
     return {key: value for key, value in values.items() if value is not None}
 
 

@@ -115,9 +115,9 @@ class Connection:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
-        most: int = 0,
+        limit_bytes: int = 0,
     ) -> bytes | None:
-        """Send a request, and return the response, or None if it exceeds `most` bytes; 0: no limit."""
+        """Send a request, and return the response, or None if it is longer than `limit_bytes`; 0: no limit."""
         data = None if body is None else orjson.dumps(body)
         with no_response(OSError, aiohttp.ClientError):
             sent = {
@@ -131,12 +131,12 @@ class Connection:
             ) as response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
                     raise error_of(response.status, await response.read())
-                if not most:
+                if not limit_bytes:
                     return await response.read()
                 body = bytearray()
                 async for part in response.content.iter_any():
                     body += part
-                    if len(body) > most:
+                    if len(body) > limit_bytes:
                         response.close()
                         return None
                 return bytes(body)
@@ -245,7 +245,7 @@ class ObjectLists:
         while True:
             query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
             raw = await self._connection.read(
-                "GET", url, query=query, headers={"Accept": accept}, most=_PAGE_BYTES * (limit > 1)
+                "GET", url, query=query, headers={"Accept": accept}, limit_bytes=_PAGE_BYTES * (limit > 1)
             )
             if raw is None:
                 limit = max(limit // 4, 1)
@@ -273,7 +273,7 @@ def older(version: str, than: str) -> bool:
 
 
 def not_newer(version: str, latest: str) -> bool:
-    """Whether an object is not newer than the latest version that was seen."""
+    """Whether a version of an object is the latest known version or an older one."""
     return (version != "" and version == latest) or older(version, latest)
 
 

@@ -23,7 +23,7 @@ _TOO_LARGE_FOR_ETCD: Final = ("etcdserver: request is too large", "trying to sen
 
 
 class RequestError(Exception):
-    """A request to the API server failed. What was to be done may be done again: every request here can be repeated."""
+    """A request to the API server failed. Every request of this package can be repeated."""
 
 
 class NoResponseError(RequestError):

@@ -29,7 +29,7 @@ class Recorder:
         self._client = client
         self._instance = instance
         self._backlog = backlog
-        self._left_out = frozenset() if routine else ROUTINE_EVENTS
+        self._unrecorded = frozenset() if routine else ROUTINE_EVENTS
         self._waiting: OrderedDict[str, deque[kube.Object]] = OrderedDict()
         """Pending Events by namespace; the first namespace is the next one."""
         self._any = asyncio.Event()
@@ -57,7 +57,7 @@ class Recorder:
             action: The operator's action, one CamelCase word.
             related: A reference to a related object.
         """
-        if reason in self._left_out:
+        if reason in self._unrecorded:
             return
         meta = about["metadata"]
         time = now()

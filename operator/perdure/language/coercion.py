@@ -13,7 +13,7 @@ _COMPUTED_DURATION = re.compile("(-?)([0-9]{1,12})(?:[.]([0-9]{1,6}))?s")
 _SHOWN = 120
 
 
-def as_length(value: Any) -> timedelta:
+def as_duration(value: Any) -> timedelta:
     """Convert a value to a duration; a negative duration has already passed.
 
     Raises:
@@ -28,10 +28,10 @@ def as_length(value: Any) -> timedelta:
             return timedelta(0) if sign else min(length, LONGEST)
         with suppress(ValueError):
             return parse_duration(value)
-    raise ValueError(f"{shown(value)} {DURATION_MESSAGE}")
+    raise ValueError(f"{format_value(value)} {DURATION_MESSAGE}")
 
 
-def as_moment(value: Any) -> datetime:
+def as_time(value: Any) -> datetime:
     """Convert a value to a time.
 
     Raises:
@@ -42,17 +42,17 @@ def as_moment(value: Any) -> datetime:
     if isinstance(value, str):
         with suppress(ValueError):
             return parse_time(value)
-    raise ValueError(f"{shown(value)} {TIME_MESSAGE}")
+    raise ValueError(f"{format_value(value)} {TIME_MESSAGE}")
 
 
 def as_text(value: Any) -> str:
-    """Convert a value to text, as within longer text; null becomes empty."""
+    """Convert a value to text: text unchanged, null to an empty one, everything else to JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else _json(value)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value for a message."""
     text = _json(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

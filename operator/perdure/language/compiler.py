@@ -62,13 +62,13 @@ def compile_program(spec: WorkflowSpec) -> Program:
     Raises:
         InvalidWorkflowError: The definition cannot run.
     """
-    program, findings = compile_as_far(spec)
+    program, findings = compile_partially(spec)
     if findings:
         raise InvalidWorkflowError(findings)
     return program
 
 
-def compile_as_far(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
+def compile_partially(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
     """Compile as much of a definition as possible, and return all errors that prevent runs.
 
     If there are errors, the program is only for further checks: it lacks the invalid parts.
@@ -88,7 +88,7 @@ class _WorkflowCompiler:
 
     def compile(self) -> Program:
         if not self.spec.steps:
-            self.found("spec.steps", "must have at least one step")
+            self.report("spec.steps", "must have at least one step")
         for i, activity in enumerate(self.spec.activities):
             self.check_activity(f"spec.activities[{i}]", activity)
         checked = self.input("spec.input", self.spec.input)
@@ -97,7 +97,7 @@ class _WorkflowCompiler:
             path = f"spec.blocks[{i}]"
             params = self.input(f"{path}.params", block.params)
             if not block.steps:
-                self.found(f"{path}.steps", "must have at least one step")
+                self.report(f"{path}.steps", "must have at least one step")
             flows[block.name] = _FlowCompiler(self, path, ROOTS | {"params"}, params).compile(block)
         handlers = {}
         for field, name in HANDLERS.items():
@@ -108,7 +108,7 @@ class _WorkflowCompiler:
                 template = self.template(f"spec.{name}.input", handler.input, names)
                 self.check_steps(f"spec.{name}.input", template, [s.name for s in self.spec.steps], None)
                 handlers[name] = CompiledHandler(handler, template)
-        self.check_continuing()
+        self.check_continue_as_new()
         self.keep_for_handlers(flows, handlers)
         program = Program(self.spec, flows, self.activities, handlers, checked, frozenset(self.policies))
         return replace(program, outputs_read=outputs_read(program.templates()), limits=self.limits())
@@ -129,7 +129,7 @@ class _WorkflowCompiler:
             kept |= set(main.by_name) if references.every_step else references.steps & set(main.by_name)
         flows[""] = replace(main, kept=frozenset(kept))
 
-    def check_continuing(self) -> None:
+    def check_continue_as_new(self) -> None:
         """Report `continueAsNew` in blocks that run while the run closes."""
         entries = [(f"spec.{name}", getattr(self.spec, field)) for field, name in HANDLERS.items()]
         lists = [("spec", self.spec.steps), *((f"spec.blocks[{i}]", b.steps) for i, b in enumerate(self.spec.blocks))]
@@ -140,53 +140,48 @@ class _WorkflowCompiler:
                 if step.on_end:
                     entries.append((f"{path}.steps[{i}].onEnd", step.on_end))
         for path, entry in entries:
-            found = self.continuing(entry.block) if entry else None
+            found = self.find_continue_as_new(entry.block) if entry else None
             if found:
                 block, step_name = found
-                self.found(
+                self.report(
                     path,
                     f"runs step `{step_name}` of block `{block}`, which is `continueAsNew`: the run is already closing "
                     "then; remove the call",
                 )
 
-    def continuing(self, start: str) -> tuple[str, str] | None:
+    def find_continue_as_new(self, start: str) -> tuple[str, str] | None:
         """Return the first `continueAsNew` reachable from a block: its block and step."""
-        seen, waiting = {start}, [start]
+        visited, waiting = {start}, [start]
         while waiting:
             name = waiting.pop()
             for step in self.blocks[name].steps if name in self.blocks else ():
                 if step.continue_as_new:
                     return name, step.name
-                following = {call.block for _, call in calls_of(step)} - seen
-                seen |= following
+                following = {call.block for _, call in calls_of(step)} - visited
+                visited |= following
                 waiting += sorted(following)
         return None
 
     # Requirements of flows
 
-    def found(self, path: str, message: str) -> None:
+    def report(self, path: str, message: str) -> None:
         self.findings.append(Finding(path, message))
 
-    def not_yet(self, path: str, what: str) -> None:
-        self.found(
-            path, f"{what} is part of the API but not yet run by this version of the operator; see docs/limits.md"
-        )
-
-    def input(self, path: str, given: InputSpec | None) -> InputCheck:
-        if given is None:
+    def input(self, path: str, declared: InputSpec | None) -> InputCheck:
+        if declared is None:
             return InputCheck()
         try:
-            return input_check(given.schema_, given.default)
+            return input_check(declared.schema_, declared.default)
         except InputSchemaError as error:
-            self.found(f"{path}.schema", f"is not a valid JSON Schema: {error}")
-            return InputCheck(given.default)
+            self.report(f"{path}.schema", f"is not a valid JSON Schema: {error}")
+            return InputCheck(declared.default)
 
     def template(self, path: str, value: Any, names: Iterable[str], *, condition: bool = False) -> Template:
         compile_one = compile_condition if condition else compile_template
         try:
             return compile_one(value, path=path, names=frozenset(names))
         except ExpressionError as error:
-            self.found(error.path or path, error.message + self.looping(error.message))
+            self.report(error.path or path, error.message + self.defining_loop(error.message))
             return compile_template(None)
 
     def check_steps(self, path: str, template: Template, names: list[str], ended: set[str] | None) -> None:
@@ -202,10 +197,10 @@ class _WorkflowCompiler:
                 )
             else:
                 message = f"`{source}` refers to step `{name}`, which is not in this list of steps: {', '.join(names)}"
-                message += self.elsewhere(name)
-            self.found(path, message)
+                message += self.other_list(name)
+            self.report(path, message)
 
-    def elsewhere(self, name: str) -> str:
+    def other_list(self, name: str) -> str:
         """Describe the other list that contains a step; expressions can only read steps of their own list."""
         lists = [("the main steps", self.spec.steps), *((f"block `{b.name}`", b.steps) for b in self.spec.blocks)]
         where = next((where for where, steps in lists if any(step.name == name for step in steps)), None)
@@ -213,7 +208,7 @@ class _WorkflowCompiler:
             return ""
         return f" (it is in {where}: pass what you need in the `input` or the `output` of a block)"
 
-    def looping(self, message: str) -> str:
+    def defining_loop(self, message: str) -> str:
         """Describe the loop that defines an unknown name; only expressions in the loop can read the name."""
         unknown = _UNKNOWN_NAME.match(message)
         steps = [*self.spec.steps, *(step for block in self.spec.blocks for step in block.steps)]
@@ -222,30 +217,30 @@ class _WorkflowCompiler:
 
     def check_activity(self, path: str, activity: Activity) -> None:
         if activity.worker is not None and activity.worker.task_queue.startswith(PODS_QUEUE):
-            self.found(f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: use `container` to run a pod")
+            self.report(f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: use `container` to run a pod")
         for i, mount in enumerate(activity.workspaces):
             if mount.name not in self.workspaces:
                 known = ", ".join(sorted(self.workspaces)) or "none"
-                self.found(
+                self.report(
                     f"{path}.workspaces[{i}].name",
                     f"workspace `{mount.name}` is not defined in `workspaces`; defined: {known}",
                 )
-        self.note_policy(activity.retry_policy)
+        self.add_policy(activity.retry_policy)
 
-    def note_policy(self, choice: RetryPolicyChoice | None) -> None:
+    def add_policy(self, choice: RetryPolicyChoice | None) -> None:
         if choice is not None and choice.name is not None:
             self.policies.add(choice.name)
 
     def check_call(self, path: str, call: ActivityCall) -> None:
         if call.name not in self.activities:
             known = ", ".join(sorted(self.activities)) or "none"
-            self.found(f"{path}.name", f"activity `{call.name}` is not defined in `activities`; defined: {known}")
-        self.note_policy(call.retry_policy)
+            self.report(f"{path}.name", f"activity `{call.name}` is not defined in `activities`; defined: {known}")
+        self.add_policy(call.retry_policy)
 
     def check_block(self, path: str, name: str) -> None:
         if name not in self.blocks:
             known = ", ".join(sorted(self.blocks)) or "none"
-            self.found(f"{path}.block", f"block `{name}` is not defined in `blocks`; defined: {known}")
+            self.report(f"{path}.block", f"block `{name}` is not defined in `blocks`; defined: {known}")
 
 
 class _FlowCompiler:
@@ -260,8 +255,8 @@ class _FlowCompiler:
         self.params = params or InputCheck()
         self.kept: set[str] = set()
 
-    def compile(self, given: WorkflowSpec | Block) -> Flow:
-        steps, output = given.steps, given.output
+    def compile(self, spec: WorkflowSpec | Block) -> Flow:
+        steps, output = spec.steps, spec.output
         names = [step.name for step in steps]
         needs = self.needs(steps)
         before = ancestors(needs)
@@ -272,7 +267,7 @@ class _FlowCompiler:
         result = None
         if output is not None:
             result = self.compiler.template(f"{self.path}.output", output, self.names)
-            self.ask(f"{self.path}.output", result, names, set(names))
+            self.check_references(f"{self.path}.output", result, names, set(names))
         elif names:
             self.kept.add(names[-1])
         dependants: dict[str, list[str]] = {name: [] for name in names}
@@ -286,7 +281,7 @@ class _FlowCompiler:
             result,
             frozenset(self.kept & set(names)),
             self.params,
-            given.max_concurrency,
+            spec.max_concurrency,
         )
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
@@ -300,13 +295,13 @@ class _FlowCompiler:
             for need in step.needs:
                 if need not in names:
                     message = f"step `{need}` is not in this list of steps: {', '.join(names)}"
-                    self.compiler.found(f"{self.path}.steps[{i}].needs", message)
+                    self.compiler.report(f"{self.path}.steps[{i}].needs", message)
             needs[step.name] = tuple(need for need in step.needs if need in names)
         cycle = _cycle(needs)
         if cycle:
             index = names.index(cycle[0])
             chain = " needs ".join(f"`{name}`" for name in (*cycle, cycle[0]))
-            self.compiler.found(
+            self.compiler.report(
                 f"{self.path}.steps[{index}].needs",
                 f"these steps wait for each other, so none of them ever starts: {chain}; remove one of the `needs` "
                 "(a step without `needs` waits for the step before it)",
@@ -319,9 +314,9 @@ class _FlowCompiler:
             self.compiler.check_call(f"{path}.activity", step.activity)
         if step.child_workflow:
             child = step.child_workflow
-            self.compiler.note_policy(child.retry_policy)
+            self.compiler.add_policy(child.retry_policy)
         if step.on_end and step.continue_as_new:
-            self.compiler.found(f"{path}.onEnd", "must not be used with `continueAsNew`: the run closes with the step")
+            self.compiler.report(f"{path}.onEnd", "must not be used with `continueAsNew`: the run closes with the step")
         if step.compensate and step.compensate.activity:
             self.compiler.check_call(f"{path}.compensate.activity", step.compensate.activity)
         for where, call in calls_of(step):
@@ -334,7 +329,7 @@ class _FlowCompiler:
             known = self.names | extra | (set() if key in {"when", "items"} else loop)
             condition = key in {"when", "condition"} or key.startswith("case")
             template = self.compiler.template(f"{path}.{where}", value, known, condition=condition)
-            self.ask(
+            self.check_references(
                 f"{path}.{where}", template, names, before | ({step.name} if key.startswith("compensate") else set())
             )
             templates[key] = template
@@ -352,7 +347,7 @@ class _FlowCompiler:
             _hook_of(step.on_end, templates.get("onEnd")),
         )
 
-    def ask(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
+    def check_references(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
         self.compiler.check_steps(path, template, names, ended)
         references = template.references
         self.kept |= set(names) if references.every_step else references.steps
@@ -431,12 +426,12 @@ def _catches_of(step: Step, templates: _Templates) -> tuple[Catch, ...]:
 
 def _compensation_of(step: Step, templates: _Templates) -> RunActivity | CallBlock | None:
     """Compile the `compensate` of a step."""
-    given, value = step.compensate, templates.get("compensate")
-    if given is None:
+    compensation, value = step.compensate, templates.get("compensate")
+    if compensation is None:
         return None
-    if given.activity is not None:
-        return _activity(given.activity, value, templates, "compensate/")
-    return CallBlock(given.call.block, value) if given.call is not None else None
+    if compensation.activity is not None:
+        return _activity(compensation.activity, value, templates, "compensate/")
+    return CallBlock(compensation.call.block, value) if compensation.call is not None else None
 
 
 def _hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None:
@@ -444,9 +439,9 @@ def _hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None
     return None if call is None else CallBlock(call.block, value)
 
 
-def _timeout_of(templates: _Templates, key: str, given: timedelta | str | None) -> Timeout:
+def _timeout_of(templates: _Templates, key: str, timeout: timedelta | str | None) -> Timeout:
     """Return a constant timeout, or the template of its expression."""
-    return templates[key] if isinstance(given, str) else given
+    return templates[key] if isinstance(timeout, str) else timeout
 
 
 def _activity(call: ActivityCall, value: Template | None, templates: _Templates, prefix: str) -> RunActivity:
@@ -454,19 +449,19 @@ def _activity(call: ActivityCall, value: Template | None, templates: _Templates,
     return RunActivity(call, value, {name: templates[key] for name, key in keys.items() if key in templates})
 
 
-def _switch(given: SwitchSpec, templates: _Templates) -> Switch:
+def _switch(switch: SwitchSpec, templates: _Templates) -> Switch:
     cases = tuple(
         Case(templates[f"case/{i}"], CallBlock(case.call.block, templates.get(f"input/{i}")))
-        for i, case in enumerate(given.cases)
+        for i, case in enumerate(switch.cases)
     )
-    default = CallBlock(given.default.call.block, templates.get("input/default")) if given.default else None
+    default = CallBlock(switch.default.call.block, templates.get("input/default")) if switch.default else None
     return Switch(cases, default)
 
 
-def _parallel(given: ParallelSpec, templates: _Templates) -> Parallel:
-    branches = {b.name: CallBlock(b.block, templates.get(f"branch/{b.name}")) for b in given.branches}
-    required = {"All": len(branches), "Any": 1}.get(given.wait)
-    return Parallel(branches, int(given.wait) if required is None else required)
+def _parallel(parallel: ParallelSpec, templates: _Templates) -> Parallel:
+    branches = {b.name: CallBlock(b.block, templates.get(f"branch/{b.name}")) for b in parallel.branches}
+    required = {"All": len(branches), "Any": 1}.get(parallel.wait)
+    return Parallel(branches, int(parallel.wait) if required is None else required)
 
 
 # The parts of a definition

@@ -1,8 +1,7 @@
 """Expressions in activities that pods run.
 
-In containers, `image`, `args`, and the `value` of `env` can contain them; in a script, also its `source`; in an HTTP request and
-in an action on a Kubernetes object, every field. The `subPath` of a workspace, and artifacts, can contain
-them, too.
+These fields can contain them: `image`, `args`, and the `value` of `env` of containers; the `source` of a script; every field of
+an HTTP request and of an action on a Kubernetes object; the `subPath` of a workspace; and artifacts.
 
 They are evaluated when the pod of an attempt is built, from the inputs of that attempt: the same attempt gives the same pod,
 even after a restart of the operator. All other fields of a container are used unchanged.
@@ -16,7 +15,7 @@ from perdure.api.kinds.artifact import InputArtifact
 from perdure.api.kinds.work import Http, HttpHeader, KubernetesResource
 from perdure.api.kinds.workflow import Activity
 from perdure.language.cel import Meter
-from perdure.language.expressions import ExpressionError, compile_template, written
+from perdure.language.expressions import ExpressionError, compile_template, format_text
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 NAMES: Final = frozenset({"input", "run", "attempt"})
@@ -118,12 +117,12 @@ def _writer(path: str) -> Callable[[Any], str] | None:
         return None
     if path.startswith(_PATCH):
         return _literal if _EXPANDED.search(path) else None
-    return written if path.startswith(("http.", "artifacts.")) or path.endswith(_NOT_EXPANDED) else _literal
+    return format_text if path.startswith(("http.", "artifacts.")) or path.endswith(_NOT_EXPANDED) else _literal
 
 
 def _literal(value: Any) -> str:
     """Escape text so that Kubernetes does not change it: in `args` and `env`, `$(NAME)` is a variable and `$$` a dollar sign."""
-    return written(value).replace("$", "$$")
+    return format_text(value).replace("$", "$$")
 
 
 def _changed(definition: Activity, change: _Change) -> Activity:
@@ -172,11 +171,11 @@ def _changed_work(definition: Activity, change: _Change) -> dict[str, Any]:
 
 
 def _changed_fields(
-    given: Http | KubernetesResource, path: str, names: Sequence[str], change: _Change
+    work: Http | KubernetesResource, path: str, names: Sequence[str], change: _Change
 ) -> Http | KubernetesResource:
     """A model with all texts in some of its fields replaced."""
-    fields = {name: _of_value(getattr(given, name), f"{path}.{name}", change) for name in names}
-    return given.model_copy(update=fields)
+    fields = {name: _of_value(getattr(work, name), f"{path}.{name}", change) for name in names}
+    return work.model_copy(update=fields)
 
 
 def _changed_text(path: str, value: Any, change: _Change) -> Any:

@@ -165,7 +165,7 @@ class Template:
             write: Writes out the value of an expression as text, also of one that is the whole string. Without it, such
                 a value keeps its type.
         """
-        made = _Maker(scope, meter or Meter(), write)
+        made = _Evaluation(scope, meter or Meter(), write)
         try:
             value = made.part(self._part)
             made.finish(value)
@@ -361,7 +361,7 @@ class _TooLargeError(Exception):
     """The result exceeds `MAX_RESULT`."""
 
 
-class _Maker:
+class _Evaluation:
     """One evaluation: the scope, the budget of work, and the size of the result so far."""
 
     def __init__(self, scope: Mapping[str, Any], meter: Meter, write: Callable[[Any], str] | None) -> None:
@@ -405,7 +405,7 @@ class _Maker:
     def _text(self, expression: _Expression) -> str:
         before = self._size
         value = self._value(expression)
-        text = (self._write or written)(value)
+        text = (self._write or format_text)(value)
         self._size = before
         try:
             self._grow(len(text))
@@ -508,7 +508,7 @@ _REMEDIES: Final = {
 }
 
 
-def written(value: Any) -> str:
+def format_text(value: Any) -> str:
     """Format a value within longer text: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else _json(value)
 

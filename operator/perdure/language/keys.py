@@ -15,21 +15,21 @@ from perdure.language.program import Finding, InvalidWorkflowError, Program
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 
-def evaluate_key(key: str | Template, scope: Mapping[str, Any], most: int) -> tuple[str, str]:
+def evaluate_key(key: str | Template, scope: Mapping[str, Any], maximum: int) -> tuple[str, str]:
     """Evaluate a key; return it, and what is wrong with it, or an empty text.
 
     Args:
         key: The text, compiled or not.
         scope: The values of all names that its expressions may read.
-        most: Maximum number of characters.
+        maximum: Maximum number of characters.
     """
     try:
         template = key if isinstance(key, Template) else compile_template(key, names=scope.keys())
         text = as_text(template.evaluate(scope))
     except ExpressionError as error:
         return "", str(error)
-    if len(text) > most:
-        return "", f"has {len(text)} characters, but must have at most {most}"
+    if len(text) > maximum:
+        return "", f"has {len(text)} characters, but must have at most {maximum}"
     return text, ""
 
 
@@ -37,12 +37,12 @@ LIMIT_NAMES: Final = frozenset({"input", "run"})
 """The names that the key of a limit of an activity may read. It must not change between attempts."""
 
 
-def limit_keys(program: Program, given: Any, schedule: Mapping[str, Any]) -> Iterator[tuple[LimitUse, str]]:
+def limit_keys(program: Program, value: Any, schedule: Mapping[str, Any]) -> Iterator[tuple[LimitUse, str]]:
     """Evaluate the key of each limit that a run takes.
 
     Args:
         program: The program of the run.
-        given: The input of the run, including defaults.
+        value: The input of the run, including defaults.
         schedule: The value of `schedule` in expressions.
 
     Raises:
@@ -50,45 +50,45 @@ def limit_keys(program: Program, given: Any, schedule: Mapping[str, Any]) -> Ite
     """
     for limit in program.limits:
         path = f"spec.limits[{limit.use.name}].key"
-        key, problem = evaluate_key(limit.key, {"input": given, "schedule": dict(schedule)}, MAX_KEY)
+        key, problem = evaluate_key(limit.key, {"input": value, "schedule": dict(schedule)}, MAX_KEY)
         if problem:
             raise InvalidWorkflowError([Finding(path, problem)], EXPRESSION_ERROR)
         yield limit.use, key
 
 
 def activity_limit_keys(
-    definition: Activity, given: Any, run: Mapping[str, str]
+    definition: Activity, value: Any, run: Mapping[str, str]
 ) -> Iterator[tuple[ActivityLimit, str]]:
     """Evaluate the key of each limit that an activity takes, in the order in which it takes them.
 
     Args:
         definition: The definition of the activity.
-        given: The input of the activity.
+        value: The input of the activity.
         run: The value of `run` in expressions.
 
     Raises:
         StepError: A key has no value for this input, or is too long.
     """
     for use in sorted(definition.limits, key=lambda each: each.name):
-        key, problem = evaluate_key(use.key, {"input": given, "run": dict(run)}, MAX_KEY)
+        key, problem = evaluate_key(use.key, {"input": value, "run": dict(run)}, MAX_KEY)
         if problem:
             message = f"activity `{definition.name}`: limits[{use.name}].key: {problem}"
             raise StepError(application(EXPRESSION_ERROR, message))
         yield use, key
 
 
-def wanted_limit(use: StepLimit, key: str) -> dict[str, str]:
+def requested_limit(use: StepLimit, key: str) -> dict[str, str]:
     """A limit of a step with its evaluated key, for the history."""
     return {**use.dump(), "key": key}
 
 
-def wanted_limits(wanted: Any) -> Iterator[tuple[StepLimit, str]]:
+def requested_limits(limits: Any) -> Iterator[tuple[StepLimit, str]]:
     """Read the limits that a step wants, with their keys, in the order in which it takes them.
 
     Args:
-        wanted: A list of what `wanted_limit` returns.
+        limits: A list of what `requested_limit` returns.
     """
-    for each in sorted(wanted, key=lambda each: str(each["name"])):
+    for each in sorted(limits, key=lambda each: str(each["name"])):
         yield StepLimit.parse({**each, "key": ""}), each["key"]
 
 

@@ -198,7 +198,7 @@ class Severity(StrEnum):
     """The definition may be intended, but should be reviewed."""
 
 
-_LONGEST_PLACE = 120
+_MAX_PLACE = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Finding:
     @property
     def place(self) -> str:
         """Return the path for messages; the middle of a very long path is omitted."""
-        return self.path if len(self.path) <= _LONGEST_PLACE else f"{self.path[:80]}…{self.path[-39:]}"
+        return self.path if len(self.path) <= _MAX_PLACE else f"{self.path[:80]}…{self.path[-39:]}"
 
     def moved(self, path: str) -> "Finding":
         """Return a copy for a definition at `path` in its manifest instead of ``spec``."""
@@ -334,14 +334,14 @@ class Program:
             for step in flow.steps:
                 yield from step.templates.values()
 
-    def check_input(self, given: Any) -> list[Finding]:
+    def check_input(self, value: Any) -> list[Finding]:
         """Return the errors of the input of a run, completed by defaults."""
-        return [Finding(f"spec.input{where}", message) for where, message in self.input.check(given)]
+        return [Finding(f"spec.input{where}", message) for where, message in self.input.check(value)]
 
 
-def with_defaults(program: Program, given: Any) -> Any:
+def with_defaults(program: Program, value: Any) -> Any:
     """The input of a run, completed by the default of the definition."""
-    return program.input.complete(given)
+    return program.input.complete(value)
 
 
 # Retry policies

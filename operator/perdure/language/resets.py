@@ -1,4 +1,4 @@
-"""Where a run begins again: the decision before a reset or a retry, and the results that a retry keeps. Pure.
+"""The points from which resets and retries repeat a run, and the later results that a retry keeps. Pure.
 
 A reset to the last workflow task begins before the decision that ended the run and before the failed work. A retry begins with
 the history up to the first repeated step. Activities that completed later, in other branches and items, are not repeated: their
@@ -21,7 +21,7 @@ from perdure.language.memory import Outcome, Status, load_memory
 from perdure.language.program import Program
 from perdure.language.step_failures import child_failure
 from perdure.language.step_paths import Path
-from perdure.language.step_trace import Traced, Tracer
+from perdure.language.step_trace import TracedStep, Tracer
 
 
 def last_task(
@@ -65,7 +65,7 @@ def last_task(
     if failure is None:  # what ran after the main steps may have failed
         failure = ev.failure_of(events[-1])
         point = points[-1] if failure is not None else point
-    begun = _begun(events[:point], failure) if failure is not None else None
+    begun = _event_before_failure(events[:point], failure) if failure is not None else None
     return point if begun is None else newest_before(points, begun)
 
 
@@ -93,17 +93,17 @@ def newest_before(points: Sequence[int], event_id: int) -> int:
     return max((point for point in points if point < event_id), default=points[0])
 
 
-def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
+def _event_before_failure(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
     """Return the event before which a reset must start to repeat the failed work; None if no work has failed."""
     for node in failure.chain():
         for event in reversed(events):
-            begun = _begun_by(event, node)
+            begun = _event_before_node(event, node)
             if begun is not None:
                 return begun
     return None
 
 
-def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
+def _event_before_node(event: ev.AnyEvent, node: Failure) -> int | None:
     """Return that event for one node of the failure.
 
     An open activity starts again after a reset. Children, timers, and signals to other runs do not: their outcome is
@@ -144,7 +144,7 @@ _EVENTS: Final = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redo:
+class RetryPlan:
     """The start of a retry, and the later results that it keeps."""
 
     point: int
@@ -155,7 +155,7 @@ class Redo:
     """Number of discarded results because their total size is too large."""
 
 
-def redo(
+def plan_retry(
     events: Sequence[ev.AnyEvent],
     program: Program,
     run: RunScope,
@@ -163,7 +163,7 @@ def redo(
     input: Any,  # noqa: A002
     start_time: datetime,
     steps: Sequence[str] = (),
-) -> Redo:
+) -> RetryPlan:
     """Determine the work that a retry of a closed run repeats: failed work, compensated work, and the named steps.
 
     Args:
@@ -178,12 +178,12 @@ def redo(
         NondeterminismError, UndecidableError: The program decides differently than the history.
         ValueError: There is nothing to repeat, or a step has not started. The message is a sentence for users.
     """
-    seen = _RedoTracer(program, run, input=input, start_time=start_time)
-    history.retrace(events, seen)
-    trace, begun = seen.trace, seen.begun
+    tracer = _RetryTracer(program, run, input=input, start_time=start_time)
+    history.retrace(events, tracer)
+    trace, starts = tracer.trace, tracer.starts
     for step in steps:
-        if step not in begun:
-            known = ", ".join(f"`{path}`" for path in list(begun)[:10]) + (", …" if len(begun) > 10 else "")  # noqa: PLR2004
+        if step not in starts:
+            known = ", ".join(f"`{path}`" for path in list(starts)[:10]) + (", …" if len(starts) > 10 else "")  # noqa: PLR2004
             raise ValueError(
                 f"`from`: step `{step}` has not started in that run; choose one of {known or '(none has)'}"
             )
@@ -191,44 +191,44 @@ def redo(
     if completed and not steps:
         raise ValueError("the run completed and no step failed; name steps in `from`, or start a new run")
     compensated = (path for path in map(Path.parse, trace) if path.is_compensation)
-    again = {*steps, *(path.owner.text for path in compensated)}
+    repeated = {*steps, *(path.owner.text for path in compensated)}
     points = history.decision_points(events)
     if not points:
         raise ValueError("the run has not started, so there is nothing to retry")
-    first = [newest_before(points, begun[path] + 1) for path in again if path in begun]
+    first = [newest_before(points, starts[path] + 1) for path in repeated if path in starts]
     if not completed:
         first.append(last_task(events, program, run, input=input, start_time=start_time))
-        first += _before_failures(events, points, seen)
+        first += _before_failures(events, points, tracer)
     point = min(first)
-    kept = list(_kept(events, point, again, _Order(program, trace)))
+    kept = list(_kept_activities(events, point, repeated, _Order(program, trace)))
     fitting, size = 0, 0
     while fitting < len(kept) and size + kept[fitting][1] <= MAX_KEPT:
         size += kept[fitting][1]
         fitting += 1
-    return Redo(point=point, kept=tuple(each for each, _ in kept[:fitting]), left_out=len(kept) - fitting)
+    return RetryPlan(point=point, kept=tuple(each for each, _ in kept[:fitting]), left_out=len(kept) - fitting)
 
 
-class _Trace(dict[str, Traced]):
+class _Trace(dict[str, TracedStep]):
     """The starts and ends of steps, and the event whose decision started each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.point = 0
-        self.begun: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
 
-    def __setitem__(self, path: str, traced: Traced) -> None:
-        self.begun.setdefault(path, self.point)
+    def __setitem__(self, path: str, traced: TracedStep) -> None:
+        self.starts.setdefault(path, self.point)
         super().__setitem__(path, traced)
 
 
-class _RedoTracer(Tracer):
+class _RetryTracer(Tracer):
     def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
         super().__init__(program, run, input=input, start_time=start_time)
         self.trace: _Trace = _Trace()
 
     @property
-    def begun(self) -> dict[str, int]:
-        return self.trace.begun
+    def starts(self) -> dict[str, int]:
+        return self.trace.starts
 
     def decide(self, memory: Any, event: ev.AnyEvent | None, **options: Any) -> Any:
         if event is not None:
@@ -236,9 +236,9 @@ class _RedoTracer(Tracer):
         return super().decide(memory, event, **options)
 
 
-def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen: _RedoTracer) -> Iterator[int]:
+def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], tracer: _RetryTracer) -> Iterator[int]:
     """The points before uncaught failures: before the failure of an activity, or before the start of anything else."""
-    trace = seen.trace
+    trace = tracer.trace
     failed = [Path.parse(path) for path, each in trace.items() if each.status is Status.FAILED]
     failed = [path for path in failed if not path.is_compensation]
     failed = [path for path in failed if all(_failed(trace, above) for above in path.enclosing())]
@@ -249,20 +249,22 @@ def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen:
         if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled)
     }
     for path in {path.text for path in failed} - outer:
-        yield newest_before(points, ends.get(path, seen.begun[path] + 1))
+        yield newest_before(points, ends.get(path, tracer.starts[path] + 1))
 
 
-def _failed(trace: dict[str, Traced], path: str) -> bool:
+def _failed(trace: dict[str, TracedStep], path: str) -> bool:
     return path not in trace or trace[path].status is Status.FAILED
 
 
-def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_Order") -> Iterator[tuple[int, int]]:
+def _kept_activities(
+    events: Sequence[ev.AnyEvent], point: int, repeated: set[str], order: "_Order"
+) -> Iterator[tuple[int, int]]:
     """The activities that completed after a point and are not repeated: the event, and its size in bytes."""
     inputs = {event.event_id: event.input for event in events if isinstance(event, ev.ActivityTaskScheduled)}
     for event in events[point:]:
         if not isinstance(event, ev.ActivityTaskCompleted) or ":" in event.activity_id:
             continue
-        if any(order.concerns(event.activity_id, path) for path in again):
+        if any(order.repeats(event.activity_id, path) for path in repeated):
             continue
         size = len(msgspec.json.encode([inputs.get(event.scheduled_event_id), event.result, event.artifacts]))
         yield event.event_id, size + _EVENTS
@@ -271,13 +273,13 @@ def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_O
 class _Order:
     """The order of the steps."""
 
-    def __init__(self, program: Program, trace: dict[str, Traced]) -> None:
+    def __init__(self, program: Program, trace: dict[str, TracedStep]) -> None:
         self._program = program
         self._trace = trace
 
-    def concerns(self, path: str, again: str) -> bool:
+    def repeats(self, path: str, repeated: str) -> bool:
         """Whether a step is part of a repeated step, or comes after one."""
-        mine, other = Path.parse(path).lineage, Path.parse(again).lineage
+        mine, other = Path.parse(path).lineage, Path.parse(repeated).lineage
         for here, there in zip(mine, other, strict=False):
             if here == there:
                 continue

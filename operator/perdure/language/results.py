@@ -1,4 +1,7 @@
-"""What activities leave: doubtful results (an empty one that an expression reads, or invalid JSON), and archived logs."""
+"""Messages about the results of activities in pods: doubtful results, a missing output, and archived logs.
+
+A result is doubtful if it is empty although an expression reads it, or if it looks like JSON but is not valid.
+"""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +25,7 @@ def outputs_read(templates: Iterable[Template]) -> frozenset[str]:
     return frozenset(found[1] or found[3] for source in sources for found in _READS_OUTPUT.finditer(source))
 
 
-def doubt(program: Program, path: str, result: Any) -> str:
+def result_warning(program: Program, path: str, result: Any) -> str:
     """Return a warning about a doubtful result of an activity in a pod.
 
     Args:

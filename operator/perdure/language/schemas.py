@@ -27,9 +27,9 @@ MAX_SCHEMA_DEPTH: Final = 200
 """Maximum nesting of a schema, references included."""
 MAX_CHECK: Final = 1_000_000
 """Units of work of checking one value; a unit, which is a part of the schema at a value, is at most a fifth of a microsecond."""
-MAX_TELLING: Final = 500_000
+MAX_LISTED_TEXT: Final = 500_000
 """Maximum characters of values that may be read to list the errors of a value."""
-MAX_REASONS: Final = 16_000
+MAX_LISTED_ERRORS: Final = 16_000
 """Maximum number of reasons; each takes about five microseconds."""
 _PATTERN_CHARACTERS: Final = 16
 """Characters that one state of a regular expression processes for one unit of work."""
@@ -41,7 +41,7 @@ _BELOW: Final = (
     *("additionalProperties", "unevaluatedProperties", "propertyNames"),
     *("additionalItems", "unevaluatedItems", "contains"),
 )
-_ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
+_DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
 ALTERNATIVES: Final = frozenset({"anyOf", "oneOf"})
 """Keywords whose errors include the errors of each branch."""
 
@@ -84,7 +84,7 @@ class Cost:
         """Whether all errors may be listed."""
         depth = _depth(value)
         ways: int = self.parts * max(self._branches, 1) ** depth
-        return ways * depth * (length + 1) <= MAX_TELLING and ways * _values(value) <= MAX_REASONS
+        return ways * depth * (length + 1) <= MAX_LISTED_TEXT and ways * _values(value) <= MAX_LISTED_ERRORS
 
     def first_reason(self) -> bool:
         """Whether the first error may be reported: the search ends there, but tries all alternatives."""
@@ -162,7 +162,7 @@ class _Reach:
             yield target(self._root, part["$ref"])
 
     def _refuse_elsewhere(self, part: Mapping[str, Any]) -> None:
-        for keyword in _ELSEWHERE:
+        for keyword in _DYNAMIC:
             if keyword in part:
                 raise InputSchemaError(f"`{keyword}` is not supported; use `$ref` with `#/$defs/…`")
         if part is not self._root and isinstance(part.get("$id"), str):
@@ -269,13 +269,13 @@ class InputCheck:
     validator: "jsonschema_rs.Validator | None" = None
     cost: Cost | None = None
 
-    def complete(self, given: Any) -> Any:
+    def complete(self, value: Any) -> Any:
         """Complete a value by the default; field by field if both are objects."""
-        if given is None:
+        if value is None:
             return self.default
-        if isinstance(given, dict) and isinstance(self.default, dict):
-            return {**self.default, **given}
-        return given
+        if isinstance(value, dict) and isinstance(self.default, dict):
+            return {**self.default, **value}
+        return value
 
     def check(self, value: Any) -> list[tuple[str, str]]:
         """Return the path and the reason of each error; empty if the value is valid. Paths are like ``.guests[0]``."""

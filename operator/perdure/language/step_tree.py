@@ -1,4 +1,4 @@
-"""The tree of the steps of a run: what its definition, the memory of its interpreter, and a trace of its decisions say. Pure.
+"""The tree of the steps of a run, from its definition, the memory of its interpreter, and a trace of its decisions. Pure.
 
 `describe`, the console, simulations, and queries show this tree. Each source knows what the others do not:
 
@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from perdure.api.lenient import Json, integer, mapping, mappings, read_time
+from perdure.api.lenient import Json, integer, mapping, mappings
+from perdure.api.times import read_kubernetes_time
 from perdure.engine.failures import Failure
 from perdure.language.memory import Status
 from perdure.language.step_failures import matches, timeout
 from perdure.language.step_paths import Path
-from perdure.language.step_trace import Traced
+from perdure.language.step_trace import TracedStep
 
 PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotReached"
 """States of a step in addition to those that the memory records."""
@@ -91,7 +92,7 @@ class OpenPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What recorded events say about an activity, a timer, a child, or a signal, if there is no trace."""
+    """An activity, a timer, a child, or a signal according to recorded events, if there is no trace."""
 
     start: datetime | None
     end: datetime | None
@@ -102,7 +103,7 @@ class Recorded:
 def step_tree(
     definition: Json,
     memory: Json,
-    trace: Mapping[str, Traced] | None = None,
+    trace: Mapping[str, TracedStep] | None = None,
     recorded: Mapping[str, Recorded] | None = None,
     work: OpenPaths | None = None,
     *,
@@ -136,7 +137,7 @@ class _Tree:
         self,
         definition: Json,
         memory: Json,
-        trace: Mapping[str, Traced] | None,
+        trace: Mapping[str, TracedStep] | None,
         recorded: Mapping[str, Recorded],
         work: OpenPaths,
         *,
@@ -326,9 +327,15 @@ class _Tree:
         if timed_out:
             state = "Succeeded" if _catches_timeouts(definition or {}) else "Failed"
         start = (
-            read_time(record.get("startTime")) or (traced.start if traced else None) or (found.start if found else None)
+            read_kubernetes_time(record.get("startTime"))
+            or (traced.start if traced else None)
+            or (found.start if found else None)
         )
-        end = read_time(record.get("endTime")) or (traced.end if traced else None) or (found.end if found else None)
+        end = (
+            read_kubernetes_time(record.get("endTime"))
+            or (traced.end if traced else None)
+            or (found.end if found else None)
+        )
         if end is None and state not in OPEN and record.get("status") != "Running":
             end = max((each.end for each in below if each.end), default=None)
         return StepNode(

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api.rules import json_name
-from perdure.language.coercion import as_length
+from perdure.language.coercion import as_duration
 from perdure.language.expressions import Template
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
@@ -30,7 +30,7 @@ def computed(where: str, name: str, value: Any) -> timedelta:
         StepError: The value is not a duration.
     """
     try:
-        return as_length(value)
+        return as_duration(value)
     except ValueError as error:
         raise StepError(application(EXPRESSION_ERROR, f"{where}: `{name}`: {error}")) from error
 
@@ -48,12 +48,14 @@ def positive(where: str, name: str, value: Any) -> timedelta:
     return length
 
 
-def of_activity(where: str, given: Mapping[str, Template], evaluate: Callable[[Template], Any]) -> dict[str, timedelta]:
+def of_activity(
+    where: str, templates: Mapping[str, Template], evaluate: Callable[[Template], Any]
+) -> dict[str, timedelta]:
     """Evaluate the timeouts of an activity that are expressions.
 
     Args:
         where: The step, for messages.
-        given: The templates, by Python name.
+        templates: The templates, by Python name.
         evaluate: Evaluates a template.
 
     Returns:
@@ -62,4 +64,6 @@ def of_activity(where: str, given: Mapping[str, Template], evaluate: Callable[[T
     Raises:
         StepError: An expression fails, or its value is not a duration longer than `0s`.
     """
-    return {name: positive(where, json_name(name), evaluate(given[name])) for name in OF_ACTIVITY if name in given}
+    return {
+        name: positive(where, json_name(name), evaluate(templates[name])) for name in OF_ACTIVITY if name in templates
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 
 from perdure import activity
-from perdure.runner.expressions import Later
+from perdure.runner.expressions import DeferredExpressions
 from perdure.runner.http import send
 from perdure.runner.resource import act
 
@@ -15,13 +15,13 @@ from perdure.runner.resource import act
 def main() -> None:
     """Read the work, perform it, and report the result. Send heartbeats if the activity has a heartbeat timeout."""
     work = orjson.loads(Path(os.environ["PERDURE_WORK_FILE"]).read_bytes())
-    later = Later(activity.input(), activity.info())
+    expressions = DeferredExpressions(activity.input(), activity.info())
 
     async def perform() -> object:
         try:
             if "http" in work:
-                return await send(work["http"], later, os.environ)
-            return await act(work["resource"], later, os.environ)
+                return await send(work["http"], expressions, os.environ)
+            return await act(work["resource"], expressions, os.environ)
         except activity.ApplicationError as error:
             sys.stderr.write(f"{error.message}\n")  # for readers of the pod's log
             # Not raised, because the stack trace of the runner does not help the user.

@@ -1,4 +1,4 @@
-"""Expressions that are evaluated after the work: conditions and outputs."""
+"""The expressions of an activity that are evaluated after its work: conditions and outputs."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from perdure.language.expressions import ExpressionError, compile_condition, com
 from perdure.language.step_failures import EXPRESSION_ERROR
 
 
-class Later:
+class DeferredExpressions:
     """Evaluates expressions with the data of the attempt and the result of its work."""
 
-    def __init__(self, given: Any, info: Info) -> None:
-        """`given` is the input of the activity, `info` the metadata of the attempt."""
+    def __init__(self, value: Any, info: Info) -> None:
+        """`value` is the input of the activity, `info` the metadata of the attempt."""
         run = {"name": info.run, "namespace": info.namespace, "workflowId": info.workflow_id, "runId": info.run_id}
-        self._scope = {"input": given, "run": run, "attempt": info.attempt}
+        self._scope = {"input": value, "run": run, "attempt": info.attempt}
 
-    def holds(self, condition: str, field: str, **found: Any) -> bool:
+    def is_true(self, condition: str, field: str, **found: Any) -> bool:
         """Whether a condition is true. A condition that cannot be evaluated, for example because a field is missing, is false."""
         try:
             return bool(compile_condition(condition, path=field).evaluate({**self._scope, **found}, Meter()))

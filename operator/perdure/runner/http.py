@@ -15,7 +15,7 @@ from perdure import activity
 from perdure.activity import ApplicationError
 from perdure.api.times import parse_duration
 from perdure.kube.clock import now
-from perdure.runner.expressions import Later
+from perdure.runner.expressions import DeferredExpressions
 
 MAX_BODY: Final = 1 << 20
 """The most bytes of a response that are read."""
@@ -27,12 +27,12 @@ _LONGEST_DELAY: Final = 24 * 3600.0
 _NOT_REPEATABLE: Final = {"POST", "PATCH"}
 
 
-async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]) -> Any:
+async def send(http: Mapping[str, Any], expressions: DeferredExpressions, environ: Mapping[str, str]) -> Any:
     """Send the request, and return the result of the activity.
 
     Args:
         http: The field `http` of the activity, with its expressions evaluated.
-        later: Evaluates its conditions and its output.
+        expressions: Evaluates its conditions and its output.
         environ: The values from Secrets and ConfigMaps.
 
     Raises:
@@ -71,10 +71,10 @@ async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]
         raise ApplicationError(f"{where}: no response within {http['timeout']}", type="RequestTimeout") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a redirect adds a second Authorization
         raise ApplicationError(f"{where}: {error}", type="RequestFailed") from error
-    _check(http, later, result, where)
+    _check(http, expressions, result, where)
     if http.get("output") is None:
         return {"status": result["status"], "body": body}
-    return later.output(http["output"], response=result)
+    return expressions.output(http["output"], response=result)
 
 
 class _OriginGuard:
@@ -106,12 +106,12 @@ def _origin(url: URL) -> tuple[str, str | None, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _check(http: Mapping[str, Any], later: Later, found: Mapping[str, Any], where: str) -> None:
+def _check(http: Mapping[str, Any], expressions: DeferredExpressions, found: Mapping[str, Any], where: str) -> None:
     """Raise an ApplicationError unless the request succeeded."""
     status: int = found["status"]
     condition = http.get("successCondition")
     succeeded = status < HTTPStatus.MULTIPLE_CHOICES
-    if later.holds(condition, "successCondition", response=found) if condition else succeeded:
+    if expressions.is_true(condition, "successCondition", response=found) if condition else succeeded:
         return
     text = found["body"] if isinstance(found["body"], str) else orjson.dumps(found["body"]).decode()
     phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""

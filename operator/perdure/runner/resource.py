@@ -10,7 +10,7 @@ from perdure.activity import ApplicationError
 from perdure.api.labels import API_VERSION, CREATED_BY_ACTIVITY_ANNOTATION
 from perdure.kube import client as kube
 from perdure.kube.access import service_account
-from perdure.runner.expressions import Later
+from perdure.runner.expressions import DeferredExpressions
 
 _FIRST_WAIT: Final = 0.5
 """The first wait before the object is read again, in seconds."""
@@ -27,12 +27,12 @@ _BUSY: Final = {409, 429}
 """Status codes below 500 that are retried."""
 
 
-async def act(resource: Mapping[str, Any], later: Later, environ: Mapping[str, str]) -> Any:
+async def act(resource: Mapping[str, Any], expressions: DeferredExpressions, environ: Mapping[str, str]) -> Any:
     """Perform the action, and return the result of the activity.
 
     Args:
         resource: The field `resource` of the activity, with its expressions evaluated.
-        later: Evaluates its conditions and its output.
+        expressions: Evaluates its conditions and its output.
         environ: The environment, with the address of the API server.
 
     Raises:
@@ -43,12 +43,12 @@ async def act(resource: Mapping[str, Any], later: Later, environ: Mapping[str, s
         message = "the pod has no token: its ServiceAccount has `automountServiceAccountToken: false`"
         raise ApplicationError(message, type="NoToken", non_retryable=True)
     async with kube.Client.open(access, user_agent="perdure-activity", connections=1) as client:
-        return await perform(client, resource, later)
+        return await perform(client, resource, expressions)
 
 
-async def perform(client: kube.Client, resource: Mapping[str, Any], later: Later) -> Any:
+async def perform(client: kube.Client, resource: Mapping[str, Any], expressions: DeferredExpressions) -> Any:
     """Perform the action with a client; see `act`."""
-    action = Action(client, resource, later)
+    action = Action(client, resource, expressions)
     try:
         return await action.perform()
     except kube.ApiError as error:
@@ -63,10 +63,10 @@ async def perform(client: kube.Client, resource: Mapping[str, Any], later: Later
 class Action:
     """An action on one object."""
 
-    def __init__(self, client: kube.Client, resource: Mapping[str, Any], later: Later) -> None:
+    def __init__(self, client: kube.Client, resource: Mapping[str, Any], expressions: DeferredExpressions) -> None:
         self._client = client
         self._resource = resource
-        self._later = later
+        self._expressions = expressions
         self._manifest = completed(resource["manifest"], owned=resource["owned"])
         name, namespace = self._manifest["metadata"]["name"], self._manifest["metadata"].get("namespace")
         self.what = f"{self._manifest['kind']} `{namespace}/{name}`"
@@ -78,14 +78,14 @@ class Action:
         url = f"{collection}/{self._manifest['metadata']['name']}"
         if self._resource["action"] == "Delete":
             await self._client.delete(url)
-            return await self._gone(url)
+            return await self._wait_until_deleted(url)
         found = await self._acted(collection, url)
         found = await self._awaited(url, found)
         if self._resource.get("output") is None:
             fields = ("name", "namespace", "uid")
             metadata = {field: found["metadata"].get(field) for field in fields}
             return {"apiVersion": found.get("apiVersion"), "kind": found.get("kind"), **metadata}
-        return self._later.output(self._resource["output"], object=found)
+        return self._expressions.output(self._resource["output"], object=found)
 
     async def _collection(self) -> str:
         """The path of the collection of its kind, from the API server's discovery."""
@@ -130,10 +130,10 @@ class Action:
         wait = _FIRST_WAIT
         while True:
             if found is not None:
-                if failure and self._later.holds(failure, "failureCondition", object=found):
+                if failure and self._expressions.is_true(failure, "failureCondition", object=found):
                     message = f"{self.what}: `failureCondition` is true: {failure}"
                     raise ApplicationError(message, type="ConditionFailed", non_retryable=True)
-                if not success or self._later.holds(success, "successCondition", object=found):
+                if not success or self._expressions.is_true(success, "successCondition", object=found):
                     return found
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT)
@@ -145,7 +145,7 @@ class Action:
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT)
 
-    async def _gone(self, url: str) -> None:
+    async def _wait_until_deleted(self, url: str) -> None:
         """Wait until the object does not exist."""
         wait = _FIRST_WAIT
         while True:

@@ -11,7 +11,7 @@ from perdure.api import labels
 from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.labels import API_VERSION
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.runtime.attempts import KubeObject, PodSettings, RunRef
 from perdure.runtime.pods.artifacts import build_store_pod
 
@@ -118,7 +118,7 @@ def deletion_report(pod: KubeObject, now: datetime) -> DeletionReport | None:
         pod: The pod.
         now: The time.
     """
-    status, created = pod.get("status") or {}, read_time(pod["metadata"].get("creationTimestamp")) or now
+    status, created = pod.get("status") or {}, read_kubernetes_time(pod["metadata"].get("creationTimestamp")) or now
     names = _json((pod["metadata"].get("annotations") or {}).get(labels.ARTIFACT_SETS_ANNOTATION), list)
     state = next((each.get("state") or {} for each in status.get("containerStatuses") or ()), {})
     if status.get("phase") not in {"Succeeded", "Failed"}:
@@ -130,7 +130,7 @@ def deletion_report(pod: KubeObject, now: datetime) -> DeletionReport | None:
             deleted=frozenset(), error=f"pod `{pod['metadata']['name']}`: {why}", ended=created + _LATEST
         )
     end = state.get("terminated") or {}
-    ended = read_time(end.get("finishedAt")) or created
+    ended = read_kubernetes_time(end.get("finishedAt")) or created
     report = _json(end.get("message"), dict)
     if status["phase"] == "Succeeded":
         return DeletionReport(deleted=frozenset(names), error="", ended=ended)

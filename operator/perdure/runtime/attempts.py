@@ -11,6 +11,7 @@ Everyone who can create pods can write owner references and annotations, but not
 of the chart (templates/podfence.yaml) reserves it for the operator. So exactly the objects with this label are ours.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -134,7 +135,7 @@ class Conflict:
     name: str
     message: str
     """A sentence for users that names the owner of the object."""
-    passing: bool
+    temporary: bool
     """Whether the object is terminating, so that the attempt only waits. Otherwise, a user must act."""
 
 
@@ -149,10 +150,10 @@ def owns(obj: KubeObject, run: RunRef, attempt: Attempt) -> bool:
     Returns:
         True if it can be adopted and its outcome trusted.
     """
-    return made_for(obj, run) and is_attempt(obj, attempt)
+    return belongs_to_run(obj, run) and is_attempt(obj, attempt)
 
 
-def made_for(obj: KubeObject, run: RunRef) -> bool:
+def belongs_to_run(obj: KubeObject, run: RunRef) -> bool:
     """Return whether the operator created a Pod for any attempt of this run.
 
     Args:
@@ -197,6 +198,11 @@ def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
     )
 
 
+def without_reserved(items: Mapping[str, str]) -> dict[str, str]:
+    """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
+    return {name: value for name, value in items.items() if not name.startswith(f"{labels.GROUP}/")}
+
+
 def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:
     """Check an existing Pod with the name of this attempt's pod.
 
@@ -238,7 +244,7 @@ def _conflict(existing: KubeObject, kind: str, wanted: str) -> Conflict:
         namespace=str(metadata.get("namespace")),
         name=name,
         message=f"{kind} {name} exists and belongs to {', '.join(owners) or 'nobody'}, not to this attempt of {wanted}{stranger}",
-        passing="deletionTimestamp" in metadata,
+        temporary="deletionTimestamp" in metadata,
     )
 
 

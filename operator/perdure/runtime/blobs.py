@@ -67,7 +67,7 @@ class Room:
         """`used`: the size of the status, in bytes."""
         self._left = ROOM - used
 
-    def takes(self, size: int) -> bool:
+    def reserve(self, size: int) -> bool:
         """Whether a payload of this size stays in the status; if it does, it uses up its space."""
         fits = size <= ALWAYS_INLINE or size <= min(INLINE, self._left)
         self._left -= size if fits else 0
@@ -98,7 +98,7 @@ def reference_in(value: Any) -> Mapping[str, Any] | None:
     return found if good else None
 
 
-def given_to(run: KubeObject) -> dict[str, int]:
+def in_manifest(run: KubeObject) -> dict[str, int]:
     """Return the names and sizes of the blobs in the spec and the annotations (JSON) of a run."""
     annotations = (run["metadata"].get("annotations") or {}).values()
     found = referred_to(msgspec.json.encode(run.get("spec")))
@@ -181,7 +181,7 @@ def _part(reference: Reference, namespace: str, number: int, owned_by: Json | No
     return {"apiVersion": API_VERSION, "kind": "Payload", "metadata": meta, "spec": spec}
 
 
-def joined(parts: Sequence[KubeObject], wanted: str) -> bytes | None:
+def joined(parts: Sequence[KubeObject], expected: str) -> bytes | None:
     """The bytes of a blob; None if they do not have the expected hash."""
     try:
         content = b"".join(
@@ -189,4 +189,4 @@ def joined(parts: Sequence[KubeObject], wanted: str) -> bytes | None:
         )
     except (ValueError, TypeError):
         return None
-    return content if hashlib.sha256(content).hexdigest() == wanted else None
+    return content if hashlib.sha256(content).hexdigest() == expected else None

@@ -15,7 +15,7 @@ from perdure.api.kinds.workflow import WORK_KINDS, Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.models import json_fields
 from perdure.api.names import cached_result_name, label_value
-from perdure.api.times import format_time, read_time
+from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.canonical import canonical
@@ -47,7 +47,7 @@ class CacheKey:
         """The name of the CachedResult."""
         return cached_result_name(self.activity, self.definition_hash, self.key)
 
-    def finds(self, cached: KubeObject, max_age: timedelta, now: datetime) -> bool:
+    def matches(self, cached: KubeObject, max_age: timedelta, now: datetime) -> bool:
         """Whether a CachedResult has this identity, and is neither expired nor too old.
 
         Args:
@@ -56,7 +56,10 @@ class CacheKey:
             now: The time.
         """
         meta, spec = cached["metadata"], cached["spec"]
-        completed, expiry = read_time(spec.get("completedTime")), read_time(spec.get("expiryTime"))
+        completed, expiry = (
+            read_kubernetes_time(spec.get("completedTime")),
+            read_kubernetes_time(spec.get("expiryTime")),
+        )
         is_same = CacheKey(spec["activity"], spec["definitionHash"], spec["key"]) == self
         if not is_same or is_newer(cached) or meta.get("deletionTimestamp") or completed is None or expiry is None:
             return False

@@ -49,7 +49,7 @@ UPDATE_LOST = Failure(
 
 
 @dataclass(frozen=True, slots=True)
-class OperationEnding:
+class OperationCompletion:
     """The outcome of the operation that started a run or an update."""
 
     outcome: OperationOutcome
@@ -66,29 +66,31 @@ def token_of(callback: Callback) -> CallbackToken | None:
         return None
 
 
-def ending_of(closing: ev.AnyEvent, *, standalone: bool = False) -> OperationEnding:
+def completion_of(closing: ev.AnyEvent, *, standalone: bool = False) -> OperationCompletion:
     """Return the outcome of an operation whose workflow or standalone activity closes with this event and does not continue.
 
     As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
     """
     match closing:
         case ev.WorkflowExecutionCompleted():
-            return OperationEnding(OperationOutcome.COMPLETED, result=_first(closing.result))
+            return OperationCompletion(OperationOutcome.COMPLETED, result=_first(closing.result))
         case ev.WorkflowExecutionCanceled():
             failure = Failure(kind=FailureKind.CANCELLED, message="operation canceled", details=closing.details)
-            return OperationEnding(OperationOutcome.CANCELED, failure=failure)
+            return OperationCompletion(OperationOutcome.CANCELED, failure=failure)
         case ev.WorkflowExecutionFailed():
-            return OperationEnding(OperationOutcome.FAILED, failure=closing.failure)
+            return OperationCompletion(OperationOutcome.FAILED, failure=closing.failure)
         case ev.WorkflowExecutionTimedOut():
             failure = Failure(kind=FailureKind.TIMEOUT, message="operation exceeded internal timeout")
-            return OperationEnding(OperationOutcome.FAILED, failure=closing.failure or failure)
+            return OperationCompletion(OperationOutcome.FAILED, failure=closing.failure or failure)
         case _:
             reason = closing.reason if standalone and isinstance(closing, ev.WorkflowExecutionTerminated) else ""
             failure = Failure(kind=FailureKind.TERMINATED, message=reason or "operation terminated")
-            return OperationEnding(OperationOutcome.FAILED, failure=failure)
+            return OperationCompletion(OperationOutcome.FAILED, failure=failure)
 
 
-def ending_of_update(ended: ev.WorkflowExecutionUpdateCompleted | None, rejection: Failure | None) -> OperationEnding:
+def update_completion(
+    ended: ev.WorkflowExecutionUpdateCompleted | None, rejection: Failure | None
+) -> OperationCompletion:
     """Return the outcome of an operation that started an update (mutable_state_impl.go: GetNexusUpdateCompletion).
 
     Args:
@@ -97,8 +99,8 @@ def ending_of_update(ended: ev.WorkflowExecutionUpdateCompleted | None, rejectio
     """
     failure = ended.failure if ended is not None else rejection or UPDATE_LOST
     if ended is None or failure is not None:
-        return OperationEnding(OperationOutcome.FAILED, failure=failure)
-    return OperationEnding(OperationOutcome.COMPLETED, result=_first(ended.result))
+        return OperationCompletion(OperationOutcome.FAILED, failure=failure)
+    return OperationCompletion(OperationOutcome.COMPLETED, result=_first(ended.result))
 
 
 def _first(result: Any) -> Any:

@@ -278,9 +278,9 @@ def is_open(status: Mapping[str, Any]) -> bool:
     return recorded == RunStatus.RUNNING
 
 
-def inherited_priority(inherited: Any, own: Any) -> Any:
+def inherited_priority(inherited: Any, priority: Any) -> Any:
     """A priority, as JSON, with inherited values for those that it does not set; None for no priority."""
-    return {**(inherited or {}), **(own or {})} or None
+    return {**(inherited or {}), **(priority or {})} or None
 
 
 def child_run(

@@ -69,13 +69,13 @@ def dead_letter(
     }
 
 
-def is_same_dead_letter(found: KubeObject, letter: KubeObject) -> bool:
+def is_same_dead_letter(other: KubeObject, letter: KubeObject) -> bool:
     """Whether a DeadLetter is the expected one and not another with the same name, because a re-drive runs its contents."""
     same = ("workflowRun", "step", "activity", "definition", "input")
-    return all(found["spec"].get(field) == letter["spec"].get(field) for field in same)
+    return all(other["spec"].get(field) == letter["spec"].get(field) for field in same)
 
 
-def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> dict[str, Any]:
+def _resolved(activity: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> dict[str, Any]:
     """Return the activity with the timeouts and the retry policy from its Scheduled event."""
     lengths = {
         "startToCloseTimeout": scheduled.start_to_close_timeout,
@@ -84,7 +84,7 @@ def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> 
         "heartbeatTimeout": scheduled.heartbeat_timeout,
     }
     written = {key: nearest_duration(length) for key, length in lengths.items() if length is not None}
-    return {**given, **written, "retryPolicy": retry_policy_json(scheduled.retry_policy)}
+    return {**activity, **written, "retryPolicy": retry_policy_json(scheduled.retry_policy)}
 
 
 def next_number(letter: KubeObject) -> int:
@@ -186,25 +186,25 @@ def dead_letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: date
         if not done and run_status.get("failure"):
             status["failure"] = run_status["failure"]
             message += f": {failures.full_message_of(run_status['failure'])}"
-    return status | _condition(letter, now, done=done, reason=reason, message=message)
+    return status | _condition(letter, now, status=done, reason=reason, message=message)
 
 
 def _without_its_run(letter: KubeObject, now: datetime) -> dict[str, Any]:
     """The status of a DeadLetter when the run of its last re-drive no longer exists."""
     before: dict[str, Any] = letter.get("status") or {}
-    if not runs_again(letter):
+    if not is_being_redriven(letter):
         return before  # its end was reported before
     message = "the WorkflowRun that re-drove it was deleted before it closed"
-    return before | _condition(letter, now, done=False, reason=ConditionReason.REDRIVE_DELETED, message=message)
+    return before | _condition(letter, now, status=False, reason=ConditionReason.REDRIVE_DELETED, message=message)
 
 
 def _condition(
-    letter: KubeObject, now: datetime, *, done: bool | None, reason: ConditionReason, message: str
+    letter: KubeObject, now: datetime, *, status: bool | None, reason: ConditionReason, message: str
 ) -> dict[str, Any]:
     conditions = set_condition(
         read_conditions(letter.get("status") or {}),
         ConditionType.REDRIVEN,
-        done,
+        status,
         reason,
         message,
         now=now,
@@ -213,7 +213,7 @@ def _condition(
     return {"conditions": [condition.dump() for condition in conditions]}
 
 
-def runs_again(letter: KubeObject) -> bool:
+def is_being_redriven(letter: KubeObject) -> bool:
     """Whether a re-drive is in progress, according to the status of a DeadLetter."""
     conditions = (letter.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in conditions)
@@ -222,7 +222,7 @@ def runs_again(letter: KubeObject) -> bool:
 def waits_for(letter: KubeObject, run: KubeObject) -> bool:
     """Whether the status of a DeadLetter does not record the result of one of its re-drives yet."""
     number, known = _number(run), (letter.get("status") or {}).get("redrives", 0)
-    return number > known or (number == known and runs_again(letter))
+    return number > known or (number == known and is_being_redriven(letter))
 
 
 def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.api import labels
 from perdure.api.names import pod_name
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.engine.inputs import HeartbeatRead
 from perdure.runtime.attempts import Attempt, KubeObject, RunRef, is_attempt
 from perdure.runtime.pods import payloads
@@ -102,7 +102,7 @@ class Pulse:
         """
         own = lease is not None and is_attempt(lease, attempt)
         text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
-        shown = (read_time(text) or answered) if self.exact else answered
+        shown = (read_kubernetes_time(text) or answered) if self.exact else answered
         return replace(self, renewed=text, since=self.since if text == self.renewed else shown, read_at=sent)
 
     def next_read(self, timeout: timedelta) -> datetime:

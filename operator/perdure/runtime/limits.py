@@ -72,7 +72,7 @@ class LimitQueue:
             queues: Whether it waits if the limit is reached; otherwise it is not added.
         """
         listed = next((each for each in (*self.holders, *self.waiters) if each.id == entry.id), None)
-        if listed is not None and _asks_for(listed) == _asks_for(entry):
+        if listed is not None and _claim_of(listed) == _claim_of(entry):
             claimed = self.admit(capacity, entry.since, rate)
         else:
             others = self.release({entry.id})
@@ -145,7 +145,7 @@ def _order(entry: LimitEntry) -> tuple[int, datetime]:
     return -entry.priority, entry.created
 
 
-def _asks_for(entry: LimitEntry) -> tuple[str, int]:
+def _claim_of(entry: LimitEntry) -> tuple[str, int]:
     return entry.key, entry.priority
 
 

@@ -168,14 +168,14 @@ def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeO
         identity=signal.identity,
         principal=signal.principal,
     )
-    asker = {labels.CREATED_BY_ANNOTATION: signal.principal} if signal.principal else {}
+    created_by = {labels.CREATED_BY_ANNOTATION: signal.principal} if signal.principal else {}
     return {
         "apiVersion": labels.API_VERSION,
         "kind": "WorkflowRun",
         "metadata": {
             "name": started_name(workflow_id, meta["uid"]),
             "namespace": meta["namespace"],
-            "annotations": {labels.START_SIGNAL_ANNOTATION: msgspec.json.encode(carried).decode(), **asker},
+            "annotations": {labels.START_SIGNAL_ANNOTATION: msgspec.json.encode(carried).decode(), **created_by},
         },
         "spec": {**spec["signalWithStart"]["start"], "workflowId": workflow_id},
     }
@@ -188,5 +188,5 @@ def start_signal_of(run: KubeObject) -> StartSignal | None:
 
 def arrival(operation: KubeObject) -> int:
     """The position of an Operation in the order of creation: resourceVersions are increasing numbers (KEP-5504)."""
-    noted = (operation.get("status") or {}).get("arrival")
-    return int(operation["metadata"]["resourceVersion"] if noted is None else noted)
+    recorded = (operation.get("status") or {}).get("arrival")
+    return int(operation["metadata"]["resourceVersion"] if recorded is None else recorded)

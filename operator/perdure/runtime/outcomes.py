@@ -8,8 +8,8 @@ There are three kinds of outcome, because they are retried differently:
 
 Pods that the operator deletes itself (an attempt that timed out, a run that closed) are not evaluated.
 
-`_TABLE` has a predicate on `PodFacts` and a report to the engine in each row; `outcome` applies it. Below are the messages: how a
-container failed, and which container's log explains it.
+Each row of `_TABLE` has a predicate on `PodFacts` and a function that builds the report to the engine; `outcome` applies the
+table. The functions at the end describe failures: how a container failed, and which container's log explains it.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.api.names import RESULT_ARTIFACT
 from perdure.api.reserved import OUTPUTS, SIDECAR
-from perdure.api.times import parse_decimal_duration, read_time
+from perdure.api.times import parse_decimal_duration, read_kubernetes_time
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
 from perdure.engine.state import timeout_message
@@ -32,7 +32,7 @@ from perdure.runtime.pods.artifacts import copies, references
 from perdure.runtime.pods.builder import main_container_name
 from perdure.runtime.pods.groups import ContainerGroup
 from perdure.runtime.pods.status import EndedContainer, PodStatus
-from perdure.runtime.pods.waiting import remedy, waiting_reason, waiting_word, waits_in_vain
+from perdure.runtime.pods.waiting import kubernetes_reason, permanent_reason, remedy, waiting_reason
 
 NODE_SILENCE: Final = timedelta(seconds=30)
 """The time after the grace period of a deleted pod within which a node must report how its containers ended."""
@@ -79,7 +79,7 @@ class PodFacts:
     due: bool = False
     """Whether a deadline of the attempt is due."""
 
-    def gone(self) -> bool:
+    def missing(self) -> bool:
         """Whether the pod does not exist."""
         return self.pod is None
 
@@ -134,15 +134,15 @@ class PodFacts:
     def never_started_in_time(self) -> bool:
         """Whether the pod's deadline passed before a container ran; the kubelet then reports no container statuses."""
         struck = self.status.reason == "DeadlineExceeded" and self.status.phase == "Failed"
-        return struck and not self.attempt.started and not self.status.anything_ran()
+        return struck and not self.attempt.started and not self.status.has_run()
 
     def can_never_start(self) -> bool:
         """Whether the pod waits for something that its definition prevents."""
-        return self.status.phase == "Pending" and waits_in_vain(self.pod or {}) is not None
+        return self.status.phase == "Pending" and permanent_reason(self.pod or {}) is not None
 
     def exceeded_deadline(self) -> bool:
         """Whether the node stopped the attempt at the deadline of the pod."""
-        struck = self.status.reason == "DeadlineExceeded" and self.stopped() and self.status.anything_ran()
+        struck = self.status.reason == "DeadlineExceeded" and self.stopped() and self.status.has_run()
         return struck and not self.failed_before(self.status.active_deadline)
 
     def deleted(self) -> bool:
@@ -258,19 +258,19 @@ def _with_message(facts: PodFacts, container: str, message: str) -> AttemptCompl
     if payloads.size(message) >= limit and not (is_json and isinstance(value, dict | list)):
         binary = "is not UTF-8 text, and " if _REPLACEMENT in message[_CUT:] else ""
         too_large = f"its result {binary}does not fit into a termination message ({limit} bytes here)"
-        advice = _way_for_large_results(facts)
+        advice = _large_result_hint(facts)
         return _failed(facts, payload_too_large(f"container {container} succeeded, but {too_large}. {advice}"))
     return _with_result(facts, value)
 
 
-def _way_for_large_results(facts: PodFacts) -> str:
+def _large_result_hint(facts: PodFacts) -> str:
     artifacts = facts.definition.artifacts
     if artifacts is not None and artifacts.large_results:
         return "Write it to the file $PERDURE_RESULT_FILE instead"
     return "Declare `resultSize: Large`, set `artifacts.largeResults`, or make the data an output artifact (`artifacts.outputs`)"
 
 
-def own_failure(facts: PodFacts) -> Outcome:
+def container_failed(facts: PodFacts) -> Outcome:
     """Report the failure of a container."""
     assert facts.failed is not None, "the row has checked it"
     if facts.main is None:
@@ -289,20 +289,24 @@ def pod_failure(facts: PodFacts) -> Outcome:
 
 def not_started(facts: PodFacts) -> Outcome:
     """Report that no container started before the deadline of the pod."""
-    reason, status = facts.attempt.waiting_reason, facts.status
-    word = waiting_word(reason)
+    waiting, status = facts.attempt.waiting_reason, facts.status
+    reason = kubernetes_reason(waiting)
     text = (
         f"pod {status.name} did not start on node {status.node} before its deadline: "
-        f"{reason or status.message or 'its node does not report why'}; {remedy(word)}"
+        f"{waiting or status.message or 'its node does not report why'}; {remedy(reason)}"
     )
-    return _failed(facts, Failure(kind=FailureKind.APPLICATION, type=word or "NotStarted", message=shortened(text)))
+    return _failed(facts, Failure(kind=FailureKind.APPLICATION, type=reason or "NotStarted", message=shortened(text)))
 
 
 def cannot_start(facts: PodFacts) -> Outcome:
     """Report that the pod can never start."""
-    word = waits_in_vain(facts.pod or {})
-    text = f"pod {facts.status.name} cannot start: {waiting_reason(facts.pod or {}, facts.definition)}; {remedy(word)}"
-    return _failed(facts, Failure(kind=FailureKind.APPLICATION, type=word, message=shortened(text), non_retryable=True))
+    reason = permanent_reason(facts.pod or {})
+    text = (
+        f"pod {facts.status.name} cannot start: {waiting_reason(facts.pod or {}, facts.definition)}; {remedy(reason)}"
+    )
+    return _failed(
+        facts, Failure(kind=FailureKind.APPLICATION, type=reason, message=shortened(text), non_retryable=True)
+    )
 
 
 def timed_out(facts: PodFacts) -> Outcome:
@@ -368,7 +372,7 @@ def _failed(facts: PodFacts, failure: Failure) -> AttemptFailed:
 
 _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outcome]], ...]] = (
     # Our finalizer keeps a pod until its outcome is recorded, so someone removed it by force, or etcd was restored.
-    (PodFacts.gone, lost("PodGone", "pod {pod} no longer exists, and nothing proves that it succeeded")),
+    (PodFacts.missing, lost("PodGone", "pod {pod} no longer exists, and nothing proves that it succeeded")),
     # Evidence of another attempt proves nothing about this one.
     (PodFacts.of_another_attempt, undecided),
     # Kubernetes is stopping the sidecars; they deliver the last heartbeat and the result, and the artifacts, when they end.
@@ -395,7 +399,7 @@ _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outco
     # before the deletion was requested is handled below, by its own failure.
     (PodFacts.deleted, lost("PodDeleted", "pod {pod} was deleted by someone else before it succeeded")),
     # The activity's container failed, or an init container before it.
-    (PodFacts.failed_itself, own_failure),
+    (PodFacts.failed_itself, container_failed),
     # The node rejected the definition; a retry would usually be rejected too, so it counts as an attempt.
     (PodFacts.rejected_for_its_definition, pod_failure),
     # The pod failed, but no container did: the node rejected it (OutOfcpu, NodeAffinity, …), or it was deleted as an orphan.
@@ -461,7 +465,7 @@ def outcome(
         sidecar=status.ended_sidecar(SIDECAR),
         uploader=status.ended_sidecar(OUTPUTS),
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
-        disrupted_since=read_time(marked.get("lastTransitionTime")),
+        disrupted_since=read_kubernetes_time(marked.get("lastTransitionTime")),
         due=due,
     )
     return next((report(facts) for applies, report in _TABLE if applies(facts)), None)
@@ -476,7 +480,7 @@ def recheck_time(pod: KubeObject) -> datetime | None:
     Returns:
         For a terminating pod, the time at which it counts as lost because its node has not reported; otherwise None.
     """
-    deadline = read_time((pod.get("metadata") or {}).get("deletionTimestamp"))
+    deadline = read_kubernetes_time((pod.get("metadata") or {}).get("deletionTimestamp"))
     return None if deadline is None else deadline + NODE_SILENCE
 
 
@@ -553,8 +557,8 @@ def exit_failure(ended: EndedContainer, definition: Activity) -> Failure:
     is `Error` (`StartError`: the command does not exist); the signal (`SIGSEGV`); `ExitCode<n>`.
     """
     rule = next((rule for rule in definition.failure_types if ended.exit_code in rule.exit_codes), None)
-    word = ended.reason if ended.reason not in {"", "Error", "Completed"} else None
-    kind = (rule.type if rule else None) or word or ended.signal or f"ExitCode{ended.exit_code}"
+    reason = ended.reason if ended.reason not in {"", "Error", "Completed"} else None
+    kind = (rule.type if rule else None) or reason or ended.signal or f"ExitCode{ended.exit_code}"
     return Failure(
         kind=FailureKind.APPLICATION,
         type=kind,

@@ -95,11 +95,11 @@ def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run]
 def stored_size(run: dict[str, Any]) -> int:
     """The size of a run in bytes: its object as JSON, and the events and large payloads of its history."""
     history = (run.get("status") or {}).get("history") or {}
-    whole = int(history.get("sizeBytes") or 0)
+    total = int(history.get("sizeBytes") or 0)
     try:
         tail = history.get("events") or ()
-        sealed = max(0, whole - size_of(tail)) if history.get("segments") else 0
+        sealed = max(0, total - size_of(tail)) if history.get("segments") else 0
         stored = {**run, "status": status_texts.encode(run["status"])} if run.get("status") else run
         return len(orjson.dumps(stored)) + (sealed or sum(referred_to(orjson.dumps(tail)).values()))
     except (TypeError, ValueError):  # nested too deeply, or a number of more than 64 bits
-        return whole
+        return total

@@ -34,12 +34,12 @@ _CIRCUIT: Final = {
 }
 
 
-def waits(policy: RetryPolicy, count: int = PREVIEWED) -> list[timedelta]:
+def backoffs(policy: RetryPolicy, count: int = PREVIEWED) -> list[timedelta]:
     """Return the first waits between attempts, even if the limits of the policy allow fewer."""
     return [policy.interval(attempt) for attempt in range(1, count + 1)]
 
 
-def waits_in_short(policy: RetryPolicy) -> str:
+def backoff_preview(policy: RetryPolicy) -> str:
     """Return the waits between all possible attempts if each fails immediately: `1s 2s 4s 8s 16s …`."""
     shown: list[str] = []
     waited = timedelta(0)
@@ -111,10 +111,10 @@ def policy_status(
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": [condition.dump() for condition in conditions],
-        "preview": [format_decimal_duration(wait) for wait in waits(policy)] if policy else [],
+        "preview": [format_decimal_duration(wait) for wait in backoffs(policy)] if policy else [],
     }
     if policy is not None:
-        status["waits"] = waits_in_short(policy)
+        status["waits"] = backoff_preview(policy)
     if circuit is not None:
         status["circuit"] = circuit.dump()
     elif policy is None and "circuit" in before:
@@ -180,13 +180,13 @@ def read_holder(text: str) -> Holder | None:
     return Holder(run, uid, int(event), int(attempt))
 
 
-def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circuit, Held | None]:
+def admit(policy: str, circuit: Circuit, attempt: str, now: datetime) -> tuple[Circuit, Held | None]:
     """Decide whether an attempt may start.
 
     Args:
         policy: Name of the RetryPolicy.
         circuit: State of its circuit breaker.
-        who: The attempt.
+        attempt: The attempt.
         now: The time.
 
     Returns:
@@ -200,18 +200,18 @@ def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circu
             return circuit, Held(
                 f"the circuit breaker of RetryPolicy `{policy}` is open until {until}", until=circuit.open_until
             )
-        case CircuitState.HALF_OPEN if circuit.trial not in {None, who}:
+        case CircuitState.HALF_OPEN if circuit.trial not in {None, attempt}:
             reason = (
                 f"the circuit breaker of RetryPolicy `{policy}` admits one attempt at a time, currently {circuit.trial}"
             )
             return circuit, Held(reason, until=None)
         case _:
             successes = circuit.consecutive_successes if circuit.state is CircuitState.HALF_OPEN else 0
-            taken = {"state": CircuitState.HALF_OPEN, "trial": who, "consecutive_successes": successes}
+            taken = {"state": CircuitState.HALF_OPEN, "trial": attempt, "consecutive_successes": successes}
             return circuit.model_copy(update={**taken, "open_until": None}), None
 
 
-def count(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitReport) -> Circuit:
+def count(breaker: CircuitBreaker, circuit: Circuit, attempt: str, report: CircuitReport) -> Circuit:
     """Count the end of an attempt. The same report counts once.
 
     An attempt that started before the circuit opened and ends while it is open or half-open changes nothing: its report is stale.
@@ -219,29 +219,29 @@ def count(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitRe
     Args:
         breaker: The settings of the breaker.
         circuit: The state of the breaker.
-        who: The attempt.
+        attempt: The attempt.
         report: The report of the end of the attempt.
 
     Returns:
         The new state; the same object if nothing has changed.
     """
-    if who in circuit.counted:
+    if attempt in circuit.counted:
         return circuit
-    changes = _changes(breaker, circuit, who, report)
+    changes = _changes(breaker, circuit, attempt, report)
     if not changes:
         return circuit
-    return circuit.model_copy(update={**changes, "counted": [*circuit.counted, who][-REMEMBERED:]})
+    return circuit.model_copy(update={**changes, "counted": [*circuit.counted, attempt][-REMEMBERED:]})
 
 
-def release(circuit: Circuit, who: str) -> Circuit:
+def release(circuit: Circuit, attempt: str) -> Circuit:
     """Admit another trial attempt in place of one that will never report its end, because its run no longer exists."""
-    return circuit.model_copy(update={"trial": None}) if circuit.trial == who else circuit
+    return circuit.model_copy(update={"trial": None}) if circuit.trial == attempt else circuit
 
 
-def _changes(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitReport) -> dict[str, object]:
+def _changes(breaker: CircuitBreaker, circuit: Circuit, attempt: str, report: CircuitReport) -> dict[str, object]:
     if circuit.state is CircuitState.CLOSED:
         return _while_closed(breaker, circuit, report)
-    if circuit.state is CircuitState.HALF_OPEN and circuit.trial == who:
+    if circuit.state is CircuitState.HALF_OPEN and circuit.trial == attempt:
         return _tried(breaker, circuit, report)
     return {}
 

@@ -39,7 +39,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class AssembledHistory:
     """A history assembled from its segments and its tail."""
 
     events: list[Json]
@@ -141,7 +141,7 @@ def continues(segment: KubeObject, tail: Sequence[Json]) -> bool:
     return count <= len(tail) and digest(spec.get("previousHash"), tail[:count]) == spec["hash"]
 
 
-def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
+def gather(run: KubeObject, found: Iterable[KubeObject]) -> AssembledHistory:
     """Assemble a history and verify it.
 
     Args:
@@ -174,7 +174,7 @@ def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
         name = segment_name(meta["name"], meta["uid"], history.get("segments", 0) - 1)
         damage.append(changed(name, f"has hash {previous}, but the run's status has {last}"))
     events += history.get("events") or []
-    return Past(events, tuple(damage))
+    return AssembledHistory(events, tuple(damage))
 
 
 def missing(name: str) -> Damage:
@@ -195,7 +195,7 @@ def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mappin
     """
     sealed: list[KubeObject] = []
     tail: list[Json] = []
-    size = whole = 0
+    size = total = 0
     previous: str | None = None
     for event in events:
         more = size_of([event])
@@ -203,8 +203,8 @@ def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mappin
             sealed.append(build(run, len(sealed), tail, previous))
             previous, tail, size = sealed[-1]["spec"]["hash"], [], 0
         tail.append(event)
-        size, whole = size + more, whole + payloads.size_of(orjson.dumps(event))
-    history: Json = {"events": tail, "segments": len(sealed), "sizeBytes": whole}
+        size, total = size + more, total + payloads.size_of(orjson.dumps(event))
+    history: Json = {"events": tail, "segments": len(sealed), "sizeBytes": total}
     if previous is not None:
         history["lastSegmentHash"] = previous
     return sealed, history

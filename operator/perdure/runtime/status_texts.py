@@ -47,7 +47,7 @@ class Texts:
     """Encodes statuses that share values. The text of each value is made once."""
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[Any, str]] = {}
+        self._texts: dict[int, tuple[Any, str]] = {}
         """The encoded values, which must not change, and their texts, by `id()`."""
 
     def encode(self, status: Json) -> Json:
@@ -67,13 +67,13 @@ class Texts:
         return len(orjson.dumps(self.encode(status)))
 
     def _text_of(self, value: Any) -> Any:
-        made = self._made.get(id(value))
+        made = self._texts.get(id(value))
         if made is not None:
             return made[1]
         if not isinstance(value, (dict, list)):
             return value
         text = orjson.dumps(value).decode()
-        self._made[id(value)] = value, text
+        self._texts[id(value)] = value, text
         return text
 
 

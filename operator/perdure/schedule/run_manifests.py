@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from perdure.api import labels
-from perdure.api.lenient import mapping, moment, read_annotation, text
+from perdure.api.lenient import mapping, read_annotation, text
 from perdure.api.names import label_value, schedule_name
 from perdure.api.stored import StoredStruct
-from perdure.api.times import format_time
+from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.starts import StartExtras
 from perdure.schedule.state import NAME_FORM, ScheduledRun, ScheduleState
 
@@ -64,13 +64,10 @@ def schedule_scope(run: KubeObject) -> dict[str, Any]:
     if annotation is not None:
         return annotation.scope()
     attributes = mapping(mapping(run.get("spec")).get("searchAttributes"))
-    time, schedule_id = moment(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
+    time, schedule_id = read_kubernetes_time(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
     if time is None or not schedule_id:
         return {}
-    try:
-        return {"name": schedule_name(schedule_id), "scheduledTime": time.astimezone(UTC)}
-    except OverflowError:  # beyond the year 9999
-        return {}
+    return {"name": schedule_name(schedule_id), "scheduledTime": time}
 
 
 def scheduled_run(schedule: KubeObject, run: ScheduledRun, state: ScheduleState) -> KubeObject:

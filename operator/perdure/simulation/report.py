@@ -9,14 +9,14 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure
 from perdure.engine.state import RunStatus
-from perdure.language.coercion import shown
+from perdure.language.coercion import format_value
 from perdure.language.interpreter import load_memory
 from perdure.language.step_failures import as_json, matches
 from perdure.language.step_paths import Path
 from perdure.language.step_tree import NOT_REACHED, PENDING, StepNode
-from perdure.simulation.play import Play
-from perdure.simulation.players import ChildPlayer, SimulatedChain, SimulatedRun, Try
+from perdure.simulation.runs import Attempt, SimulatedChain, SimulatedChild, SimulatedRun
 from perdure.simulation.scenario import Between, Expect
+from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import length
 
 Json = dict[str, Any]
@@ -28,10 +28,10 @@ _SLACK = timedelta(milliseconds=1)
 class Report:
     """The outcome of a simulation."""
 
-    def __init__(self, world: Play) -> None:
+    def __init__(self, world: Simulator) -> None:
         self.transcript = world.transcript
-        self.lead = self.transcript.lead
-        self.last = self.lead.current
+        self.root = self.transcript.root
+        self.last = self.root.current
         self.start = world.start
         closed = self.last.state.close_time if self.last.state else None
         self.elapsed = (closed or self.transcript.end) - self.start
@@ -41,12 +41,12 @@ class Report:
     @property
     def phase(self) -> str:
         """The phase of the last run of the chain."""
-        return _phase(self.lead)
+        return _phase(self.root)
 
     @property
     def output(self) -> Any:
         """The output of the run, if it completed."""
-        return getattr(self.last.events[-1], "result", None) if self.lead.status is RunStatus.COMPLETED else None
+        return getattr(self.last.events[-1], "result", None) if self.root.status is RunStatus.COMPLETED else None
 
     @property
     def failure(self) -> Failure | None:
@@ -54,17 +54,17 @@ class Report:
         return ev.failure_of(self.last.events[-1])
 
     @property
-    def attempts(self) -> dict[str, list[Try]]:
+    def attempts(self) -> dict[str, list[Attempt]]:
         """The attempts by activity, over all runs."""
-        found: dict[str, list[Try]] = {}
-        for tried in self.transcript.tries:
-            found.setdefault(tried.activity, []).append(tried)
+        found: dict[str, list[Attempt]] = {}
+        for attempt in self.transcript.attempts:
+            found.setdefault(attempt.activity, []).append(attempt)
         return found
 
     @property
     def waits_for(self) -> list[str]:
         """The conditions that the last run waits for if it has not closed. None of them will occur."""
-        return list(_waits_for(self.last)) if self.lead.open else []
+        return list(_waits_for(self.last)) if self.root.open else []
 
     # As JSON
 
@@ -75,34 +75,34 @@ class Report:
             "output": self.output,
             "failure": as_json(self.failure) if self.failure else None,
             "elapsed": _number(self.elapsed),
-            "runs": len(self.lead.runs),
-            "name": self.lead.runs[0].name,
-            "workflow": self.lead.role.workflow_type,
-            "workflowId": self.lead.role.workflow_id,
+            "runs": len(self.root.runs),
+            "name": self.root.runs[0].name,
+            "workflow": self.root.workflow.workflow_type,
+            "workflowId": self.root.workflow.workflow_id,
             "startTime": format_time(self.start),
         }
-        if self.lead.open:
+        if self.root.open:
             report["waitsFor"] = self.waits_for
         report["attempts"] = {
-            activity: [self._attempt(tried) for tried in tries] for activity, tries in self.attempts.items()
+            activity: [self._attempt(attempt) for attempt in attempts] for activity, attempts in self.attempts.items()
         }
         report["steps"] = self._steps(self.last.steps)
-        report["events"] = [event for run in self.lead.runs for event in self._events(run)]
-        report["children"] = [self._child(p) for p in self.transcript.players if p is not self.lead]
+        report["events"] = [event for run in self.root.runs for event in self._events(run)]
+        report["children"] = [self._child(p) for p in self.transcript.executions if p is not self.root]
         if self.transcript.dead_letters:
             report["deadLetters"] = self.transcript.dead_letters
         return report
 
-    def _attempt(self, tried: Try) -> Json:
-        attempt = {
-            "run": tried.run.name,
-            "step": tried.path,
-            "attempt": tried.number,
-            "start": self._since(tried.start) if tried.end is None or tried.start <= tried.end else None,
-            "end": self._since(tried.end),
-            "outcome": tried.outcome,
+    def _attempt(self, attempt: Attempt) -> Json:
+        report = {
+            "run": attempt.run.name,
+            "step": attempt.path,
+            "attempt": attempt.number,
+            "start": self._since(attempt.start) if attempt.end is None or attempt.start <= attempt.end else None,
+            "end": self._since(attempt.end),
+            "outcome": attempt.outcome,
         }
-        return attempt | ({"failure": as_json(tried.failure)} if tried.failure else {})
+        return report | ({"failure": as_json(attempt.failure)} if attempt.failure else {})
 
     def _steps(self, steps: Iterable[StepNode]) -> list[Json]:
         return [
@@ -123,8 +123,8 @@ class Report:
         for event, data in zip(run.events, history.encode(run.events), strict=True):
             yield {**data, "run": run.name, "time": self._since(event.event_time)}
 
-    def _child(self, child: SimulatedChain | ChildPlayer) -> Json:
-        if isinstance(child, ChildPlayer):
+    def _child(self, child: SimulatedChain | SimulatedChild) -> Json:
+        if isinstance(child, SimulatedChild):
             return {
                 "workflow": child.workflow_type,
                 "workflowId": child.workflow_id,
@@ -138,8 +138,8 @@ class Report:
         failure = ev.failure_of(closing)
         state = child.current.state
         return {
-            "workflow": child.role.workflow_type,
-            "workflowId": child.role.workflow_id,
+            "workflow": child.workflow.workflow_type,
+            "workflowId": child.workflow.workflow_id,
             "name": child.runs[0].name,
             "parent": child.parent[0].name if child.parent else None,
             "phase": _phase(child),
@@ -167,19 +167,19 @@ class Report:
         if expect.phase is not None and expect.phase.value != self.phase:
             yield f"phase: expected {expect.phase.value}, got {self.phase}{because}"
         if "output" in expect.model_fields_set and (
-            self.output != expect.output or self.lead.status is not RunStatus.COMPLETED
+            self.output != expect.output or self.root.status is not RunStatus.COMPLETED
         ):
-            got = shown(self.output) if self.lead.status is RunStatus.COMPLETED else f"none, it is {self.phase}"
-            yield f"output: expected {shown(expect.output)}, got {got}"
+            got = format_value(self.output) if self.root.status is RunStatus.COMPLETED else f"none, it is {self.phase}"
+            yield f"output: expected {format_value(expect.output)}, got {got}"
         if expect.failure_type is not None and not (failure and matches(failure, [expect.failure_type])):
             types = " > ".join(min(node.type_names()) for node in failure.chain()) if failure else "no failure"
             yield f"failureType: expected {expect.failure_type}, got {types}"
         if expect.elapsed is not None and not _within(self.elapsed, expect.elapsed):
-            yield f"elapsed: expected {_wanted(expect.elapsed)}, got {format_decimal_duration(self.elapsed)}"
-        if expect.runs is not None and expect.runs != len(self.lead.runs):
-            yield f"runs: expected {expect.runs}, got {len(self.lead.runs)}"
+            yield f"elapsed: expected {_expected_text(expect.elapsed)}, got {format_decimal_duration(self.elapsed)}"
+        if expect.runs is not None and expect.runs != len(self.root.runs):
+            yield f"runs: expected {expect.runs}, got {len(self.root.runs)}"
         for activity, wanted in expect.attempts.items():
-            outcomes = [tried.outcome for tried in self.attempts.get(activity, ())]
+            outcomes = [attempt.outcome for attempt in self.attempts.get(activity, ())]
             if wanted not in (outcomes, len(outcomes)):
                 expected = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
                 yield f"attempts.{activity}: expected {expected}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
@@ -237,7 +237,7 @@ def _within(elapsed: timedelta, wanted: timedelta | Between) -> bool:
     return (at_least is None or elapsed + _SLACK >= at_least) and (at_most is None or elapsed - _SLACK <= at_most)
 
 
-def _wanted(wanted: timedelta | Between) -> str:
+def _expected_text(wanted: timedelta | Between) -> str:
     if isinstance(wanted, timedelta):
         return length(wanted)
     bounds = (("at least", wanted.at_least), ("at most", wanted.at_most))

@@ -32,25 +32,27 @@ class ScriptedEntries(Generic[_Entry]):
         self._entries = entries
         self._taken: Counter[tuple[str, str]] = Counter()
 
-    def next(self, name: str, given: Any) -> _Entry | None:
+    def next(self, name: str, value: Any) -> _Entry | None:
         """The entry for the next attempt with a name and an input; None if the scenario has no entry for it."""
-        fitting = [e for e in self._entries.get(name, ()) if e.when_input is not None and fits(given, e.when_input)]
+        fitting = [
+            e for e in self._entries.get(name, ()) if e.when_input is not None and matches_input(value, e.when_input)
+        ]
         fitting = fitting or [e for e in self._entries.get(name, ()) if e.when_input is None]
         if not fitting:
             return None
-        key = name, json.dumps(given, sort_keys=True, default=str)
+        key = name, json.dumps(value, sort_keys=True, default=str)
         self._taken[key] += 1
         return fitting[min(self._taken[key], len(fitting)) - 1]
 
 
-def fits(given: Any, wanted: Any) -> bool:
+def matches_input(actual: Any, expected: Any) -> bool:
     """Whether an input matches an entry: it is equal, or, for objects, equal in the fields that the entry names."""
-    if isinstance(wanted, dict) and isinstance(given, dict):
-        return all(key in given and fits(given[key], value) for key, value in wanted.items())
-    return isinstance(given, bool) == isinstance(wanted, bool) and bool(given == wanted)
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return all(key in actual and matches_input(actual[key], value) for key, value in expected.items())
+    return isinstance(actual, bool) == isinstance(expected, bool) and bool(actual == expected)
 
 
-def stand_in(entry: ScriptedChild | None) -> dict[str, Any]:
+def scripted_definition(entry: ScriptedChild | None) -> dict[str, Any]:
     """The definition of a Workflow that behaves like an entry for a child; for None, like a child without an entry."""
     takes: dict[str, Any] = {
         "name": "takes",
@@ -116,7 +118,7 @@ _FOR_EVER = timedelta(days=36_525)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class StartedAttempt:
     """An attempt whose pod was created."""
 
     run_id: str
@@ -143,7 +145,7 @@ class ScriptedKubelet(Kubelet):
         loop: VirtualLoop,
         server: ApiServer,
         script: ScriptedEntries[ScriptedAttempt],
-        on_start: Callable[[Started], None],
+        on_start: Callable[[StartedAttempt], None],
     ) -> None:
         super().__init__(loop, server, self._ending)
         self._activities = script
@@ -162,7 +164,7 @@ class ScriptedKubelet(Kubelet):
         entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
         self._pods[meta["uid"]] = _ScriptedPod(entry)
         self._on_start(
-            Started(
+            StartedAttempt(
                 run_id=meta["labels"][labels.RUN_ID_LABEL],
                 event_id=int(meta["annotations"][labels.SCHEDULED_EVENT_ANNOTATION]),
                 number=int(meta["annotations"][labels.ATTEMPT_ANNOTATION]),
@@ -200,7 +202,9 @@ class ScriptedKubelet(Kubelet):
             and lease in self._server.objects
             and len(ending.message) > payloads.TERMINATION_MESSAGE_LIMIT
         ):
-            self._server.update(lease, lambda obj: _note(obj, labels.RESULT_ANNOTATION, ending.message), actor="pod")
+            self._server.update(
+                lease, lambda obj: _annotate(obj, labels.RESULT_ANNOTATION, ending.message), actor="pod"
+            )
             ending = ContainerExit(after=ending.after, message="")
         super().ended(key, uid, ending)
 
@@ -240,7 +244,7 @@ class ScriptedKubelet(Kubelet):
             details = payloads.encode(beating.details)
             first = (start + beating.every - self._loop.now()).total_seconds()
             self._loop.call_later(
-                first, self._change, key, lambda obj: _note(obj, labels.HEARTBEAT_DETAILS_ANNOTATION, details)
+                first, self._change, key, lambda obj: _annotate(obj, labels.HEARTBEAT_DETAILS_ANNOTATION, details)
             )
 
     def _change(self, key: ObjectKey, change: Callable[[Object], None]) -> None:
@@ -251,5 +255,5 @@ class ScriptedKubelet(Kubelet):
             self.finish(key, uid, 143, json.dumps({"error": {"cancelled": True}}))
 
 
-def _note(obj: Object, name: str, value: Any) -> None:
+def _annotate(obj: Object, name: str, value: Any) -> None:
     obj["metadata"].setdefault("annotations", {})[name] = value

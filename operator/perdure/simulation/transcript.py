@@ -1,6 +1,6 @@
 """The transcript of a simulation: chains of runs, the attempts of their activities, and a timeline.
 
-The timeline is for users, with one line per moment.
+The timeline is for users, with one line per entry.
 """
 
 from collections import Counter
@@ -14,30 +14,30 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import DEAD_LETTER, LIMITS_RELEASED, TAKE_LIMITS, RunState
-from perdure.language.coercion import shown
+from perdure.language.coercion import format_value
 from perdure.language.program import Program
 from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.simulation.cluster.loop import VirtualLoop
 from perdure.simulation.cluster.store import Object, Write
-from perdure.simulation.players import (
-    ChildPlayer,
-    Player,
-    Role,
+from perdure.simulation.runs import (
+    Attempt,
+    Execution,
     SimulatedChain,
+    SimulatedChild,
     SimulatedRun,
-    Try,
+    WorkflowInfo,
     make_run,
     outcome_of,
 )
-from perdure.simulation.script import Started
+from perdure.simulation.script import StartedAttempt
 
-Entry = tuple[str, str, str]
-"""Step, its new status, and the text."""
+StepEntry = tuple[str, str, str]
+"""The step, its new status, and the text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineEntry:
     """One line of the timeline."""
 
     time: datetime
@@ -55,32 +55,36 @@ def length(time: timedelta) -> str:
     return format_duration(min(max(time, timedelta(0)), LONGEST))
 
 
-def why(failure: Failure) -> str:
+def failure_text(failure: Failure) -> str:
     """Describe a failure in one line."""
     if failure.kind in {FailureKind.APPLICATION, FailureKind.CANCELLED}:
         return ": ".join(part for part in (failure.type or failure.kind.value, failure.message) if part)
     return failure.message or failure.kind.value
 
 
-def _given(value: Any, before: str = "") -> str:
-    return "" if value is None else f"{before}{shown(value)}"
+def _value_text(value: Any, before: str = "") -> str:
+    return "" if value is None else f"{before}{format_value(value)}"
 
 
-def describe_event(event: ev.AnyEvent) -> Entry | None:
+def describe_event(event: ev.AnyEvent) -> StepEntry | None:
     """Return the entry of an event; None for events that the entries of attempts cover."""
     return _of_step(event) or _of_run(event)
 
 
-def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
+def _of_step(event: ev.AnyEvent) -> StepEntry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
     match event:
         case ev.ActivityTaskScheduled() if event.activity_type == TAKE_LIMITS and not event.task_queue:
-            return event.activity_id, "Waiting", f"for {_wanted(event.input)}"
+            return event.activity_id, "Waiting", f"for {_limits_text(event.input)}"
         case ev.MarkerRecorded() if event.marker_name == LIMITS_RELEASED:
             return str(event.details), "Succeeded", "released"
         case ev.ActivityTaskCompleted():
-            return event.activity_id, "Succeeded", f"{'cached ' if event.cached else ''}{_given(event.result)}".rstrip()
+            return (
+                event.activity_id,
+                "Succeeded",
+                f"{'cached ' if event.cached else ''}{_value_text(event.result)}".rstrip(),
+            )
         case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
-            return event.activity_id, "Failed", f"{why(event.failure)} ({event.retry_state})"
+            return event.activity_id, "Failed", f"{failure_text(event.failure)} ({event.retry_state})"
         case ev.ActivityTaskCanceled():
             return event.activity_id, "Cancelled", ""
         case ev.ActivityTaskCancelRequested():
@@ -91,11 +95,11 @@ def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR091
             step, limit = event.timer_id.removesuffix(":timeout"), event.timer_id.endswith(":timeout")
             return step, "TimedOut" if limit else "Waiting", "" if limit else "the time has passed"
         case ev.StartChildWorkflowExecutionInitiated():
-            return event.child_id, "Running", f"child {event.start.workflow_type}{_given(event.start.input, ' ')}"
+            return event.child_id, "Running", f"child {event.start.workflow_type}{_value_text(event.start.input, ' ')}"
         case ev.ChildWorkflowExecutionCompleted():
-            return event.child_id, "Succeeded", _given(event.result)
+            return event.child_id, "Succeeded", _value_text(event.result)
         case ev.StartChildWorkflowExecutionFailed() | ev.ChildWorkflowExecutionFailed():
-            return event.child_id, "Failed", why(event.failure)
+            return event.child_id, "Failed", failure_text(event.failure)
         case ev.ChildWorkflowExecutionTimedOut():
             return event.child_id, "TimedOut", ""
         case ev.ChildWorkflowExecutionTerminated():
@@ -105,24 +109,28 @@ def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR091
         case ev.ExternalWorkflowExecutionSignaled():
             return event.signal_id, "Succeeded", f"`{event.workflow_id}` received the signal"
         case ev.SignalExternalWorkflowExecutionFailed():
-            return event.signal_id, "Failed", why(event.failure)
+            return event.signal_id, "Failed", failure_text(event.failure)
         case _:
             return None
 
 
-def _wanted(limits: Any) -> str:
+def _limits_text(limits: Any) -> str:
     """Return the names and keys of the limits that a step takes."""
     return ", ".join(f"`{each['name']}`" + (f" (key `{each['key']}`)" if each["key"] else "") for each in limits)
 
 
-def _of_run(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
+def _of_run(event: ev.AnyEvent) -> StepEntry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
     match event:
         case ev.WorkflowExecutionStarted():
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
             wait = event.first_workflow_task_backoff
-            return "", "Running", f"starts{attempt}{f', in {length(wait)}' if wait else ''}{_given(event.input, ': ')}"
+            return (
+                "",
+                "Running",
+                f"starts{attempt}{f', in {length(wait)}' if wait else ''}{_value_text(event.input, ': ')}",
+            )
         case ev.WorkflowExecutionSignaled():
-            return "", "Running", f"signal `{event.signal_name}`{_given(event.input, ': ')}"
+            return "", "Running", f"signal `{event.signal_name}`{_value_text(event.input, ': ')}"
         case ev.WorkflowExecutionCancelRequested():
             return "", "CancelRequested", event.cause
         case ev.WorkflowExecutionPaused():
@@ -130,28 +138,28 @@ def _of_run(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912
         case ev.WorkflowExecutionUnpaused():
             return "", "Running", "continues"
         case ev.WorkflowExecutionCompleted():
-            return "", "Completed", _given(event.result)
+            return "", "Completed", _value_text(event.result)
         case ev.WorkflowExecutionFailed():
-            return "", "Failed", f"{why(event.failure)}{_again(event.new_run_backoff)}"
+            return "", "Failed", f"{failure_text(event.failure)}{_retry_text(event.new_run_backoff)}"
         case ev.WorkflowExecutionTimedOut():
-            return "", "TimedOut", _again(event.new_run_backoff).removeprefix("; ")
+            return "", "TimedOut", _retry_text(event.new_run_backoff).removeprefix("; ")
         case ev.WorkflowExecutionCanceled():
-            return "", "Cancelled", why(event.failure) if event.failure else ""
+            return "", "Cancelled", failure_text(event.failure) if event.failure else ""
         case ev.WorkflowExecutionTerminated():
             return "", "Terminated", event.reason
         case ev.WorkflowExecutionContinuedAsNew():
-            return "", "ContinuedAsNew", _given(event.input)
+            return "", "ContinuedAsNew", _value_text(event.input)
         case ev.MarkerRecorded():
-            return "", "Running", f"{event.marker_name}{_given(event.details, ': ')}"
+            return "", "Running", f"{event.marker_name}{_value_text(event.details, ': ')}"
         case _:
             return None
 
 
-def _again(wait: timedelta | None) -> str:
+def _retry_text(wait: timedelta | None) -> str:
     return "" if wait is None else f"; again in {length(wait)}"
 
 
-_MANY = 50
+_MANY_ATTEMPTS = 50
 """The number of attempts or runs from which on they count as the cause of an endless simulation."""
 
 
@@ -165,25 +173,25 @@ class Transcript:
     def __init__(
         self,
         loop: VirtualLoop,
-        lead: SimulatedChain,
+        root: SimulatedChain,
         programs: Mapping[str, Program],
         *,
-        most: int,
+        max_events: int,
         give_up: Callable[[Exception], None],
     ) -> None:
         """Start an empty transcript.
 
         Args:
             loop: The event loop, for the time.
-            lead: The chain of the simulated run.
+            root: The chain of the simulated run.
             programs: The Workflows, by name.
-            most: The maximum number of events and attempts.
+            max_events: The maximum number of events and attempts.
             give_up: Called with an EndlessError if there are more.
         """
-        self.lead = lead
-        self.timeline: list[Moment] = []
-        self.tries: list[Try] = []
-        self.players: list[Player] = []
+        self.root = root
+        self.timeline: list[TimelineEntry] = []
+        self.attempts: list[Attempt] = []
+        self.executions: list[Execution] = []
         self.dead_letters: list[Any] = []
         self.end = loop.now()
         """When the last event happened."""
@@ -191,13 +199,13 @@ class Transcript:
         """Called after each commit with the run and its new state."""
         self._loop = loop
         self._programs = programs
-        self._most = most
+        self._max_events = max_events
         self._give_up = give_up
         self._count = 0
         self._runs: dict[str, SimulatedRun] = {}
         self._chains: dict[str, SimulatedChain] = {}
         """The chains by the UID of each of their runs."""
-        self._scripted: dict[str, ChildPlayer] = {}
+        self._scripted: dict[str, SimulatedChild] = {}
         self._busiest: Counter[str] = Counter()
 
     @property
@@ -211,7 +219,7 @@ class Transcript:
         assert tie is not None
         return self._runs[tie.run_id], tie.initiated_event_id
 
-    def expect(self, name: str, child: ChildPlayer) -> None:
+    def expect(self, name: str, child: SimulatedChild) -> None:
         """Treat the WorkflowRun with this name, which is about to be created, as a scripted child."""
         self._scripted[name] = child
 
@@ -231,22 +239,22 @@ class Transcript:
         scripted = self._scripted.get(meta["name"])
         if scripted is not None:
             scripted.run_id = meta["uid"]
-            self.players.append(scripted)
+            self.executions.append(scripted)
         elif before is not None and before.run_id in self._chains:
             self._chains[meta["uid"]] = self._chains[before.run_id]
         elif tie is None:
-            self._chains[meta["uid"]] = self.lead
-            self.players.append(self.lead)
+            self._chains[meta["uid"]] = self.root
+            self.executions.append(self.root)
         else:
             named = obj["spec"]["workflow"]["name"]
-            role = Role(
+            workflow = WorkflowInfo(
                 workflow_type=named,
                 workflow_id=obj["spec"].get("workflowId") or meta["name"],
                 namespace=meta["namespace"],
                 program=self._programs[named],
             )
-            chain = self._chains[meta["uid"]] = SimulatedChain(role=role, parent=self.parent(obj))
-            self.players.append(chain)
+            chain = self._chains[meta["uid"]] = SimulatedChain(workflow=workflow, parent=self.parent(obj))
+            self.executions.append(chain)
 
     def _committed(self, obj: Object) -> None:
         meta, status = obj["metadata"], status_texts.decode(obj).get("status") or {}
@@ -279,15 +287,15 @@ class Transcript:
 
     def _follow(self, run: SimulatedRun, state: RunState, events: tuple[ev.AnyEvent, ...]) -> None:
         """Update the attempts and the timeline with the events of a commit."""
-        for key, tried in list(run.tries.items()):
-            self._settle(run, state, tried, events)
-            if tried.end is not None:
-                del run.tries[key]
+        for key, attempt in list(run.attempts.items()):
+            self._settle(run, state, attempt, events)
+            if attempt.end is not None:
+                del run.attempts[key]
         for event in events:
             self._without_pod(run, event)
             described = describe_event(event)
             if described is not None:
-                self.note(run, *described)
+                self.add_entry(run, *described)
         self.dead_letters += [
             event.details
             for event in events
@@ -295,38 +303,38 @@ class Transcript:
         ]
         self._spend(len(events))
 
-    def note(self, run: SimulatedRun, path: str, word: str, detail: str) -> None:
-        """Add a moment to the timeline."""
-        self.timeline.append(Moment(self._loop.now(), run.name, path, word, detail))
+    def add_entry(self, run: SimulatedRun, path: str, word: str, detail: str) -> None:
+        """Add an entry to the timeline."""
+        self.timeline.append(TimelineEntry(self._loop.now(), run.name, path, word, detail))
 
     def _spend(self, number: int) -> None:
         self._count += number
-        if self._count > self._most:
+        if self._count > self._max_events:
             self._give_up(
                 EndlessError(
-                    f"the run has not ended after {self._most:,} events and attempts{self.at_what()}; make it "
+                    f"the run has not ended after {self._max_events:,} events and attempts{self.repeated_work()}; make it "
                     "end, or raise `maxEvents` of the scenario"
                 )
             )
 
-    def at_what(self) -> str:
+    def repeated_work(self) -> str:
         """Describe what happens repeatedly, for a message; empty if nothing does."""
-        activity, tries = max(self._busiest.items(), key=lambda item: item[1], default=("", 0))
-        if tries > max(self._count // 2, _MANY):
-            return f": activity `{activity}` had {tries:,} attempts, so let one succeed or set `maximumAttempts`"
-        runs = len(self.lead.runs)
-        return f": it has continued as {runs:,} runs" if runs > _MANY else ""
+        activity, attempts = max(self._busiest.items(), key=lambda item: item[1], default=("", 0))
+        if attempts > max(self._count // 2, _MANY_ATTEMPTS):
+            return f": activity `{activity}` had {attempts:,} attempts, so let one succeed or set `maximumAttempts`"
+        runs = len(self.root.runs)
+        return f": it has continued as {runs:,} runs" if runs > _MANY_ATTEMPTS else ""
 
     # Attempts
 
-    def started(self, started: Started) -> None:
+    def started(self, started: StartedAttempt) -> None:
         """Record an attempt whose pod was created."""
         run = self._runs[started.run_id]
         assert run.state is not None
         activity = run.state.activity(started.event_id)
         if activity is None:
             return
-        tried = Try(
+        attempt = Attempt(
             run=run,
             activity=activity.activity_type,
             path=activity.activity_id,
@@ -334,11 +342,11 @@ class Transcript:
             number=started.number,
             start=self._loop.now() + started.after,
         )
-        run.tries[tried.event_id, tried.number] = tried
-        self.tries.append(tried)
-        self._busiest[tried.activity] += 1
-        number = f", attempt {tried.number}" if tried.number > 1 else ""
-        self.note(run, tried.path, "Running", f"activity {tried.activity}{number}")
+        run.attempts[attempt.event_id, attempt.number] = attempt
+        self.attempts.append(attempt)
+        self._busiest[attempt.activity] += 1
+        number = f", attempt {attempt.number}" if attempt.number > 1 else ""
+        self.add_entry(run, attempt.path, "Running", f"activity {attempt.activity}{number}")
         self._spend(1)
 
     def _without_pod(self, run: SimulatedRun, event: ev.AnyEvent) -> None:
@@ -346,7 +354,7 @@ class Transcript:
         if not isinstance(event, ev.ActivityTaskFailed):
             return
         if any(
-            t.run is run and t.event_id == event.scheduled_event_id and t.number == event.attempt for t in self.tries
+            t.run is run and t.event_id == event.scheduled_event_id and t.number == event.attempt for t in self.attempts
         ):
             return
         found = next(e for e in run.events if e.event_id == event.scheduled_event_id)
@@ -354,7 +362,7 @@ class Transcript:
         if found.activity_type == TAKE_LIMITS:
             return  # it never has one
         now = self._loop.now()
-        tried = Try(
+        attempt = Attempt(
             run=run,
             activity=found.activity_type,
             path=found.activity_id,
@@ -362,30 +370,32 @@ class Transcript:
             number=event.attempt,
             start=now,
         )
-        tried.close(now, outcome_of(event.failure), event.failure)
-        self.tries.append(tried)
-        self._busiest[tried.activity] += 1
+        attempt.close(now, outcome_of(event.failure), event.failure)
+        self.attempts.append(attempt)
+        self._busiest[attempt.activity] += 1
         self._spend(1)
 
-    def _settle(self, run: SimulatedRun, state: RunState, tried: Try, events: tuple[ev.AnyEvent, ...]) -> None:
+    def _settle(self, run: SimulatedRun, state: RunState, attempt: Attempt, events: tuple[ev.AnyEvent, ...]) -> None:
         """Record the end of an attempt if these events ended it."""
-        activity = state.activity(tried.event_id)
-        if tried.is_of(activity):
+        activity = state.activity(attempt.event_id)
+        if attempt.is_of(activity):
             return
         now = self._loop.now()
         if activity is not None:
             failure = activity.last_failure
             assert failure is not None
-            tried.close(now, outcome_of(failure), failure)
+            attempt.close(now, outcome_of(failure), failure)
             again = f"attempt {activity.attempt} in {length(activity.scheduled_time - now)}"
-            self.note(run, tried.path, "BackingOff", f"attempt {tried.number} failed: {why(failure)}; {again}")
+            self.add_entry(
+                run, attempt.path, "BackingOff", f"attempt {attempt.number} failed: {failure_text(failure)}; {again}"
+            )
             return
-        match next((e for e in reversed(events) if getattr(e, "scheduled_event_id", 0) == tried.event_id), None):
+        match next((e for e in reversed(events) if getattr(e, "scheduled_event_id", 0) == attempt.event_id), None):
             case ev.ActivityTaskCompleted():
-                tried.close(now, "Completed")
+                attempt.close(now, "Completed")
             case ev.ActivityTaskFailed(failure=failure) | ev.ActivityTaskTimedOut(failure=failure):
-                tried.close(now, outcome_of(failure), failure)
+                attempt.close(now, outcome_of(failure), failure)
             case ev.ActivityTaskCanceled():
-                tried.close(now, "Cancelled")
+                attempt.close(now, "Cancelled")
             case _:
-                tried.close(now, "Stopped")
+                attempt.close(now, "Stopped")

@@ -1,1 +1,1 @@
-"""What users see of runs and other objects, which another version may have written: read leniently, and shown as lines. Pure."""
+"""Runs and other objects as users see them: read leniently, because another version may have written them. Pure."""

@@ -7,19 +7,19 @@ from typing import Any, TypeVar
 
 from rich.text import Text
 
-from perdure.api import lenient
+from perdure.api import times
 from perdure.api.lenient import integer, mapping
 from perdure.engine.state import TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
 from perdure.view.page import Page, style_of
-from perdure.view.run import OpenRequest, ShownCode, ShownRun, task_state
-from perdure.view.tree import heartbeat, tree, tries
+from perdure.view.run import CodeView, OpenRequest, RunView, task_state
+from perdure.view.tree import attempt_count, heartbeat, tree
 
 _LABEL = 14
 
 
-def describe(run: ShownRun, page: Page) -> list[Text]:
+def describe(run: RunView, page: Page) -> list[Text]:
     """Show a run.
 
     Args:
@@ -32,7 +32,7 @@ def describe(run: ShownRun, page: Page) -> list[Text]:
     return [*header(run, page), *sections(run, page)]
 
 
-def sections(run: ShownRun, page: Page) -> Iterator[Text]:
+def sections(run: RunView, page: Page) -> Iterator[Text]:
     """Show the part below the header: steps, open work, failure, and next commands.
 
     Args:
@@ -59,20 +59,20 @@ def sections(run: ShownRun, page: Page) -> Iterator[Text]:
             yield from content
 
 
-def _workers(run: ShownRun) -> Iterator[Text]:
+def _workers(run: RunView) -> Iterator[Text]:
     if run.task_queue:
         yield _field("Task queue", run.task_queue)
     if run.versioning:
         yield _field("Version", run.versioning)
 
 
-def _id_label(run: ShownRun) -> str:
+def _id_label(run: RunView) -> str:
     if run.activity is not None:
         return "Activity ID"
     return "Workflow ID" if run.operation is None else "Operation ID"
 
 
-def header(run: ShownRun, page: Page) -> Iterator[Text]:
+def header(run: RunView, page: Page) -> Iterator[Text]:
     """Show a run and its phase.
 
     Args:
@@ -100,9 +100,9 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
     yield from _workspaces(run)
     yield from status(run, page)
     if run.start is not None:
-        yield _field("Started", page.moment(run.start))
+        yield _field("Started", page.timestamp(run.start))
     if run.end is not None:
-        yield _field("Ended", page.moment(run.end))
+        yield _field("Ended", page.timestamp(run.end))
     length = run.duration(page.now)
     if length is not None:
         yield _field("Duration", text.duration(length))
@@ -111,7 +111,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
             yield _field(label, page.shorten(text.value(data), page.width - _LABEL))
 
 
-def _chain(run: ShownRun) -> Iterator[Text]:
+def _chain(run: RunView) -> Iterator[Text]:
     """Yield lines for the related runs."""
     chain = run.chain
     if chain.parent:
@@ -124,12 +124,12 @@ def _chain(run: ShownRun) -> Iterator[Text]:
         yield _field("Continues as", chain.continued_as)
 
 
-def _workspaces(run: ShownRun) -> Iterator[Text]:
+def _workspaces(run: RunView) -> Iterator[Text]:
     for workspace, claim in run.claims:
         yield _field("Workspace", f"{workspace} (PersistentVolumeClaim {claim})")
 
 
-def status(run: ShownRun, page: Page) -> Iterator[Text]:
+def status(run: RunView, page: Page) -> Iterator[Text]:
     """Show the status of a run and its reason.
 
     Args:
@@ -152,7 +152,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
     if run.code is not None and not run.closed:
         yield from _task(run, run.code, page)
     if run.undecided and run.undecided.next_attempt is not None:
-        yield _field("Next attempt", f"attempt {run.undecided.attempt + 1} {page.near(run.undecided.next_attempt)}")
+        yield _field("Next attempt", f"attempt {run.undecided.attempt + 1} {page.relative(run.undecided.next_attempt)}")
     if run.cancel is not None:
         yield from _wrapped("Cancellation", _request(run.cancel, page), page)
     for condition in run.conditions:
@@ -162,8 +162,8 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
             )
 
 
-def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
-    """The signals that the run waits for."""
+def _task(run: RunView, code: CodeView, page: Page) -> Iterator[Text]:
+    """Show the workflow task; if there is none, what the run waits for."""
     if code.task is not None:
         yield from _wrapped("Task", task_state(code.task, page), page)
     elif run.phase == "Running":
@@ -173,7 +173,7 @@ def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
 
 def _request(request: OpenRequest, page: Page) -> str:
     """Format the time, the requester, and the reason of a request."""
-    when = page.moment(request.time) if request.time else "yes"
+    when = page.timestamp(request.time) if request.time else "yes"
     return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
 
 
@@ -225,8 +225,8 @@ def _fields(rows: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
 def _attempt(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     if activity.activity == TAKE_LIMITS:
         return  # it has none
-    due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
-    shown = tries(activity.attempt, activity.maximum_attempts, activity.losses)
+    due = f", {page.relative(activity.next_attempt)}" if activity.next_attempt else ""
+    shown = attempt_count(activity.attempt, activity.maximum_attempts, activity.losses)
     yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", plus ") + due
 
 
@@ -241,9 +241,9 @@ def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     if activity.worker:
         yield "Worker", activity.worker
     if activity.scheduled:
-        yield "Scheduled", page.moment(activity.scheduled)
+        yield "Scheduled", page.timestamp(activity.scheduled)
     if activity.started:
-        yield "Started", page.moment(activity.started)
+        yield "Started", page.timestamp(activity.started)
     beat = heartbeat(activity, page).removeprefix("heartbeat ")
     if beat:
         yield "Heartbeat", page.shorten(beat, page.width - _LABEL - 4)
@@ -253,7 +253,7 @@ def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
         yield "Last failure", failure.summary(activity.last_failure)
 
 
-def operation_cards(run: ShownRun, page: Page) -> Iterator[Text]:
+def operation_cards(run: RunView, page: Page) -> Iterator[Text]:
     """Show the Nexus operations of a run.
 
     Args:
@@ -271,14 +271,14 @@ def operation_cards(run: ShownRun, page: Page) -> Iterator[Text]:
 
 def _of_operation(operation: OpenOperation, page: Page) -> Iterator[tuple[str, str]]:
     yield "Endpoint", f"{operation.endpoint}, handled in namespace {operation.handler_namespace}"
-    due = page.near(operation.next_attempt) if operation.next_attempt else None
+    due = page.relative(operation.next_attempt) if operation.next_attempt else None
     yield "Attempt", text.join((str(operation.attempt), due))
     if operation.operation_token:
         yield "Token", operation.operation_token
     if operation.scheduled:
-        yield "Scheduled", page.moment(operation.scheduled)
+        yield "Scheduled", page.timestamp(operation.scheduled)
     if operation.started:
-        yield "Started", page.moment(operation.started)
+        yield "Started", page.timestamp(operation.started)
     if operation.deadline:
         yield "Times out", _timeout(operation.deadline, page)
     if operation.last_failure:
@@ -292,9 +292,9 @@ def _cancellation(cancellation: OpenCancellation, page: Page) -> str:
         return "yes; sent to the handler once the operation has started"
     return text.join(
         (
-            page.moment(cancellation.requested) if cancellation.requested else "yes",
+            page.timestamp(cancellation.requested) if cancellation.requested else "yes",
             f"{cancellation.state}, attempt {cancellation.attempt}",
-            page.near(cancellation.next_attempt) if cancellation.next_attempt else None,
+            page.relative(cancellation.next_attempt) if cancellation.next_attempt else None,
             failure.summary(cancellation.last_failure) if cancellation.last_failure else None,
         )
     )
@@ -302,10 +302,10 @@ def _cancellation(cancellation: OpenCancellation, page: Page) -> str:
 
 def _timeout(deadline: tuple[datetime, str], page: Page) -> str:
     time, timeout = deadline
-    return f"{'is due' if time <= page.now else page.near(time)} ({timeout})"
+    return f"{'is due' if time <= page.now else page.relative(time)} ({timeout})"
 
 
-def timer_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+def timer_lines(run: RunView, page: Page) -> Iterator[Text]:
     """Show the timers of a run.
 
     Args:
@@ -319,12 +319,12 @@ def timer_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     for timer in _first(run.timers):
         waits = kinds.get(timer.path) in {"waitForSignal", "waitUntil"}
         verb = "times out" if timer.limits or waits else "fires"
-        due = "is due" if timer.fires <= page.now else f"{verb} {page.moment(timer.fires)}"
+        due = "is due" if timer.fires <= page.now else f"{verb} {page.timestamp(timer.fires)}"
         yield Text(f"  {text.one_line(timer.path)}  {due}")
     yield from _rest(run.timers, page)
 
 
-def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+def child_lines(run: RunView, page: Page) -> Iterator[Text]:
     """Show the children of a run.
 
     Args:
@@ -353,7 +353,7 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     yield from _rest(run.children, page)
 
 
-def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
+def signal_lines(run: RunView, page: Page) -> Iterator[Text]:
     """Show the received signals that were not consumed yet.
 
     Args:
@@ -364,7 +364,7 @@ def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
         Lines.
     """
     for signal in _first(run.signals):
-        when = page.moment(signal.received) if signal.received else None
+        when = page.timestamp(signal.received) if signal.received else None
         details = text.join(
             (
                 text.join(("received", when, f"from {signal.identity}" if signal.identity else None), " "),
@@ -421,7 +421,9 @@ def event_lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Tex
 def _time(event: Mapping[str, Any]) -> datetime | None:
     """Return the time of the last occurrence of an Event."""
     last = mapping(event.get("series")).get("lastObservedTime") or event.get("lastTimestamp")
-    return lenient.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))
+    return times.read_kubernetes_time(
+        last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp")
+    )
 
 
 # Data
@@ -462,7 +464,7 @@ _OF_STEPS = ("open", "timer", "limit", "child", "operation")
 """Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
 
 
-def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
+def as_data(run: RunView, page: Page) -> dict[str, Any]:
     """Return the output of `describe` as data.
 
     Args:
@@ -473,7 +475,7 @@ def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
         JSON with the names of a run's status; unknown values are omitted.
     """
     data = asdict(run)
-    for name in ("seen", "observed"):
+    for name in ("live", "observed"):
         del data[name]
     for step in data["steps"]:
         _prune(step)
@@ -483,7 +485,7 @@ def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
     for activity in data["activities"]:
         activity["losses"] = activity["losses"] or None
     data["duration_seconds"] = run.duration(page.now)
-    data["pods"] = sorted(run.seen.pods) if run.seen else None
+    data["pods"] = sorted(run.live.pods) if run.live else None
     data["next"] = [{"purpose": purpose, "command": command} for purpose, command in hints.hints(run, page)]
     cleaned: dict[str, Any] = _clean(data)
     return cleaned

@@ -14,7 +14,7 @@ from perdure.view.page import Page
 _NAMES = ("activity_id", "activity_type", "timer_id", "child_id", "signal_id", "workflow_id", "signal_name")
 """Attributes that identify the step, which are always shown."""
 _ALWAYS = (*_NAMES, "start_to_fire_timeout", "input", "result", "failure")
-_BESIDE = {"event_id", "event_time", "event_type", "successor", "new_run_backoff"}
+_EXCLUDED = {"event_id", "event_time", "event_type", "successor", "new_run_backoff"}
 """Attributes that do not depend on the definition."""
 
 
@@ -56,7 +56,7 @@ def _attributes(side: Any, other: Any, width: int) -> Iterator[tuple[str, Any, b
     """Yield attributes of one side: name, value, and whether the other side has another value."""
     if side is None:
         return
-    rest = (key for key in _fields(side) if key not in _ALWAYS and key in _fields(other) and key not in _BESIDE)
+    rest = (key for key in _fields(side) if key not in _ALWAYS and key in _fields(other) and key not in _EXCLUDED)
     for key in (*_ALWAYS, *rest):
         shown, against = _plain(side, key), _plain(other, key)
         differs = shown != against

@@ -8,7 +8,7 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
-from perdure.api import lenient
+from perdure.api import times
 from perdure.api.lenient import mapping
 from perdure.view import text
 from perdure.view.failure import summary, task_failure
@@ -57,7 +57,7 @@ def table(
     Returns:
         Lines; the first one is the heading.
     """
-    start = lenient.read_time(events[0].get("eventTime")) if events else None
+    start = times.read_kubernetes_time(events[0].get("eventTime")) if events else None
     rows = [
         (
             str(event.get("eventId")),
@@ -85,14 +85,14 @@ def table(
         line.rstrip()
         lines.append(line)
         if below:
-            lines += [Text(" " * (widths[0] + 2) + part) for part in _broken(attributes, page.width - widths[0] - 2)]
+            lines += [Text(" " * (widths[0] + 2) + part) for part in _wrapped(attributes, page.width - widths[0] - 2)]
         if detailed:
             lines += _attributes(event, widths[0] + 2, page)
     return lines
 
 
 def _time(event: Event, start: datetime | None, page: Page) -> str:
-    time = lenient.read_time(event.get("eventTime"))
+    time = times.read_kubernetes_time(event.get("eventTime"))
     return page.glyphs.dash if time is None else page.since(time, start)
 
 
@@ -101,18 +101,18 @@ def _style(kind: str) -> str:
 
 
 def _attributes(event: Event, indent: int, page: Page) -> Iterator[Text]:
-    for name, given in event.items():
+    for name, value in event.items():
         if name in ALWAYS:
             continue
         line = Text(" " * indent)
         line.append(f"{text.one_line(name)}: ", style="dim")
-        first, *rest = _broken(readable(name, given), page.width - cell_len(line.plain))
+        first, *rest = _wrapped(readable(name, value), page.width - cell_len(line.plain))
         yield line.append(first)
         yield from (Text(" " * (indent + 2) + part) for part in rest)
 
 
-def _broken(shown: str, width: int) -> list[str]:
-    return text.wrap(shown, max(width, 30))
+def _wrapped(attributes: str, width: int) -> list[str]:
+    return text.wrap(attributes, max(width, 30))
 
 
 # The attributes of an event in one line
@@ -124,7 +124,7 @@ ALWAYS = ("eventId", "eventTime", "eventType")
 _IDS = ("activityId", "timerId", "childId", "signalId")
 
 
-_BESIDE = (*ALWAYS, *_IDS, "scheduledEventId", "startedEventId", "initiatedEventId")
+_OMITTED = (*ALWAYS, *_IDS, "scheduledEventId", "startedEventId", "initiatedEventId")
 
 
 def short(event: Event) -> str:
@@ -139,35 +139,35 @@ def short(event: Event) -> str:
     step = next((str(event[key]) for key in _IDS if event.get(key)), None)
     describe = _DESCRIBE.get(str(event.get("eventType")))
     parts: Parts = (
-        describe(event) if describe else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _BESIDE]
+        describe(event) if describe else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _OMITTED]
     )
     if step and parts and (parts[0] or "").startswith("("):
         step = f"{step} {parts.pop(0)}"
     return text.join((text.one_line(part) for part in (step, *parts) if part), "  ")
 
 
-def readable(name: str, given: Any) -> str:
+def readable(name: str, value: Any) -> str:
     """Format an attribute, with durations, also nested ones, as in manifests.
 
     Args:
         name: The name of the attribute.
-        given: The value of the attribute.
+        value: The value of the attribute.
 
     Returns:
         One line.
     """
-    return text.value(_durations(name, given))
+    return text.value(_durations(name, value))
 
 
-def _durations(name: str, given: Any) -> Any:
-    if isinstance(given, dict) and name not in {"input", "result", "details"}:
-        return {key: _durations(key, value) for key, value in given.items()}
-    if isinstance(given, str) and name.endswith(("Timeout", "Interval", "Backoff", "timeout")):
+def _durations(name: str, value: Any) -> Any:
+    if isinstance(value, dict) and name not in {"input", "result", "details"}:
+        return {key: _durations(key, each) for key, each in value.items()}
+    if isinstance(value, str) and name.endswith(("Timeout", "Interval", "Backoff", "timeout")):
         try:
-            return text.duration(msgspec.convert(given, timedelta))
+            return text.duration(msgspec.convert(value, timedelta))
         except msgspec.ValidationError:
             pass
-    return given
+    return value
 
 
 def _value(name: str) -> Callable[[Event], Parts]:

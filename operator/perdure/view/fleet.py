@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from perdure.api import labels, lenient
+from perdure.api import labels, times
 from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.view import text
 from perdure.view.page import Page
@@ -63,7 +63,7 @@ def owners_of(members: Iterable[Member], namespace: str, workflow_id: str) -> li
 def _member(lease: Mapping[str, Any], now: datetime) -> Member:
     meta, spec = lease["metadata"], lease.get("spec") or {}
     annotations = meta.get("annotations") or {}
-    renewed = lenient.read_time(spec.get("renewTime"))
+    renewed = times.read_kubernetes_time(spec.get("renewTime"))
     seconds = float(spec.get("leaseDurationSeconds") or 0)
     expired = renewed is None or now - renewed > timedelta(seconds=seconds)
     members = tuple(filter(None, str(annotations.get(labels.MEMBERS_ANNOTATION, "")).split(",")))

@@ -9,15 +9,15 @@ from perdure.view import text
 from perdure.view.describe import sections
 from perdure.view.failure import summary
 from perdure.view.page import Page
-from perdure.view.run import ShownRun
-from perdure.view.steps import ShownStep
+from perdure.view.run import RunView
+from perdure.view.steps import StepView
 from perdure.view.tree import note, rows
 
 _AHEAD = 2
 """Number of steps to show below the last one that has started."""
 
 
-def window(run: ShownRun, page: Page, height: int) -> list[Text]:
+def window(run: RunView, page: Page, height: int) -> list[Text]:
     """Show the status of a run on one screen; if it is too long, only the active part.
 
     Args:
@@ -48,13 +48,13 @@ def window(run: ShownRun, page: Page, height: int) -> list[Text]:
     return [
         head,
         heading,
-        *_left_out(top, "before", page),
+        *_omitted(top, "before", page),
         *(line for block in blocks[top:bottom] for line in block.lines),
-        *_left_out(len(blocks) - bottom, "after", page),
+        *_omitted(len(blocks) - bottom, "after", page),
     ]
 
 
-def ended(run: ShownRun, page: Page) -> list[Text]:
+def ended(run: RunView, page: Page) -> list[Text]:
     """Show a run that has ended.
 
     Args:
@@ -67,12 +67,12 @@ def ended(run: ShownRun, page: Page) -> list[Text]:
     return [one_line(run, page), *sections(run, page)]
 
 
-def _left_out(count: int, where: str, page: Page) -> list[Text]:
+def _omitted(count: int, where: str, page: Page) -> list[Text]:
     rest = f"{page.glyphs.ellipsis} {count} step{'s' if count > 1 else ''} {where}"
     return [Text(rest, style="dim")] if count else []
 
 
-def one_line(run: ShownRun, page: Page) -> Text:
+def one_line(run: RunView, page: Page) -> Text:
     """Show a run in one line.
 
     Args:
@@ -84,7 +84,9 @@ def one_line(run: ShownRun, page: Page) -> Text:
     """
     line = Text(f"{text.one_line(run.name)}  ").append_text(page.status(run.phase))
     length = run.duration(page.now)
-    one_line = text.join(("", run.progress, text.duration(length) if length is not None else None, why(run)), "  ")
+    one_line = text.join(
+        ("", run.progress, text.duration(length) if length is not None else None, status_reason(run)), "  "
+    )
     return line.append(page.shorten(f"  {one_line}", max(page.width - cell_len(line.plain), 10)))
 
 
@@ -93,7 +95,7 @@ def one_line(run: ShownRun, page: Page) -> Text:
 _QUIET = frozenset({"Pending", "NotReached"})
 
 
-def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[str]:
+def changes(before: RunView | None, after: RunView, page: Page) -> Iterator[str]:
     """Show the changes.
 
     Args:
@@ -108,12 +110,12 @@ def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[st
     for step in after.every_step():
         if step.state not in _QUIET and _position(known.get(step.path)) != _position(step):
             yield _line(_when(step, after, page), page, step.path, step.state, _attempt(step), note(step, after, page))
-    if before is None or (before.phase, why(before)) != (after.phase, why(after)):
+    if before is None or (before.phase, status_reason(before)) != (after.phase, status_reason(after)):
         at = page.since(after.end or page.now, after.start)
-        yield _line(at, page, after.name, after.phase, _duration(after, page), why(after))
+        yield _line(at, page, after.name, after.phase, _duration(after, page), status_reason(after))
 
 
-def why(run: ShownRun) -> str:
+def status_reason(run: RunView) -> str:
     """Format the reason for the status of a run in one line.
 
     Args:
@@ -126,12 +128,12 @@ def why(run: ShownRun) -> str:
     return text.one_line(text.join((run.reason if run.reason != run.phase else None, detail)))
 
 
-def _duration(run: ShownRun, page: Page) -> str:
+def _duration(run: RunView, page: Page) -> str:
     length = run.duration(page.now) if run.closed else None
     return "" if length is None else f"after {text.duration(length)}"
 
 
-def _position(step: ShownStep | None) -> tuple[object, ...]:
+def _position(step: StepView | None) -> tuple[object, ...]:
     if step is None:
         return ("Pending",)
     if step.state in _QUIET:
@@ -140,13 +142,13 @@ def _position(step: ShownStep | None) -> tuple[object, ...]:
     return (step.state, step.attempt, waits_for)
 
 
-def _attempt(step: ShownStep) -> str:
+def _attempt(step: StepView) -> str:
     """Return the number of the attempt, unless its note contains it."""
     in_note = step.state in {"BackingOff", "Scheduled"}
     return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not in_note else ""
 
 
-def _when(step: ShownStep, run: ShownRun, page: Page) -> str:
+def _when(step: StepView, run: RunView, page: Page) -> str:
     """Return when the state changed, if known; otherwise when the change was observed."""
     ended = step.end if step.open is None and step.timer is None else None
     return page.since(ended or page.now, run.start)

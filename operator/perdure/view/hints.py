@@ -10,8 +10,8 @@ from perdure.api.lenient import Json, mapping
 from perdure.api.reserved import DEFAULT_CONTAINER
 from perdure.view.open_work import OpenActivity
 from perdure.view.page import Page
-from perdure.view.run import ShownRun, WorkflowTask
-from perdure.view.steps import ShownStep
+from perdure.view.run import RunView, WorkflowTask
+from perdure.view.steps import StepView
 
 Hint: TypeAlias = tuple[str, str]
 """The purpose, and the command."""
@@ -26,7 +26,7 @@ _ENDED_BY_REQUEST = frozenset({"Cancelled", "Terminated"})
 _NO_LIMIT = "there is no valid WorkflowLimit"
 
 
-def hints(run: ShownRun, page: Page) -> list[Hint]:
+def hints(run: RunView, page: Page) -> list[Hint]:
     """Find the useful next commands.
 
     Args:
@@ -56,7 +56,7 @@ def show(found: list[Hint]) -> Iterator[Text]:
         yield Text(f"    {command}")
 
 
-def _of_pending(run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_pending(run: RunView, page: Page) -> Iterator[Hint]:
     if not run.observed:
         yield (
             "no operator has seen the run yet; check whether one is running",
@@ -88,7 +88,7 @@ def _of_pending(run: ShownRun, page: Page) -> Iterator[Hint]:
     yield "delete it", _delete(run, page)
 
 
-def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_open(run: RunView, page: Page) -> Iterator[Hint]:
     if run.phase == "Paused":
         yield "unpause it", page.perdure(run.namespace, "unpause", run.name)
     if run.undecided:
@@ -102,7 +102,7 @@ def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
     first = {step.target: step for step in reversed(waiting)}  # one step for each signal
     for step in [step for step in waiting if first[step.target] is step][:_MAX_SIGNALS]:
         until = min((timer.fires for timer in (step.timer, step.limit) if timer is not None), default=None)
-        when = f" (it times out {page.near(until)})" if until is not None and until > page.now else ""
+        when = f" (it times out {page.relative(until)})" if until is not None and until > page.now else ""
         yield (
             f"send the signal that `{step.path}` waits for{when}; --input takes data as JSON",
             page.perdure(run.namespace, "signal", run.name, "--name", step.target),
@@ -120,7 +120,7 @@ def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
 
-def _of_task(task: WorkflowTask, queue: str, run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_task(task: WorkflowTask, queue: str, run: RunView, page: Page) -> Iterator[Hint]:
     if task.failed or task.attempt > 1:
         yield (
             f"the workflow task fails: fix the code and deploy the worker of `{queue}`; the run then continues. Details",
@@ -130,7 +130,7 @@ def _of_task(task: WorkflowTask, queue: str, run: ShownRun, page: Page) -> Itera
         yield f"no worker has answered; see which workers poll task queue `{queue}`", page.pollers(run.namespace, queue)
 
 
-def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_activity(activity: OpenActivity, run: RunView, page: Page) -> Iterator[Hint]:
     pod = activity.pod
     if activity.task_queue:
         if activity.state == "Scheduled" and not activity.waits_for:
@@ -157,8 +157,8 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
         yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
 
 
-def _of_running(activity: OpenActivity, pod: str, run: ShownRun, page: Page) -> Iterator[Hint]:
-    live = run.seen.attempts.get(pod) if run.seen is not None else None
+def _of_running(activity: OpenActivity, pod: str, run: RunView, page: Page) -> Iterator[Hint]:
+    live = run.live.attempts.get(pod) if run.live is not None else None
     if live is None or not live.containers:
         yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
         return
@@ -167,11 +167,11 @@ def _of_running(activity: OpenActivity, pod: str, run: ShownRun, page: Page) -> 
         yield purpose, page.kubectl(run.namespace, "logs", "-f", pod, "-c", container)
 
 
-def _limits(run: ShownRun, page: Page, *arguments: str) -> str:
+def _limits(run: RunView, page: Page, *arguments: str) -> str:
     return page.kubectl(run.namespace, "get", "workflowlimits.perdure.dev", *arguments)
 
 
-def _of_prints(run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_prints(run: RunView, page: Page) -> Iterator[Hint]:
     """Suggest the logs of steps that may have printed their result instead of returning it."""
     for step in [step for step in run.every_step() if _printed_only(step, run)][:_MAX_ACTIVITIES]:
         yield (
@@ -180,7 +180,7 @@ def _of_prints(run: ShownRun, page: Page) -> Iterator[Hint]:
         )
 
 
-def _of_completed(run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_completed(run: RunView, page: Page) -> Iterator[Hint]:
     yield from _of_prints(run, page)
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     if run.output is not None:
@@ -191,7 +191,7 @@ def _of_completed(run: ShownRun, page: Page) -> Iterator[Hint]:
     yield _removal(run, page)
 
 
-def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_closed(run: RunView, page: Page) -> Iterator[Hint]:
     if run.chain.continued_as:
         yield "the run that continues it", page.perdure(run.namespace, "describe", run.chain.continued_as)
     failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
@@ -220,28 +220,28 @@ def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
     yield _removal(run, page)
 
 
-def _removal(run: ShownRun, page: Page) -> Hint:
+def _removal(run: RunView, page: Page) -> Hint:
     when = "the operator deletes it after its TTL"
     if run.removed_at is not None:
         when = (
-            f"the operator deletes it {page.near(run.removed_at)}"
+            f"the operator deletes it {page.relative(run.removed_at)}"
             if run.removed_at > page.now
             else "its deletion is due"
         )
     return f"delete it, to start another run of that name ({when})", _delete(run, page)
 
 
-def _delete(run: ShownRun, page: Page) -> str:
+def _delete(run: RunView, page: Page) -> str:
     return page.kubectl(run.namespace, "delete", "workflowrun", run.name)
 
 
-def _printed_only(step: ShownStep, run: ShownRun) -> bool:
+def _printed_only(step: StepView, run: RunView) -> bool:
     """Whether a step with an existing pod has a doubtful result, or is the last one and the run has no output."""
     last = run.output is None and bool(run.steps) and step is run.steps[-1] and step.state == "Succeeded"
-    return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.seen is not None
+    return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.live is not None
 
 
-def _logs(pod: str, failure: Json | None, run: ShownRun, page: Page) -> str:
+def _logs(pod: str, failure: Json | None, run: RunView, page: Page) -> str:
     """Return the command that shows why an attempt in a pod failed."""
     container = _failed_container(failure)
     return page.kubectl(run.namespace, "logs", pod, *(("-c", container) if container else ()))
@@ -254,12 +254,12 @@ def _failed_container(failure: Json | None) -> str:
     return "" if container == DEFAULT_CONTAINER else container
 
 
-def _exists(pod: str, run: ShownRun) -> bool:
+def _exists(pod: str, run: RunView) -> bool:
     """Whether the pod exists, or may exist if the cluster was not queried."""
-    return run.seen is None or pod in run.seen.pods
+    return run.live is None or pod in run.live.pods
 
 
-_BY_PHASE: dict[str, Callable[[ShownRun, Page], Iterator[Hint]]] = {
+_BY_PHASE: dict[str, Callable[[RunView, Page], Iterator[Hint]]] = {
     "Pending": _of_pending,
     "Running": _of_open,
     "Paused": _of_open,

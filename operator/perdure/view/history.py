@@ -5,15 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.lenient import Json, convert, integer, mapping, read_time
+from perdure.api.lenient import Json, convert, integer, mapping
 from perdure.api.policies import ParentClosePolicy
+from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import PODS_QUEUE, TAKE_LIMITS
 from perdure.runtime.chains import ResetOrigin
 from perdure.view.text import duration
 
 _RESET = "ResetWorkflow"
 _IDS = ("activityId", "childId", "signalId", "timerId")
-_BEGUN = ("scheduledEventId", "initiatedEventId", "startedEventId")
+_START_IDS = ("scheduledEventId", "initiatedEventId", "startedEventId")
 _ENDED = {
     "ActivityTaskCompleted": "Succeeded",
     "ActivityTaskFailed": "Failed",
@@ -77,14 +78,14 @@ class HistoryEntry:
 
 
 @dataclass(slots=True)
-class ShownHistory:
+class HistoryView:
     """The state according to the available events."""
 
     tasks: dict[str, HistoryEntry] = field(default_factory=dict)
     """Activities, children and signals, by the path of their step."""
     timers: dict[str, HistoryEntry] = field(default_factory=dict)
     """Timers by timer ID."""
-    begun: dict[Any, HistoryEntry] = field(default_factory=dict)
+    entries: dict[Any, HistoryEntry] = field(default_factory=dict)
     """All entries in order, by the ID of their first event."""
     first: Json = field(default_factory=dict)
     """The first event; empty if it is missing."""
@@ -102,7 +103,7 @@ class ShownHistory:
         return max(self.resets, default=None)
 
 
-def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> ShownHistory:
+def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> HistoryView:
     """Read the state of steps from events.
 
     Args:
@@ -112,8 +113,8 @@ def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> Sh
     Returns:
         The state.
     """
-    shown = ShownHistory()
-    begun = shown.begun
+    shown = HistoryView()
+    entries = shown.entries
     for event in events:
         shown.last = event
         kind, number = str(event.get("eventType")), event.get("eventId")
@@ -122,25 +123,27 @@ def read_history(events: Iterable[Json], reset: ResetOrigin | None = None) -> Sh
         if kind == "WorkflowExecutionCancelRequested":
             shown.cancel = event
         if kind == "WorkflowTaskFailed" and event.get("cause") == _RESET:
-            time = read_time(event.get("eventTime"))
+            time = read_kubernetes_time(event.get("eventTime"))
             shown.resets |= {time: str(event.get("baseRunId"))} if time is not None else {}
         shown.task_failed = _task_failed(shown.task_failed, kind, event)
-        new = _begun(kind, event)
+        new = _new_entry(kind, event)
         path = next((str(event[key]) for key in _IDS if event.get(key)), "")
         if new is not None:
             new.path, new.event_id = path or new.path, integer(number)
-            (shown.timers if new.kind == "timer" else shown.tasks)[new.path] = begun[number] = new
+            (shown.timers if new.kind == "timer" else shown.tasks)[new.path] = entries[number] = new
             continue
-        known = next((begun[event[key]] for key in _BEGUN if event.get(key) in begun), None)
+        known = next((entries[event[key]] for key in _START_IDS if event.get(key) in entries), None)
         if known is not None:
-            _follow(known, kind, event)
+            _update(known, kind, event)
     if reset is not None and shown.reset_time is not None:
-        for entry in begun.values():
-            _divide(entry, reset, shown.resets, shown.reset_time)
+        for entry in entries.values():
+            _assign_earlier_run(entry, reset, shown.resets, shown.reset_time)
     return shown
 
 
-def _divide(entry: HistoryEntry, reset: ResetOrigin, resets: Mapping[datetime, str], last: datetime) -> None:
+def _assign_earlier_run(
+    entry: HistoryEntry, reset: ResetOrigin, resets: Mapping[datetime, str], last: datetime
+) -> None:
     """Note the earlier run in which an entry ended; otherwise, count its time from the reset."""
     recorder = reset.recorder(entry.closing_id) if entry.closing_id else None
     # The first step of a retry completes the activities whose later results it keeps; no other ends so early.
@@ -179,8 +182,8 @@ def by_worker(task_queue: Any) -> str:
     return "" if str(task_queue or "").startswith(PODS_QUEUE) else str(task_queue or "")
 
 
-def _begun(kind: str, event: Json) -> HistoryEntry | None:
-    start = read_time(event.get("eventTime"))
+def _new_entry(kind: str, event: Json) -> HistoryEntry | None:
+    start = read_kubernetes_time(event.get("eventTime"))
     match kind:
         case "ActivityTaskScheduled":
             return HistoryEntry(
@@ -220,8 +223,8 @@ def _begun(kind: str, event: Json) -> HistoryEntry | None:
             return None
 
 
-def _follow(known: HistoryEntry, kind: str, event: Json) -> None:
-    time = read_time(event.get("eventTime"))
+def _update(known: HistoryEntry, kind: str, event: Json) -> None:
+    time = read_kubernetes_time(event.get("eventTime"))
     if kind == "ActivityTaskStarted":
         known.attempt = integer(event.get("attempt"))
         known.last_start = time

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
 from perdure.api.lenient import Json, mapping, mappings
-from perdure.view.run import ShownRun
+from perdure.view.run import RunView
 
 _STEP = "PERDURE_ACTIVITY_ID"
 """The variable with the path of the step, which only the containers of the activity have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogOf:
+class AttemptLog:
     """The log of an attempt."""
 
     run: str
@@ -25,7 +25,7 @@ class LogOf:
     """Name of the pod."""
     container: str = ""
     """The most relevant container: the activity's own, or a failed init container."""
-    named: bool = False
+    shows_container: bool = False
     """Whether the title contains the container: an init container, or one of several of the activity."""
     readable: bool = False
     """Whether the container has started."""
@@ -40,12 +40,12 @@ class LogOf:
 
     def title(self, *, with_run: bool = False) -> str:
         """The prefix of its lines, such as `charge#2`."""
-        container = f"/{self.container}" if self.named else ""
+        container = f"/{self.container}" if self.shows_container else ""
         return f"{f'{self.run}/' if with_run else ''}{self.step}#{self.attempt}{container}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class LogSelection:
     """The selected logs."""
 
     steps: Sequence[str] = ()
@@ -53,7 +53,7 @@ class Choice:
     attempt: int | None = None
     failed: bool = False
 
-    def takes(self, log: LogOf) -> bool:
+    def matches(self, log: AttemptLog) -> bool:
         """Whether a log is selected."""
         named = not self.steps or any(is_part_of(log.step, step) for step in self.steps)
         return named and self.attempt in {None, log.attempt} and (log.failed or not self.failed)
@@ -64,7 +64,7 @@ def is_part_of(path: str, step: str) -> bool:
     return path == step or path.startswith((f"{step}/", f"{step}["))
 
 
-def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[LogOf]:
+def logs_of(run: RunView, pods: Iterable[Json]) -> list[AttemptLog]:
     """Find the logs of a run's pods.
 
     Args:
@@ -78,7 +78,7 @@ def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[LogOf]:
     return sorted(found, key=lambda log: log.order)
 
 
-def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
+def missing_logs(run: RunView, pods: Iterable[Json]) -> Iterator[AttemptLog]:
     """Find the attempts whose pods no longer exist.
 
     Args:
@@ -95,10 +95,10 @@ def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
             last = number == len(step.pods)
             if pod in there or (last and step.open is not None and step.state != "BackingOff"):
                 continue  # the pod of an open attempt does not exist yet
-            yield LogOf(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
+            yield AttemptLog(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
 
 
-def earlier(run: ShownRun, name: str, pods: Iterable[Json]) -> Iterator[LogOf]:
+def earlier_logs(run: RunView, name: str, pods: Iterable[Json]) -> Iterator[AttemptLog]:
     """Find the logs of the steps that ran in an earlier run.
 
     Args:
@@ -110,17 +110,19 @@ def earlier(run: ShownRun, name: str, pods: Iterable[Json]) -> Iterator[LogOf]:
         The logs; for a step that has no pod any more, one without a pod.
     """
     steps = [step for step in run.every_step() if step.earlier_run == name and step.kind == "activity"]
-    found: dict[str, list[LogOf]] = {step.path: [] for step in steps if not step.steps and not step.task_queue}
+    found: dict[str, list[AttemptLog]] = {step.path: [] for step in steps if not step.steps and not step.task_queue}
     for log in sorted((log for pod in pods for log in _logs_in(name, pod)), key=lambda log: log.order):
         if log.step in found:
             found[log.step].append(log)
     for step in steps:
         if step.path in found:
-            gone = LogOf(run=name, step=step.path, attempt=step.attempt or 1, pod="", failed=step.state == "Failed")
+            gone = AttemptLog(
+                run=name, step=step.path, attempt=step.attempt or 1, pod="", failed=step.state == "Failed"
+            )
             yield from found[step.path] or [gone]
 
 
-def _logs_in(run: str, pod: Json) -> Iterator[LogOf]:
+def _logs_in(run: str, pod: Json) -> Iterator[AttemptLog]:
     """Find the logs of an attempt: of the containers of the activity, or of an init container that failed before them."""
     metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
     notes = mapping(metadata.get("annotations"))
@@ -134,13 +136,13 @@ def _logs_in(run: str, pod: Json) -> Iterator[LogOf]:
     init = broken is not None and not any({"running", "terminated"} & state.keys() for state in states)
     for each, state in list(zip(containers, states, strict=True))[: 1 if init else None]:
         started = bool({"running", "terminated"} & state.keys())
-        yield LogOf(
+        yield AttemptLog(
             run=run,
             step=_variable(each, _STEP).replace("$$", "$"),
             attempt=int(attempt),
             pod=str(metadata.get("name")),
             container=str((broken if init and broken else each).get("name")),
-            named=init or len(containers) > 1,
+            shows_container=init or len(containers) > 1,
             readable=started or init,
             ended=init or "terminated" in state,
             failed=init or status.get("phase") == "Failed" or bool(mapping(state.get("terminated")).get("exitCode")),
@@ -179,7 +181,7 @@ def _has_failed(container: Json) -> bool:
     return bool(mapping(mapping(container.get("state")).get("terminated")).get("exitCode"))
 
 
-class Lines:
+class LogLines:
     """The lines of one log, each once, even if the log is read again from its last line."""
 
     def __init__(self, *, timestamps: bool, pattern: re.Pattern[str] | None) -> None:
@@ -190,11 +192,11 @@ class Lines:
         self.last = ""
         """The timestamp of the last line from the node; empty before the first line."""
 
-    def again(self) -> None:
+    def resume(self) -> None:
         """Prepare to read the log again from the second of the last line."""
         self._skip = self._at_last
 
-    def take(self, raw: bytes) -> str | None:
+    def accept(self, raw: bytes) -> str | None:
         """Return the text of a line to show.
 
         Args:

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pydantic
 
-from perdure.api import times
 from perdure.api.kinds.conditions import find_condition, read_conditions
 from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
-from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings, read_time
+from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
+from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
 from perdure.runtime.chains import parent_of
@@ -200,7 +200,7 @@ class OpenWork:
     """IDs of the Scheduled events of activities, by path."""
 
 
-def read_open_work(name: str, status: Json, state: Json, now: datetime, seen: LiveState | None) -> OpenWork:
+def read_open_work(name: str, status: Json, state: Json, now: datetime, live_state: LiveState | None) -> OpenWork:
     """Read the open work of a run.
 
     Args:
@@ -208,7 +208,7 @@ def read_open_work(name: str, status: Json, state: Json, now: datetime, seen: Li
         status: The status of the run.
         state: The engine's state in the status.
         now: The time.
-        seen: The state in the cluster, if the cluster was queried.
+        live_state: The state in the cluster, if the cluster was queried.
 
     Returns:
         The open work.
@@ -217,9 +217,11 @@ def read_open_work(name: str, status: Json, state: Json, now: datetime, seen: Li
     paused = status.get("phase") == "Paused"
     entries = mappings(status.get("pendingActivities"))
     return OpenWork(
-        activities=tuple(_activity(entry, kept.get(str(entry.get("step"))), now, seen, paused) for entry in entries),
+        activities=tuple(
+            _activity(entry, kept.get(str(entry.get("step"))), now, live_state, paused) for entry in entries
+        ),
         timers=tuple(_timers(status)),
-        children=tuple(_children(name, status, state, seen)),
+        children=tuple(_children(name, status, state, live_state)),
         operations=() if status.get("completionTime") else tuple(_operations(state, now)),
         signals=tuple(_signals(status, state)),
         scheduled={path: entry.scheduled_event_id for path, entry in kept.items()},
@@ -230,20 +232,20 @@ def _activity(
     entry: Json,
     kept: PendingActivity | None,
     now: datetime,
-    seen: LiveState | None,
+    live_state: LiveState | None,
     paused: bool,
 ) -> OpenActivity:
     pod = entry.get("pod")
-    live = seen.attempts.get(str(pod), LiveAttempt()) if seen else LiveAttempt()
-    next_attempt = read_time(entry.get("nextAttemptTime"))
-    started = read_time(entry.get("startedTime")) or live.started
+    live = live_state.attempts.get(str(pod), LiveAttempt()) if live_state else LiveAttempt()
+    next_attempt = read_kubernetes_time(entry.get("nextAttemptTime"))
+    started = read_kubernetes_time(entry.get("startedTime")) or live.started
     state = str(entry.get("state") or "Scheduled")
     if state == "BackingOff" and (started or (next_attempt is not None and next_attempt <= now)):
         # The next commit records it; the start of an attempt does not cause a commit.
         state = "Scheduled"
     if state in {"Started", "Scheduled"}:
         state = "Running" if started else "Scheduled"
-    heartbeat = live.heartbeat or read_time(entry.get("lastHeartbeatTime"))
+    heartbeat = live.heartbeat or read_kubernetes_time(entry.get("lastHeartbeatTime"))
     waits_for = live.waits_for or entry.get("waitingReason") or ("the run is paused" if paused else None)
     deadline = None
     if kept is not None:
@@ -259,7 +261,7 @@ def _activity(
         pod=str(pod) if pod else None,
         task_queue=kept.task_queue if kept and kept.by_worker else "",
         worker=kept.identity if kept else "",
-        scheduled=read_time(entry.get("scheduledTime")),
+        scheduled=read_kubernetes_time(entry.get("scheduledTime")),
         started=started,
         next_attempt=next_attempt if state == "BackingOff" else None,
         heartbeat=heartbeat,
@@ -280,17 +282,17 @@ def _deadline(kept: PendingActivity | PendingOperation) -> tuple[datetime, str] 
 
 def _timers(status: Json) -> Iterator[Timer]:
     for entry in mappings(status.get("pendingTimers")):
-        fires = read_time(entry.get("fireTime"))
+        fires = read_kubernetes_time(entry.get("fireTime"))
         if fires is not None:
             yield Timer(step=str(entry.get("step")), fires=fires)
 
 
-def _children(name: str, status: Json, state: Json, seen: LiveState | None) -> Iterator[OpenChild]:
+def _children(name: str, status: Json, state: Json, live_state: LiveState | None) -> Iterator[OpenChild]:
     kept = {entry.child_id: entry for entry in convert_all(state.get("children"), PendingChild).values()}
     for entry in mappings(status.get("pendingChildren")):
         step, workflow_id = str(entry.get("step")), str(entry.get("workflowId") or "")
         number = kept[step].initiated_event_id if step in kept else None
-        live = seen.children.get(number) if seen and number is not None else None
+        live = live_state.children.get(number) if live_state and number is not None else None
         first = child_name(name, number) if number is not None else str(entry.get("workflowRun") or "")
         yield OpenChild(
             step=workflow_id if "code" in state else step,
@@ -345,7 +347,7 @@ def _cancellation(kept: PendingOperation, stored: Json, now: datetime) -> OpenCa
 
 def _time(time: datetime | None) -> datetime | None:
     """Return a time with a time zone, even if the status has none."""
-    return None if time is None else read_time(time.isoformat())
+    return None if time is None else read_kubernetes_time(time.isoformat())
 
 
 def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
@@ -356,7 +358,9 @@ def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
         kept = []
     read = [signal for signal in (convert(entry, BufferedSignal) for entry in kept) if signal is not None]
     if len(read) < len(shown):
-        yield from (OpenSignal(name=str(s.get("name")), received=read_time(s.get("receivedTime"))) for s in shown)
+        yield from (
+            OpenSignal(name=str(s.get("name")), received=read_kubernetes_time(s.get("receivedTime"))) for s in shown
+        )
         return
     for signal in read:
         received = _time(signal.time)
@@ -368,12 +372,12 @@ def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
 Object = Mapping[str, Any]
 
 
-def selector(run: Object) -> str:
+def attempts_selector(run: Object) -> str:
     """Return the label selector of a run's pods and Leases."""
     return f"{RUN_ID_LABEL}={run['metadata']['uid']}"
 
 
-def refusals(run: Object) -> str:
+def refused_pods_selector(run: Object) -> str:
     """Return the field selector of the Events about pods of a run that could not be created."""
     return f"involvedObject.uid={run['metadata']['uid']},reason={EventReason.POD_REFUSED}"
 
@@ -383,7 +387,7 @@ def children_selector(run: Object) -> str:
     return f"{PARENT_RUN_ID_LABEL}={run['metadata']['uid']}"
 
 
-def see(
+def read_live_state(
     run: Object,
     pods: Iterable[Object],
     leases: Iterable[Object],
@@ -428,12 +432,12 @@ def _newest_children(run: Object, children: Iterable[Object]) -> dict[int, LiveC
                 name=child["metadata"]["name"],
                 phase=str(status.get("phase") or "Pending"),
                 progress=str(status.get("progress") or ""),
-                waits_for=_hindrance(status),
+                waits_for=_blocked_reason(status),
             )
     return found
 
 
-def _hindrance(status: Object) -> str | None:
+def _blocked_reason(status: Object) -> str | None:
     """Return why a run cannot continue, according to its condition; None if it can."""
     condition = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
     if (
@@ -457,7 +461,7 @@ def _age(run: Object) -> tuple[str, bool, str]:
 
 def _live_attempt(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | None) -> LiveAttempt:
     status = PodStatus.of(pod)
-    beat = times.read_time((lease.get("spec") or {}).get("renewTime"))
+    beat = read_kubernetes_time((lease.get("spec") or {}).get("renewTime"))
     details = heartbeat_details(lease)
     if definition is None:
         return LiveAttempt(heartbeat=beat, details=details)

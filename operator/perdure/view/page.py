@@ -19,9 +19,6 @@ _STYLES = {
     **dict.fromkeys(("Skipped", "Pending", "NotReached"), "dim"),
 }
 
-NARROWEST = 40
-"""Minimum columns of the output; a narrower terminal wraps the lines."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
@@ -46,19 +43,19 @@ class Page:
         """Truncate a line to a width."""
         return text.shorten(line, width, self.glyphs.ellipsis)
 
-    def moment(self, time: datetime) -> str:
+    def timestamp(self, time: datetime) -> str:
         """Format a time and its distance from now; times in a history use `since`."""
         if time > self.now:
             return f"{text.iso(time)} (in {text.countdown(time - self.now)})"
         return f"{text.iso(time)} ({text.age(self.now - time)} ago)"
 
-    def near(self, time: datetime) -> str:
+    def relative(self, time: datetime) -> str:
         """Format a time near now in a few words: `in 4s`, `2s ago`, or `at …` if clock times are selected."""
         if self.iso:
             return f"at {text.iso(time)}"
-        return f"in {self.left(time)}" if time > self.now else f"{text.age(self.now - time)} ago"
+        return f"in {self.remaining(time)}" if time > self.now else f"{text.age(self.now - time)} ago"
 
-    def left(self, time: datetime) -> str:
+    def remaining(self, time: datetime) -> str:
         """Format the time left until a time."""
         return text.countdown(time - self.now)
 

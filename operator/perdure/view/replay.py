@@ -15,7 +15,7 @@ from perdure.engine.decider import UndecidableError
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import RunScope
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.language.step_trace import Traced, Tracer
+from perdure.language.step_trace import TracedStep, Tracer
 from perdure.runtime.chains import reset_of
 from perdure.schedule.run_manifests import schedule_scope
 
@@ -23,7 +23,7 @@ MAX_EVENTS = 20_000
 """Maximum number of events of a replayed history: longer ones would delay a page too much."""
 
 
-def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
+def trace(run: Mapping[str, Any]) -> dict[str, TracedStep] | None:
     """Replay the history of a run.
 
     Args:

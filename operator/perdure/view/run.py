@@ -10,23 +10,24 @@ from typing import Any
 
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings, name_in, read_time
+from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.api.names import claim_name
 from perdure.api.phases import Phase
+from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.language.step_trace import Traced
+from perdure.language.step_trace import TracedStep
 from perdure.runtime.chains import reset_of
 from perdure.view import text
 from perdure.view.failure import task_failure
-from perdure.view.history import ShownHistory, read_history
+from perdure.view.history import HistoryView, read_history
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
 from perdure.view.page import Page
-from perdure.view.runs import ListedRun, read_listed
-from perdure.view.steps import ShownStep, Source, coded_steps, read_steps
+from perdure.view.runs import RunSummary, read_summary
+from perdure.view.steps import StepSource, StepView, read_code_steps, read_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undecided:
+class DecisionFailure:
     """The reason why a run cannot continue, and the time at which the operator retries."""
 
     message: str
@@ -45,7 +46,7 @@ class OpenRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCondition:
+class ConditionView:
     """A condition in the status of the run."""
 
     type: str
@@ -56,7 +57,7 @@ class ShownCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownChain:
+class ChainView:
     """The related runs: its parent, and the previous and next run of its chain."""
 
     attempt: int = 1
@@ -85,7 +86,7 @@ class WorkflowTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCode:
+class CodeView:
     """The state of a run of code."""
 
     task_queue: str
@@ -94,13 +95,13 @@ class ShownCode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRun(ListedRun):
+class RunView(RunSummary):
     """A run with all that its object says."""
 
     uid: str
     endpoint: str
     """Endpoint of a standalone Nexus operation; empty for any other run."""
-    code: ShownCode | None
+    code: CodeView | None
     """The state of a run of code; None for a run of steps."""
     task_queue: str
     """The task queue of its workers; empty if pods do the work."""
@@ -112,61 +113,65 @@ class ShownRun(ListedRun):
     input: Any
     output: Any
     failure: Json | None
-    chain: ShownChain
+    chain: ChainView
     claims: tuple[tuple[str, str], ...]
     """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
     artifacts: Json | None
     """References to the output artifacts of its steps, by step and name; None if there are none."""
-    conditions: tuple[ShownCondition, ...]
+    conditions: tuple[ConditionView, ...]
     paused: OpenRequest | None
     """The pause; None if the run is not paused."""
     cancel: OpenRequest | None
     """The cancellation request; None if there is none."""
-    steps: tuple[ShownStep, ...]
+    steps: tuple[StepView, ...]
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
     children: tuple[OpenChild, ...]
     operations: tuple[OpenOperation, ...]
     """The open Nexus operations."""
     signals: tuple[OpenSignal, ...]
-    undecided: Undecided | None
+    undecided: DecisionFailure | None
     removed_at: datetime | None
     """When the run will be removed, if it is closed."""
-    seen: LiveState | None
+    live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
 
-    def every_step(self) -> Iterator[ShownStep]:
+    def every_step(self) -> Iterator[StepView]:
         """Yield all steps, including nested ones."""
         for step in self.steps:
             yield from step.walk()
 
 
 def read_run(
-    obj: Mapping[str, Any], *, now: datetime, seen: LiveState | None = None, trace: Mapping[str, Traced] | None = None
-) -> ShownRun:
+    obj: Mapping[str, Any],
+    *,
+    now: datetime,
+    live: LiveState | None = None,
+    trace: Mapping[str, TracedStep] | None = None,
+) -> RunView:
     """Read a WorkflowRun.
 
     Args:
         obj: The object from the API server.
         now: The time.
-        seen: The state of its attempts in the cluster, if the cluster was queried.
+        live: The state of its attempts in the cluster, if the cluster was queried.
         trace: The outcomes of its steps by path; None to use only the object.
 
     Returns:
         The run.
     """
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
-    state, listed = mapping(status.get("state")), read_listed(obj)
+    state, listed = mapping(status.get("state")), read_summary(obj)
     events = mappings(mapping(status.get("history")).get("events"))
     reset = reset_of({"metadata": metadata})
     history = read_history(events, reset)
-    open_ = read_open_work(listed.name, status, state, now, seen)
+    open_ = read_open_work(listed.name, status, state, now, live)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
     operation = mapping(spec.get("nexusOperation"))
     failure = mapping(status.get("failure"))
     code = read_code(reference, state, history.task_failed)
-    source = Source(
+    source = StepSource(
         run=listed.name,
         closed=listed.closed,
         end=listed.end,
@@ -174,11 +179,11 @@ def read_run(
         memory=mapping(state.get("memory")),
         history=history,
         work=open_,
-        seen=seen,
+        live=live,
         base_run=reset.base.name if reset is not None else "",
         trace=trace,
     )
-    return ShownRun(
+    return RunView(
         **{field.name: getattr(listed, field.name) for field in fields(listed)},
         uid=str(metadata.get("uid") or ""),
         endpoint=str(operation.get("endpoint") or ""),
@@ -196,7 +201,7 @@ def read_run(
         conditions=conditions,
         paused=_pause(state, conditions) if listed.phase == "Paused" else None,
         cancel=_cancel(state, history, conditions),
-        steps=coded_steps(source) if code is not None or standalone or operation else read_steps(source),
+        steps=read_code_steps(source) if code is not None or standalone or operation else read_steps(source),
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,
@@ -204,7 +209,7 @@ def read_run(
         signals=open_.signals,
         undecided=_undecided(state),
         removed_at=_removed_at(spec, listed.phase, listed.end),
-        seen=seen,
+        live=live,
     )
 
 
@@ -226,20 +231,20 @@ def _shown(value: Any) -> Any:
     return f"(nests more than {MAX_DEPTH} levels deep)" if nests_deeper(value) else value
 
 
-def _condition(entry: Json) -> ShownCondition:
-    return ShownCondition(
+def _condition(entry: Json) -> ConditionView:
+    return ConditionView(
         type=str(entry.get("type") or ""),
         status=str(entry.get("status") or ""),
         reason=str(entry.get("reason") or ""),
         message=str(entry.get("message") or ""),
-        time=read_time(entry.get("lastTransitionTime")),
+        time=read_kubernetes_time(entry.get("lastTransitionTime")),
     )
 
 
-def _chain(metadata: Json, status: Json, history: ShownHistory) -> ShownChain:
+def _chain(metadata: Json, status: Json, history: HistoryView) -> ChainView:
     first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
     annotations = mapping(metadata.get("annotations"))
-    return ShownChain(
+    return ChainView(
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
@@ -262,7 +267,7 @@ def _claims(obj: Mapping[str, Any], definition: Json) -> Iterator[tuple[str, str
             yield called, str(existing)
 
 
-def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:
+def _pause(state: Json, conditions: tuple[ConditionView, ...]) -> OpenRequest:
     open_ = mapping(state.get("activities")).values() if state.get("standalone") else ()
     of_activity = next((mapping(each).get("pause") for each in open_), None)
     pause = mapping(state.get("paused") or of_activity)
@@ -270,23 +275,23 @@ def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:
     return OpenRequest(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
 
 
-def _cancel(state: Json, history: ShownHistory, conditions: tuple[ShownCondition, ...]) -> OpenRequest | None:
+def _cancel(state: Json, history: HistoryView, conditions: tuple[ConditionView, ...]) -> OpenRequest | None:
     found = next((c for c in conditions if c.type == "CancelRequested" and c.status == "True"), None)
     if found is None and not state.get("cancelRequested"):
         return None
     event = history.cancel
-    time = read_time(event.get("eventTime")) or (found.time if found else None)
+    time = read_kubernetes_time(event.get("eventTime")) or (found.time if found else None)
     return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
 
 
-def _undecided(state: Json) -> Undecided | None:
+def _undecided(state: Json) -> DecisionFailure | None:
     task = mapping(state.get("task"))
     if not task:
         return None
-    return Undecided(
+    return DecisionFailure(
         message=str(task.get("message") or ""),
         attempt=integer(task.get("attempt")) or 1,
-        next_attempt=read_time(task.get("nextAttemptTime")),
+        next_attempt=read_kubernetes_time(task.get("nextAttemptTime")),
     )
 
 
@@ -312,7 +317,7 @@ def artifacts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
+def read_code(reference: Json, state: Json, failed: Json) -> CodeView | None:
     """Read the specific state of a run of code.
 
     Args:
@@ -328,14 +333,14 @@ def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
     if not queue or (not code and queue == WORKFLOWS_QUEUE):
         return None
     task = mapping(code.get("task"))
-    return ShownCode(task_queue=str(queue), task=_task(task, failed) if task else None)
+    return CodeView(task_queue=str(queue), task=_task(task, failed) if task else None)
 
 
 def _task(task: Json, failed: Json) -> WorkflowTask:
     return WorkflowTask(
         attempt=integer(task.get("attempt")) or 1,
-        scheduled=read_time(task.get("scheduledTime")),
-        started=read_time(task.get("startedTime")),
+        scheduled=read_kubernetes_time(task.get("scheduledTime")),
+        started=read_kubernetes_time(task.get("startedTime")),
         worker=str(task.get("identity") or ""),
         failed=task_failure(failed) if failed else "",
     )
@@ -356,6 +361,6 @@ def task_state(task: WorkflowTask, page: Page) -> str:
         since: datetime | None = task.started
     else:
         status, since = "no worker has answered", task.scheduled
-    status = text.join((status, f"since {page.moment(since)}" if since else None), " ")
+    status = text.join((status, f"since {page.timestamp(since)}" if since else None), " ")
     attempt = f"attempt {task.attempt}" if task.attempt > 1 or task.failed else None
     return text.join((text.join((attempt, status), ", "), f"failed before: {task.failed}" if task.failed else None))

@@ -10,15 +10,16 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.api.lenient import mapping, mappings, read_time
+from perdure.api.lenient import mapping, mappings
 from perdure.api.phases import CLOSED
+from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text
 from perdure.view.failure import with_cause
 from perdure.view.page import Page, elapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedRun:
+class RunSummary:
     """A run as lists show it."""
 
     name: str
@@ -49,14 +50,14 @@ class ListedRun:
         return elapsed(self.start, self.end, now)
 
 
-def read_listed(obj: Mapping[str, Any]) -> ListedRun:
+def read_summary(obj: Mapping[str, Any]) -> RunSummary:
     """Read a WorkflowRun."""
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
     name = str(metadata.get("name") or "")
     reference, operation = mapping(spec.get("workflow")), mapping(spec.get("nexusOperation"))
     conditions = mappings(status.get("conditions"))
     succeeded = next((each for each in conditions if each.get("type") == "Succeeded"), None)
-    return ListedRun(
+    return RunSummary(
         name=name,
         namespace=str(metadata.get("namespace") or "default"),
         workflow=reference.get("name") or reference.get("type"),
@@ -66,14 +67,14 @@ def read_listed(obj: Mapping[str, Any]) -> ListedRun:
         phase=str(status.get("phase") or "Pending"),
         reason=str(succeeded.get("reason") or "") if succeeded else "",
         message=with_cause(str(succeeded.get("message") or ""), mapping(status.get("failure"))) if succeeded else "",
-        created=read_time(metadata.get("creationTimestamp")),
-        start=read_time(status.get("startTime")),
-        end=read_time(status.get("completionTime")),
+        created=read_kubernetes_time(metadata.get("creationTimestamp")),
+        start=read_kubernetes_time(status.get("startTime")),
+        end=read_kubernetes_time(status.get("completionTime")),
         progress=str(status.get("progress") or ""),
     )
 
 
-def table(runs: Sequence[ListedRun], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
+def table(runs: Sequence[RunSummary], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
     """Show runs. Nothing is truncated, because programs also read the lines.
 
     Args:
@@ -96,7 +97,7 @@ class GrowingTable:
         self._wide = wide
         self._widths: list[int] = []
 
-    def lines(self, runs: Sequence[ListedRun], page: Page) -> list[Text]:
+    def lines(self, runs: Sequence[RunSummary], page: Page) -> list[Text]:
         """Show runs in columns at least as wide as before; the first call begins with the heading."""
         heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
         if self._namespaces:
@@ -105,12 +106,12 @@ class GrowingTable:
             heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
         rows = [_cells(run, page, namespaces=self._namespaces, wide=self._wide) for run in runs]
         begun = bool(self._widths)
-        lines = tables.table(heading, rows, page, least=self._widths)
+        lines = tables.table(heading, rows, page, minimum_widths=self._widths)
         self._widths = tables.widths_of((heading, *rows), self._widths)
         return lines[1:] if begun else lines
 
 
-def _cells(run: ListedRun, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
+def _cells(run: RunSummary, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
     length = run.duration(page.now)
     cells = [
         run.name,

@@ -247,4 +247,4 @@ def _action(action: Object, run: _Phase | None) -> str:
 def _near(time: str | None, page: Page) -> str:
     if time is None:
         return ""
-    return page.near(datetime.fromisoformat(time))
+    return page.relative(datetime.fromisoformat(time))

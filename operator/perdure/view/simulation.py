@@ -10,13 +10,13 @@ from rich.text import Text
 from perdure.language.step_failures import as_json
 from perdure.language.step_tree import StepNode
 from perdure.simulation.report import Report, status_of, target_of
-from perdure.simulation.transcript import Moment, length
+from perdure.simulation.transcript import TimelineEntry, length
 from perdure.view import failure, text
 from perdure.view.page import Page, style_of
 
 _GAP = "  "
 _LABEL = 14
-_MAX_MOMENTS = 500
+_MAX_ENTRIES = 500
 """Maximum lines of the timeline; of a longer one, only the beginning and the end are shown."""
 _MAX_DETAIL = 200
 """Maximum length of the text for one point in time."""
@@ -52,27 +52,27 @@ def show(report: Report, unmet: Sequence[str] | None, page: Page) -> Iterator[Te
 
 
 def _timeline(report: Report, page: Page) -> Iterator[Text]:
-    moments = report.transcript.timeline
-    runs = len({moment.run for moment in moments}) > 1
+    entries = report.transcript.timeline
+    runs = len({entry.run for entry in entries}) > 1
     head = ("TIME", *(("RUN",) if runs else ()), "STEP", "WHAT HAPPENED")
-    shown = moments if len(moments) <= _MAX_MOMENTS else [*moments[: _MAX_MOMENTS // 2], *moments[-_MAX_MOMENTS // 2 :]]
-    rows = [_cells(moment, report, page, runs=runs) for moment in shown]
+    shown = entries if len(entries) <= _MAX_ENTRIES else [*entries[: _MAX_ENTRIES // 2], *entries[-_MAX_ENTRIES // 2 :]]
+    rows = [_cells(entry, report, page, runs=runs) for entry in shown]
     widths = [max(cell_len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
-    words = max(len(moment.word) for moment in shown)
+    words = max(len(entry.word) for entry in shown)
     yield Text(_GAP.join([*map(text.pad, head, widths), head[-1]]), style="dim")
-    for number, (moment, row) in enumerate(zip(shown, rows, strict=True)):
-        if len(shown) < len(moments) and number == _MAX_MOMENTS // 2:
-            yield Text(f"{page.glyphs.ellipsis} {len(moments) - len(shown)} more, see --output json", style="dim")
+    for number, (entry, row) in enumerate(zip(shown, rows, strict=True)):
+        if len(shown) < len(entries) and number == _MAX_ENTRIES // 2:
+            yield Text(f"{page.glyphs.ellipsis} {len(entries) - len(shown)} more, see --output json", style="dim")
         line = Text(_GAP.join(map(text.pad, row, widths)) + _GAP)
-        line.append_text(page.status(moment.word))
-        detail = page.shorten(text.one_line(moment.detail), _MAX_DETAIL)
-        line.append(" " * (words - len(moment.word)) + _GAP + detail if detail else "")
+        line.append_text(page.status(entry.word))
+        detail = page.shorten(text.one_line(entry.detail), _MAX_DETAIL)
+        line.append(" " * (words - len(entry.word)) + _GAP + detail if detail else "")
         yield line
 
 
-def _cells(moment: Moment, report: Report, page: Page, *, runs: bool) -> tuple[str, ...]:
-    step = text.one_line(moment.path) or page.glyphs.dash
-    return (_when(moment.time, report, page), *((text.one_line(moment.run),) if runs else ()), step)
+def _cells(entry: TimelineEntry, report: Report, page: Page, *, runs: bool) -> tuple[str, ...]:
+    step = text.one_line(entry.path) or page.glyphs.dash
+    return (_when(entry.time, report, page), *((text.one_line(entry.run),) if runs else ()), step)
 
 
 def _when(time: datetime | None, report: Report, page: Page) -> str:
@@ -83,16 +83,16 @@ def _when(time: datetime | None, report: Report, page: Page) -> str:
 
 
 def _steps(report: Report, page: Page) -> Iterator[Text]:
-    tries: dict[str, int] = {}
-    for tried in report.transcript.tries:
-        if tried.run is report.last:
-            tries[tried.path] = max(tries.get(tried.path, 0), tried.number)
+    attempts: dict[str, int] = {}
+    for attempt in report.transcript.attempts:
+        if attempt.run is report.last:
+            attempts[attempt.path] = max(attempts.get(attempt.path, 0), attempt.number)
     rows = [
         (
             stem + text.one_line(step.name),
             f"{page.glyphs.icons.get(status_of(step), '?')} {status_of(step)}",
             text.one_line(f"{step.part or step.kind} {target_of(step)}".strip()),
-            str(tries.get(step.path, "")),
+            str(attempts.get(step.path, "")),
             _when(step.start, report, page),
             length(step.end - step.start) if step.start and step.end else "",
         )
@@ -121,11 +121,11 @@ def _stems(steps: Sequence[StepNode], before: str, page: Page) -> Iterator[tuple
 def _outcome(report: Report, page: Page) -> Iterator[Text]:
     yield Text(text.pad("Status:", _LABEL)).append_text(page.status(report.phase))
     rows = [("Duration", length(report.elapsed))]
-    if len(report.lead.runs) > 1:
-        rows.append(("Runs", str(len(report.lead.runs))))
+    if len(report.root.runs) > 1:
+        rows.append(("Runs", str(len(report.root.runs))))
     if report.output is not None:
         rows.append(("Output", text.value(report.output)))
-    rows += [("Attempts", ", ".join(f"{name} {len(tries)}" for name, tries in report.attempts.items()))]
+    rows += [("Attempts", ", ".join(f"{name} {len(attempts)}" for name, attempts in report.attempts.items()))]
     rows += [("Waits for", what) for what in report.waits_for]
     for label, what in rows:
         if what:

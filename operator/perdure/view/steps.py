@@ -16,9 +16,9 @@ from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
-from perdure.language.step_trace import Traced
+from perdure.language.step_trace import TracedStep
 from perdure.language.step_tree import LIMIT, NOT_REACHED, OPEN, PENDING, OpenPaths, Recorded, StepNode, step_tree
-from perdure.view.history import HistoryEntry, ShownHistory
+from perdure.view.history import HistoryEntry, HistoryView
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
 
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
@@ -36,7 +36,7 @@ _PHASES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownStep:
+class StepView:
     """A step of the definition, or a part of one: an item, a branch, a failure handler, or a compensation."""
 
     path: str
@@ -84,10 +84,10 @@ class ShownStep:
     """The timer of its `timeout`."""
     child: OpenChild | None = None
     operation: OpenOperation | None = None
-    steps: "tuple[ShownStep, ...]" = ()
+    steps: "tuple[StepView, ...]" = ()
     """Its parts and nested steps."""
 
-    def walk(self) -> "Iterator[ShownStep]":
+    def walk(self) -> "Iterator[StepView]":
         """Yield the step and every nested step."""
         yield self
         for step in self.steps:
@@ -95,8 +95,8 @@ class ShownStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What the steps of a run are read from."""
+class StepSource:
+    """The data about a run from which its steps are read."""
 
     run: str
     """Name of the run."""
@@ -104,16 +104,16 @@ class Source:
     end: datetime | None
     definition: Json
     memory: Json
-    history: ShownHistory
+    history: HistoryView
     work: OpenWork
-    seen: LiveState | None
+    live: LiveState | None
     base_run: str = ""
     """Name of the run whose events this run continues, after a reset or a retry."""
-    trace: Mapping[str, Traced] | None = None
+    trace: Mapping[str, TracedStep] | None = None
     """The starts and ends of steps by path; None if unknown."""
 
 
-def read_steps(source: Source) -> tuple[ShownStep, ...]:
+def read_steps(source: StepSource) -> tuple[StepView, ...]:
     """Read the steps of a run of steps.
 
     Args:
@@ -148,7 +148,7 @@ def _as_recorded(entry: HistoryEntry) -> Recorded:
 
 
 class _StepReader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StepSource) -> None:
         memory = source.memory
         self.source = source
         self.history = source.history
@@ -166,7 +166,7 @@ class _StepReader:
         self.timers = {timer.step: timer for timer in source.work.timers}
         self.children = {child.step: child for child in source.work.children}
 
-    def step(self, node: StepNode) -> ShownStep:
+    def step(self, node: StepNode) -> StepView:
         path, below = node.path, tuple(map(self.step, node.steps))
         entry, activity = self.history.tasks.get(path), self.activities.get(path)
         spans = [span for span in (entry, *self.timers_of(path)) if span is not None]
@@ -181,7 +181,7 @@ class _StepReader:
             start = max(start, self.history.reset_time)
         attempt = activity.attempt if activity else entry.attempt if entry else None
         attempt = None if kind == "limits" else attempt
-        return ShownStep(
+        return StepView(
             path=path,
             name=node.name,
             kind=kind,
@@ -240,9 +240,7 @@ class _StepReader:
         failed = entry is not None and entry.ended == "Failed"
         return not failed and not any(f"`{at}" in message for message in self.suppressed)
 
-    def failure(
-        self, node: StepNode, state: str, entry: HistoryEntry | None, below: Sequence[ShownStep]
-    ) -> Json | None:
+    def failure(self, node: StepNode, state: str, entry: HistoryEntry | None, below: Sequence[StepView]) -> Json | None:
         """Return why a step failed permanently, even if a `catch` handled the failure; None if it did not."""
         path = node.path
         if node.timed_out and state in {"Failed", "Succeeded"}:
@@ -260,7 +258,7 @@ class _StepReader:
             return mapping(self.ending.get("failure")) or None
         return None
 
-    def earlier_run(self, spans: Sequence[HistoryEntry], below: Sequence[ShownStep], end: datetime | None) -> str:
+    def earlier_run(self, spans: Sequence[HistoryEntry], below: Sequence[StepView], end: datetime | None) -> str:
         """Return the earlier run in which a step ran that a reset or a retry has kept; empty if it runs in this one."""
         if spans:
             return spans[0].earlier_run
@@ -270,7 +268,7 @@ class _StepReader:
         return next((step.earlier_run for step in below if step.earlier_run), self.source.base_run)
 
 
-def _pods(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
+def _pods(source: StepSource, entry: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
     """Name the pods of an activity.
 
     Args:
@@ -288,7 +286,7 @@ def _pods(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tu
         last = attempt - 1 if entry.cached else attempt
         return tuple(pod_name(run, number, n) for n in range(1, last + 1))
     # A run that is closed from outside does not record the attempts of its open activities.
-    there = source.seen.pods if source.seen else frozenset()
+    there = source.live.pods if source.live else frozenset()
     tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))
     return tuple(name for name in tried if name in there)
 
@@ -296,7 +294,7 @@ def _pods(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tu
 # Steps of code
 
 
-def coded_steps(source: Source) -> tuple[ShownStep, ...]:
+def read_code_steps(source: StepSource) -> tuple[StepView, ...]:
     """Read the steps of a run of code.
 
     Args:
@@ -305,12 +303,12 @@ def coded_steps(source: Source) -> tuple[ShownStep, ...]:
     Returns:
         One step for each activity, timer, child, Nexus operation, and signal.
     """
-    reader = _CodedStepReader(source)
-    return tuple(reader.step(entry) for entry in reader.begun())
+    reader = _CodeStepReader(source)
+    return tuple(reader.step(entry) for entry in reader.entries())
 
 
-class _CodedStepReader:
-    def __init__(self, source: Source) -> None:
+class _CodeStepReader:
+    def __init__(self, source: StepSource) -> None:
         self.source = source
         self.activities = {activity.step: activity for activity in source.work.activities}
         self.timers = {timer.step: timer for timer in source.work.timers}
@@ -318,9 +316,9 @@ class _CodedStepReader:
         self.operations = {operation.scheduled_event_id: operation for operation in source.work.operations}
         self.paths: set[str] = set()
 
-    def begun(self) -> Iterator[HistoryEntry]:
+    def entries(self) -> Iterator[HistoryEntry]:
         """Return all steps; the first ones opened before the available events."""
-        recorded = self.source.history.begun.values()
+        recorded = self.source.history.entries.values()
         known = {(entry.kind, _id(entry)) for entry in recorded if entry.ended is None}
         for activity in self.activities.values():
             if ("activity", activity.step) not in known:
@@ -339,7 +337,7 @@ class _CodedStepReader:
             if (_CHILD, child.workflow_id) not in known:
                 yield HistoryEntry(_CHILD, workflow_id=child.workflow_id, has_started=bool(child.child_run_id))
         for number, operation in self.operations.items():
-            if number not in self.source.history.begun:
+            if number not in self.source.history.entries:
                 yield HistoryEntry(
                     _NEXUS,
                     path=operation.name,
@@ -350,7 +348,7 @@ class _CodedStepReader:
                 )
         yield from recorded
 
-    def step(self, entry: HistoryEntry) -> ShownStep:
+    def step(self, entry: HistoryEntry) -> StepView:
         is_open = entry.ended is None
         activity = self.activities.get(entry.path) if is_open and entry.kind == "activity" else None
         timer = self.timers.get(entry.path) if is_open and entry.kind == "timer" else None
@@ -359,7 +357,7 @@ class _CodedStepReader:
         called = activity or operation
         state = self.state(entry, called)
         attempt = called.attempt if called else entry.attempt
-        return ShownStep(
+        return StepView(
             path=self.path(entry),
             name=_id(entry) or entry.target,
             kind="child" if entry.kind == _CHILD else entry.kind,

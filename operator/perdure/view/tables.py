@@ -1,4 +1,4 @@
-"""Tables: cells in columns as wide as their widest cell; and those of Operations, Webhooks, search attributes, and artifacts.
+"""Tables: cells in columns as wide as the widest cell. Operations, Webhooks, search attributes, and artifacts are shown this way.
 
 `rich.table` fits a table into the width of the terminal and fills its lines with spaces. Nothing is truncated here, and no line
 ends with spaces, because programs also read these lines.
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from perdure.api.lenient import mapping
 from perdure.api.search_attributes import AttributeType
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.view import text
 from perdure.view.page import Page, style_of
 
@@ -21,7 +21,7 @@ _GAP = "  "
 
 
 def table(
-    heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page, *, least: Sequence[int] = ()
+    heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page, *, minimum_widths: Sequence[int] = ()
 ) -> list[Text]:
     """Lay cells out in columns.
 
@@ -29,13 +29,13 @@ def table(
         heading: Names of the columns; the words of the one named PHASE are colored.
         rows: The cells; an empty cell is shown as a dash.
         page: The page for the output.
-        least: The minimum width of each column; empty if nothing precedes this table.
+        minimum_widths: The minimum width of each column; empty if nothing precedes this table.
 
     Returns:
         Lines; the first one is the heading.
     """
     rows = [[text.one_line(cell) or page.glyphs.dash for cell in row] for row in rows]
-    widths = widths_of((heading, *rows), least)
+    widths = widths_of((heading, *rows), minimum_widths)
     lines = [Text(_line(row, widths)) for row in (heading, *rows)]
     lines[0].stylize("dim")
     if "PHASE" in heading:
@@ -46,9 +46,9 @@ def table(
     return lines
 
 
-def widths_of(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
+def widths_of(rows: Sequence[Sequence[str]], minimum_widths: Sequence[int] = ()) -> list[int]:
     """Return the width of each column: the width of its widest cell, or the minimum."""
-    return [max((*map(cell_len, cells), *least[i : i + 1])) for i, cells in enumerate(zip(*rows, strict=True))]
+    return [max((*map(cell_len, cells), *minimum_widths[i : i + 1])) for i, cells in enumerate(zip(*rows, strict=True))]
 
 
 def ago(time: datetime | None, page: Page) -> str:
@@ -97,7 +97,7 @@ def _operation_cells(operation: Mapping[str, Any], page: Page, *, namespaces: bo
         status.get("workflowRun", ""),
         status.get("phase") or "Pending",
         condition.get("reason", ""),
-        ago(read_time(meta.get("creationTimestamp")), page),
+        ago(read_kubernetes_time(meta.get("creationTimestamp")), page),
     ]
     if namespaces:
         cells.insert(0, meta["namespace"])
@@ -138,7 +138,7 @@ def _webhook_cells(webhook: Mapping[str, Any], *, namespaces: bool, wide: bool, 
         str(ready.get("reason", "")),
         str(workflow.get("name") or workflow.get("type") or ""),
         str(mapping(spec.get("signal")).get("name", "")),
-        ago(read_time(meta.get("creationTimestamp")), page),
+        ago(read_kubernetes_time(meta.get("creationTimestamp")), page),
     ]
     if namespaces:
         cells.insert(0, meta["namespace"])

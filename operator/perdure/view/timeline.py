@@ -20,13 +20,14 @@ from rich.text import Text
 
 from perdure import __version__
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings, read_time
+from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.phases import Phase
+from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text
 from perdure.view.history import HistoryEntry, read_history
 from perdure.view.logs import activity_container, activity_state
 from perdure.view.page import Page
-from perdure.view.run import ShownRun
+from perdure.view.run import RunView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
             by_event.setdefault(int(event), []).append(attempt)
     status = mapping(run.get("status"))
     pending = {str(each.get("step")): each for each in mappings(status.get("pendingActivities"))}
-    begun = read_history(mappings(mapping(status.get("history")).get("events"))).begun.values()
+    entries = read_history(mappings(mapping(status.get("history")).get("events"))).entries.values()
     return [
         StepSpan(
             path=entry.path,
@@ -110,7 +111,7 @@ def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
             end=entry.end,
             attempts=tuple(_attempts(entry, by_event.get(entry.event_id, ()), pending.get(entry.path, {}))),
         )
-        for entry in begun
+        for entry in entries
         if entry.start is not None
     ]
 
@@ -122,7 +123,7 @@ def _attempts(entry: HistoryEntry, with_pods: Iterable[AttemptSpan], pending: Js
         return [AttemptSpan(result=entry.ended or running, start=entry.start, end=entry.end)]
     found = sorted(with_pods, key=lambda attempt: attempt.number or 0)
     if entry.ended is None:
-        start = read_time(pending.get("startedTime"))
+        start = read_kubernetes_time(pending.get("startedTime"))
         known = AttemptSpan(
             number=integer(pending.get("attempt")) or 1,
             result="Running" if start else "Waiting",
@@ -165,20 +166,20 @@ def _attempt(pod: Json, number: str) -> AttemptSpan | None:
         number=int(number),
         result=result,
         pod=str(metadata.get("name") or ""),
-        created=read_time(metadata.get("creationTimestamp")),
-        start=read_time((ended or running).get("startedAt")),
-        end=read_time(ended.get("finishedAt")),
+        created=read_kubernetes_time(metadata.get("creationTimestamp")),
+        start=read_kubernetes_time((ended or running).get("startedAt")),
+        end=read_kubernetes_time(ended.get("finishedAt")),
     )
 
 
 def as_chrome_trace(
-    name: str, found: Sequence[StepSpan], start: datetime | None, end: datetime | None, now: datetime
+    name: str, steps: Sequence[StepSpan], start: datetime | None, end: datetime | None, now: datetime
 ) -> Any:
     """Write a timeline in the trace event format of Chrome, which Perfetto and speedscope read as well.
 
     Args:
         name: Name of the run.
-        found: The steps of the run.
+        steps: The steps of the run.
         start: When the run started; None if it has not started.
         end: When it ended; None if it is open.
         now: The time.
@@ -186,7 +187,7 @@ def as_chrome_trace(
     events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": name}}]
     if start is not None:
         events.append(_slice(name, "run", 0, (start, end or now), {}))
-    for track, span in enumerate(found, 1):
+    for track, span in enumerate(steps, 1):
         events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": track, "args": {"name": span.path}})
         about = {"target": span.target, "result": span.attempts[-1].result}
         events.append(_slice(span.path, span.kind, track, (span.start, span.end or now), about))
@@ -285,7 +286,7 @@ _STOPPED = "Stopped"
 """The result of a step that was open when its run ended."""
 
 
-def as_otlp(run: ShownRun, steps: Sequence[StepSpan], parent_run_id: str | None = None) -> dict[str, Any]:
+def as_otlp(run: RunView, steps: Sequence[StepSpan], parent_run_id: str | None = None) -> dict[str, Any]:
     """Write the trace of a closed run.
 
     Args:
@@ -306,7 +307,7 @@ def as_otlp(run: ShownRun, steps: Sequence[StepSpan], parent_run_id: str | None 
 class _Spans:
     """The spans of one run."""
 
-    def __init__(self, run: ShownRun) -> None:
+    def __init__(self, run: RunView) -> None:
         assert run.start is not None, "the run has started"
         assert run.end is not None, "the run has ended"
         self._run, self._start, self._end = run, run.start, run.end

@@ -12,8 +12,8 @@ from perdure.view import text
 from perdure.view.failure import summary
 from perdure.view.open_work import OpenActivity, OpenChild, OpenOperation
 from perdure.view.page import Page, elapsed, style_of
-from perdure.view.run import ShownRun
-from perdure.view.steps import ShownStep
+from perdure.view.run import RunView
+from perdure.view.steps import StepView
 
 _GAP = "  "
 _NARROWEST_STEP = 10
@@ -38,16 +38,16 @@ class TreeEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _TreePlace:
-    """Position of a step in the drawing; without a step, `left_out` is the number of omitted steps."""
+class _Placement:
+    """Position of a step in the drawing; without a step, `omitted` is the number of omitted steps."""
 
-    step: ShownStep | None
+    step: StepView | None
     branch: str
     stem: str
-    left_out: str = ""
+    omitted: str = ""
 
 
-def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
+def tree(run: RunView, page: Page, *, pods: bool = True) -> list[Text]:
     """Show the steps of a run.
 
     Args:
@@ -62,7 +62,7 @@ def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
     return [heading, *(line for block in blocks for line in block.lines)]
 
 
-def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[TreeEntry]]:
+def rows(run: RunView, page: Page, *, pods: bool = True) -> tuple[Text, list[TreeEntry]]:
     """Show the steps of a run one by one.
 
     Args:
@@ -81,7 +81,7 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
     blocks = []
     for place in places:
         if place.step is None:
-            line = Text(place.branch + page.shorten(place.left_out, page.width - cell_len(place.branch)), style="dim")
+            line = Text(place.branch + page.shorten(place.omitted, page.width - cell_len(place.branch)), style="dim")
             blocks.append(TreeEntry([line], reached=True))
         else:
             lines = [_row(place, next(rest), widths, page), *_notes(place, run, page, pods=pods)]
@@ -89,24 +89,24 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
     return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
 
 
-def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_TreePlace]:
-    shown = _chosen(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
+def _places(steps: Sequence[StepView], before: str, page: Page) -> Iterator[_Placement]:
+    shown = _shown_items(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
     for number, entry in enumerate(shown):
         is_last = number == len(shown) - 1
         branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
         stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
-        if isinstance(entry, ShownStep):
-            yield _TreePlace(entry, branch, stem)
+        if isinstance(entry, StepView):
+            yield _Placement(entry, branch, stem)
             yield from _places(entry.steps, stem, page)
         else:
-            yield _TreePlace(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
+            yield _Placement(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
 
 
-def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
+def _shown_items(items: Sequence[StepView]) -> list[StepView | list[StepView]]:
     """Return the shown items, with the omitted items between them."""
     notable = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_NOTABLE_ITEMS]
     kept = {*range(_FIRST_ITEMS), *notable, *range(len(items) - _LAST_ITEMS, len(items))}
-    shown: list[ShownStep | list[ShownStep]] = []
+    shown: list[StepView | list[StepView]] = []
     for i, item in enumerate(items):
         if i in kept:
             shown.append(item)
@@ -117,7 +117,7 @@ def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
     return shown
 
 
-def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = "to come") -> str:
+def counts(items: Sequence[StepView], count: int | None = None, *, rest: str = "to come") -> str:
     """Count the items by state.
 
     Args:
@@ -135,7 +135,7 @@ def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = 
     return f"{number} item{'s' if number != 1 else ''}: {', '.join(counted)}"
 
 
-def tries(attempt: int, maximum: int, losses: int) -> str:
+def attempt_count(attempt: int, maximum: int, losses: int) -> str:
     """Describe the number of attempts. Attempts lost to the infrastructure do not count, and are shown separately.
 
     Args:
@@ -150,7 +150,7 @@ def tries(attempt: int, maximum: int, losses: int) -> str:
     return f"{attempt - losses}{limit}" + (f" +{losses} lost" if losses else "")
 
 
-def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
+def _cells(step: StepView, run: RunView, page: Page) -> tuple[str, ...]:
     start = "" if step.start is None else page.since(step.start, run.start)
     if step.earlier_run and not page.iso:
         start = "earlier"
@@ -159,7 +159,7 @@ def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
         text.one_line(step.name),
         f"{page.glyphs.icons.get(step.state, '?')} {text.one_line(step.state)}",
         text.one_line(f"{step.kind} {step.target}".strip()),
-        "" if step.attempt is None else tries(step.attempt, step.maximum_attempts, step.losses),
+        "" if step.attempt is None else attempt_count(step.attempt, step.maximum_attempts, step.losses),
         start,
         "" if length is None else text.duration(length),
     )
@@ -180,7 +180,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True))
 
 
-def _row(place: _TreePlace, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
+def _row(place: _Placement, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
     assert place.step is not None
     name, state, target, *rest = cells
     quiet = "dim" if place.step.state in _QUIET else ""
@@ -196,7 +196,7 @@ def _row(place: _TreePlace, cells: Sequence[str], widths: Sequence[int], page: P
     return row
 
 
-def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
+def _notes(place: _Placement, run: RunView, page: Page, *, pods: bool) -> Iterator[Text]:
     step = place.step
     assert step is not None
     lines = []
@@ -210,26 +210,26 @@ def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Itera
     # The stem continues if there are lines below.
     stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
     for line, style in lines:
-        begun = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
-        begun.stylize("dim")
-        yield begun.append(page.shorten(line, max(page.width - cell_len(begun.plain), 20)), style=style)
+        prefix = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
+        prefix.stylize("dim")
+        yield prefix.append(page.shorten(line, max(page.width - cell_len(prefix.plain), 20)), style=style)
 
 
-def _rest(loop: ShownStep) -> str:
+def _rest(loop: StepView) -> str:
     """Return the state of the items of a loop that left no trace or have not started."""
     if loop.state in OPEN or loop.state == "Pending":
         return "to come"
     return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
 
 
-def _worker(step: ShownStep) -> str:
+def _worker(step: StepView) -> str:
     return text.one_line(f"task queue {step.task_queue}" + (f", worker {step.worker}" if step.worker else ""))
 
 
-def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
+def _pods(step: StepView, run: RunView, page: Page) -> str:
     """Format the pods of a step; if it failed, also whether the last pod, which has the log, still exists."""
     names = step.pods
-    gone = step.state in _FAILED and run.seen is not None and names[-1] not in run.seen.pods
+    gone = step.state in _FAILED and run.live is not None and names[-1] not in run.live.pods
     after = " (deleted)" if gone else ""
     if len(names) > _MAX_PODS:
         return f"pods {names[0]} {page.glyphs.ellipsis} {names[-1]}{after}"
@@ -239,7 +239,7 @@ def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
 # Notes about a step
 
 
-def note(step: ShownStep, run: ShownRun, page: Page) -> str:
+def note(step: StepView, run: RunView, page: Page) -> str:
     """Return the note about a step, with information that its line does not contain.
 
     Args:
@@ -267,11 +267,11 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
     if step.earlier_run and step.kind in {"activity", "childWorkflow", "child"} and not step.steps:
         note = text.join((f"ran in the earlier run {step.earlier_run}", note))
     if step.limit is not None and not run.closed:
-        note = text.join((note, f"times out {page.near(step.limit.fires)}"))
+        note = text.join((note, f"times out {page.relative(step.limit.fires)}"))
     return text.one_line(note)
 
 
-def _pending(step: ShownStep, page: Page) -> str:
+def _pending(step: StepView, page: Page) -> str:
     """Return the state of an open step and the reason of its wait."""
     if step.open is not None and step.kind == "limits":
         return step.open.waits_for or "waits for its WorkflowLimits"
@@ -284,14 +284,14 @@ def _pending(step: ShownStep, page: Page) -> str:
     return _waiting(step, page) if step.state == "Waiting" else ""
 
 
-def _before(step: ShownStep) -> str:
+def _before(step: StepView) -> str:
     """Return the failures before the step succeeded."""
     if step.failure:  # its `catch` has handled it
         return f"caught: {summary(step.failure)}"
     return f"attempt {(step.attempt or 2) - 1} failed: {summary(step.last_failure)}" if step.last_failure else ""
 
 
-def _failed(step: ShownStep, run: ShownRun) -> str:
+def _failed(step: StepView, run: RunView) -> str:
     """Return why a step failed, if no step inside it shows the failure."""
     if any(inner.state == "Failed" for inner in step.steps):
         return ""
@@ -301,11 +301,13 @@ def _failed(step: ShownStep, run: ShownRun) -> str:
     return text.join((summary(failure) if failure else "", step.retry_state))
 
 
-def _waiting(step: ShownStep, page: Page) -> str:
+def _waiting(step: StepView, page: Page) -> str:
     if step.timer is None:
         return step.note
     verb = "times out" if step.kind in {"waitForSignal", "waitUntil"} else "fires"
-    return text.join((step.note, "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"))
+    return text.join(
+        (step.note, "is due" if step.timer.fires <= page.now else f"{verb} {page.relative(step.timer.fires)}")
+    )
 
 
 def _child(child: OpenChild) -> str:
@@ -317,7 +319,7 @@ def _operation(operation: OpenOperation, page: Page) -> str:
     cancellation = "cancellation requested" if operation.cancellation else None
     if operation.started is not None:
         return text.join((f"started in namespace {operation.handler_namespace}", cancellation))
-    due = page.near(operation.next_attempt) if operation.next_attempt else "waits for its handler"
+    due = page.relative(operation.next_attempt) if operation.next_attempt else "waits for its handler"
     before = operation.last_failure
     failed = f"attempt {operation.attempt - 1} failed: {summary(before)}" if before else None
     return text.join((f"attempt {operation.attempt} {due}", failed, cancellation))
@@ -327,7 +329,7 @@ def _attempt(activity: OpenActivity, page: Page) -> str:
     attempt = f"attempt {activity.attempt}"
     failed = f"attempt {activity.attempt - 1} failed: {summary(activity.last_failure)}" if activity.last_failure else ""
     if activity.next_attempt is not None:
-        return text.join((f"{attempt} {page.near(activity.next_attempt)}", failed))
+        return text.join((f"{attempt} {page.relative(activity.next_attempt)}", failed))
     if activity.state == "Scheduled":
         whom = "a worker" if activity.task_queue else "its pod"
         return text.join(
@@ -349,4 +351,4 @@ def heartbeat(activity: OpenActivity, page: Page) -> str:
     details = "" if activity.details is None else text.value(activity.details)
     if activity.heartbeat is None:
         return f"last heartbeat: {details}" if details else ""
-    return text.join((f"heartbeat {page.near(activity.heartbeat)}", details), ": ")
+    return text.join((f"heartbeat {page.relative(activity.heartbeat)}", details), ": ")

@@ -6,6 +6,9 @@ from random import Random
 from typing import Any
 
 import grpc
+from temporalio.api.common.v1 import WorkflowType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
 from perdure.frontend.errors import RpcError
 from perdure.frontend.settings import Settings
@@ -100,7 +103,7 @@ class _Call:
         raw: bytes = self._request.SerializeToString()
         return raw
 
-    def after_sending(self, release: Callable[[], None]) -> None:
+    def on_sent(self, release: Callable[[], None]) -> None:
         release()
 
     async def head(self, raw: bytes) -> Any:
@@ -155,3 +158,13 @@ class Caller:
 def is_transient(error: Exception) -> bool:
     """Whether SDKs retry a call that failed with this error, or applications do, because its deadline has passed."""
     return isinstance(error, BrokenError) or (isinstance(error, RpcError) and error.code in _TRANSIENT)
+
+
+def start(workflow_id: str, request_id: str) -> StartWorkflowExecutionRequest:
+    return StartWorkflowExecutionRequest(
+        namespace="default",
+        workflow_id=workflow_id,
+        workflow_type=WorkflowType(name="Order"),
+        task_queue=TaskQueue(name="orders"),
+        request_id=request_id,
+    )

@@ -16,7 +16,7 @@ import pytest
 
 import perdure
 from perdure.activity._context import Context
-from threads import join
+from support.threads import join
 
 SOURCE = Path(perdure.__file__).parent.parent
 PATH = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/order-42-5-2"

@@ -13,7 +13,7 @@ from perdure.activity._payloads import error_document
 from perdure.activity._run import _run
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
@@ -60,7 +60,7 @@ def test_annotation_names_match_those_of_the_operator() -> None:
 
 
 def test_the_operator_parses_times_written_by_the_pod() -> None:
-    time = read_time(_heartbeats.micro_time(1_769_860_800_000_000_000 + 250_000_000))
+    time = read_kubernetes_time(_heartbeats.micro_time(1_769_860_800_000_000_000 + 250_000_000))
     assert time is not None
     assert time.isoformat() == "2026-01-31T12:00:00.250000+00:00"
 

@@ -6,7 +6,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from kube import REPOSITORY
+from support.kube import REPOSITORY
 
 PROJECT = REPOSITORY / "packages" / "perdure-activity"
 

@@ -1,13 +1,13 @@
-"""The models give the same errors as the API server: the table of `tests/integration/admission.yaml`, without a cluster."""
+"""The models give the same errors as the API server: the table of `tests/support/admission.yaml`, without a cluster."""
 
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from admission import CASES, assert_part, manifest
 from perdure.api.crdgen import KINDS
 from perdure.api.models import mistakes
+from support.admission import CASES, assert_part, manifest
 
 Json = dict[str, Any]
 

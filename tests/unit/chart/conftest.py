@@ -1,24 +1,15 @@
 """Fixtures that render the chart with the real helm."""
 
 import subprocess
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from kube import helm_program
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-CHART = REPOSITORY / "charts" / "perdure"
+from support.kube import helm_program
+from unit.chart.manifests import CHART, Helm, Manifest, Render
 
 OLDEST_KUBERNETES = "1.32.0"
-
-Manifest = dict[str, Any]
-Helm = Callable[..., subprocess.CompletedProcess[str]]
-Render = Callable[..., list[Manifest]]
 
 
 @pytest.fixture(scope="session")

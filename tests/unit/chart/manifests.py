@@ -1,9 +1,15 @@
-"""Finds manifests among those that the chart renders."""
+"""The chart, and the manifests that it renders."""
 
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from unit.chart.conftest import Manifest
-
+REPOSITORY = Path(__file__).resolve().parents[3]
+CHART = REPOSITORY / "charts" / "perdure"
+Manifest = dict[str, Any]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+Render = Callable[..., list[Manifest]]
 NAMESPACED = 'watchNamespaces=["team-a", "team-b"]'
 
 

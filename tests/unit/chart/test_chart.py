@@ -10,8 +10,20 @@ import yaml
 
 from perdure.api import labels
 from perdure.frontend.settings import Settings
-from unit.chart.conftest import CHART, REPOSITORY, Helm, Manifest, Render
-from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules
+from unit.chart.manifests import (
+    CHART,
+    EVERYTHING,
+    NAMESPACED,
+    REPOSITORY,
+    Helm,
+    Manifest,
+    Render,
+    granted,
+    named,
+    of_kind,
+    operator_container,
+    rules,
+)
 
 pytestmark = pytest.mark.cluster
 

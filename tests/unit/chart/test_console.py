@@ -2,8 +2,7 @@
 
 import pytest
 
-from unit.chart.conftest import Render
-from unit.chart.manifests import named, of_kind, operator_container
+from unit.chart.manifests import Render, named, of_kind, operator_container
 
 pytestmark = pytest.mark.cluster
 

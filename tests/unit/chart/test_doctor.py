@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from unit.chart.conftest import Render
-from unit.cli.apiserver import items, serving
-from unit.cli.test_doctor import BINDINGS, DEPLOYMENTS, POLICIES, findings, make_healthy
+from support.apiserver import items, serving
+from support.doctor import BINDINGS, DEPLOYMENTS, POLICIES, findings, make_healthy
+from unit.chart.manifests import Render
 
 
 @pytest.mark.parametrize("settings", [(), ("temporal.enabled=false",), ("ui.enabled=true",)])

@@ -6,8 +6,7 @@ import pytest
 
 from perdure.api import labels
 from perdure.runtime.pods import payloads
-from unit.chart.conftest import CHART, Helm, Render
-from unit.chart.manifests import NAMESPACED, named, of_kind, operator_container
+from unit.chart.manifests import CHART, NAMESPACED, Helm, Render, named, of_kind, operator_container
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,7 @@ import yaml
 from perdure.api.crdgen import KINDS
 from perdure.api.labels import GROUP, VERSION
 from perdure.api.schema import structural_schema
-from unit.chart.conftest import CHART
+from unit.chart.manifests import CHART
 
 VALUES = yaml.safe_load((CHART / "files/kube-state-metrics.yaml").read_text())
 RESOURCES: list[dict[str, Any]] = VALUES["customResourceState"]["config"]["spec"]["resources"]

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from perdure.api.crdgen import KINDS, custom_resource_definition
 from perdure.cli.app import build
-from unit.chart.conftest import CHART
+from unit.chart.manifests import CHART
 
 
 def annotation(name: str) -> Any:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from reference import metrics
-from unit.chart.conftest import CHART, REPOSITORY, Helm, Manifest, Render
-from unit.chart.manifests import NAMESPACED, named, of_kind
+from unit.chart.manifests import CHART, NAMESPACED, REPOSITORY, Helm, Manifest, Render, named, of_kind
 
 pytestmark = pytest.mark.cluster
 

@@ -4,9 +4,8 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from kube import REPOSITORY
-
-from .test_chart import named
+from support.kube import REPOSITORY
+from unit.chart.manifests import named
 
 
 def documented() -> dict[str, set[str]]:

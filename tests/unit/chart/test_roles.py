@@ -6,8 +6,18 @@ import pytest
 
 from perdure.frontend.nexus.endpoints import CONFIG_MAP
 from perdure.kube.paths import PLURALS
-from unit.chart.conftest import CHART, Helm, Render
-from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules
+from unit.chart.manifests import (
+    CHART,
+    EVERYTHING,
+    NAMESPACED,
+    Helm,
+    Render,
+    granted,
+    named,
+    of_kind,
+    operator_container,
+    rules,
+)
 
 pytestmark = pytest.mark.cluster
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from unit.chart.conftest import CHART, Helm, Manifest, Render
-from unit.chart.manifests import EVERYTHING, named, of_kind, operator_container
+from unit.chart.manifests import CHART, EVERYTHING, Helm, Manifest, Render, named, of_kind, operator_container
 
 # --- The Web UI -------------------------------------------------------------------------------------------------------
 

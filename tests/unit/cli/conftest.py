@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.cli.apiserver import ApiServer, serving
+from support.apiserver import ApiServer, serving
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import yaml
 from perdure.cli.app import VERBS, build, program_name, verb_first
 from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
-from unit.cli.apiserver import ApiServer, items, kubeconfig, use_kubeconfig
+from support.apiserver import ApiServer, items, kubeconfig, use_kubeconfig
+from support.view.flow import ORDER, UID, Flow, charged_after_two_refusals
 from unit.cli.calling import RUNS, call
-from unit.cli.flow import ORDER, UID, Flow, charged_after_two_refusals
 
 
 @pytest.mark.parametrize("verb", VERBS)

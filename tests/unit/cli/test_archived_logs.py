@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from unit.cli.apiserver import ApiServer, Log, items
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import charged_after_two_refusals
 from unit.cli.calling import RUNS, call
-from unit.cli.flow import charged_after_two_refusals
-from unit.cli.test_logs import DONE, line, pod
+from unit.cli.pod_logs import DONE, line, pod
 
 PODS = "/api/v1/namespaces/shop/pods"
 UID = charged_after_two_refusals().object["metadata"]["uid"]
@@ -71,8 +71,8 @@ def test_archived_logs_are_shown_before_those_of_pods(shop: ApiServer) -> None:
     (made,) = shop.created
     (container,) = made["spec"]["containers"]
     variables = {each["name"]: each for each in container["env"]}
-    assert (container["name"], container["image"]) == ("sending-logs", "perdure:x")
-    assert container["command"][-1] == "perdure.runner.artifacts.sending_logs"
+    assert (container["name"], container["image"]) == ("log-export", "perdure:x")
+    assert container["command"][-1] == "perdure.runner.artifacts.log_export"
     assert json.loads(variables["PERDURE_KEYS"]["value"]) == [key(2, 1), key(2, 2), key(5, 1), key(5, 2)]
     assert variables["PERDURE_STORE_BUCKET"]["valueFrom"]["secretKeyRef"]["name"] == "perdure-artifacts"
     assert shop.deleted == ["perdure-logs-1"]
@@ -89,7 +89,7 @@ def test_logs_that_one_pod_cannot_send_are_sent_by_the_next_one(shop: ApiServer)
 
 
 def test_a_pod_gets_only_as_many_keys_as_fit_into_a_variable(shop: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.cli.logs._MOST", 3)
+    monkeypatch.setattr("perdure.cli.logs._MAX_LOGS", 3)
     sends(shop, 1, *found(2, 1, "first"), missing(2, 2), missing(5, 1))
     sends(shop, 2, *found(5, 2, "second"))
     assert logs()[1][:2] == ["reserve#1: first", "charge#2: second"]

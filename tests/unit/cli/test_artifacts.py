@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from perdure.runner.artifacts.sending import encoded
-from unit.cli.apiserver import ApiServer, Log, items
+from perdure.runner.artifacts.export import encoded
+from support.apiserver import ApiServer, Log, items
 from unit.cli.calling import RUNS, call
 
 CONTENT = bytes(range(256)) * 100

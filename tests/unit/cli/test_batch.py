@@ -10,7 +10,7 @@ from perdure.api.kinds.operation import REQUESTS
 from perdure.api.rules import cel_name
 from perdure.cli.app import build
 from perdure.cli.operations import DONE
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 VERBS = {

@@ -8,8 +8,8 @@ import pytest
 
 from perdure.api.phases import CLOSED
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer, items
-from unit.cli.test_app import RUNS, call
+from support.apiserver import ApiServer, items
+from unit.cli.calling import RUNS, call
 
 
 def run(name: str, phase: str = "Completed", *, days: float = 0, **search: str) -> dict[str, Any]:

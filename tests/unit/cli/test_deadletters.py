@@ -12,7 +12,7 @@ from perdure.cli.app import build
 from perdure.view.deadletters import describe, table
 from perdure.view.glyphs import UNICODE
 from perdure.view.page import Page
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 
 PAGE = Page(
     now=datetime(2026, 1, 31, 12, 0, tzinfo=UTC), width=100, glyphs=UNICODE, iso=False, program="perdure", context=None

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from unit.cli.apiserver import ApiServer
-from unit.cli.test_app import RUNS, call, charged_after_two_refusals, items
+from support.apiserver import ApiServer, items
+from support.view.flow import charged_after_two_refusals
+from unit.cli.calling import RUNS, call
 
 
 def nested(levels: int) -> Any:

@@ -1,6 +1,5 @@
 """`perdure doctor`: each check passes on a healthy cluster, and otherwise fails with a remedy."""
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,90 +9,35 @@ from click.testing import CliRunner, Result
 
 from perdure import __version__
 from perdure.cli.app import build
-from perdure.controller.fleet.lease import MemberSettings, lease, renewal
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
+from support.doctor import (
+    BINDINGS,
+    CRDS,
+    DEPLOYMENTS,
+    IN_SHOP,
+    LEASES,
+    OURS,
+    PODS,
+    POLICIES,
+    Json,
+    crd,
+    deployment,
+    findings,
+    make_healthy,
+    member,
+    policy,
+    run,
+)
 
-OURS = "/apis/perdure.dev/v1alpha1"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-DEPLOYMENTS = "/apis/apps/v1/namespaces/perdure-system/deployments"
-PODS = "/api/v1/namespaces/perdure-system/pods"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/perdure-system/leases"
-IN_SHOP = f"{OURS}/namespaces/shop"
 DAY = 86_410
 """A little more than the seconds of a day."""
-
-Json = dict[str, Any]
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["doctor", "version"]), ["doctor", *arguments], prog_name="perdure")
-
-
-def findings(*arguments: str) -> dict[str, Json]:
-    done = run("--output", "json", *arguments)
-    found = json.loads(done.stdout)
-    assert done.exit_code == any(each["result"] == "Failed" for each in found), done.output
-    return {each["check"]: each for each in found}
-
-
-def member(name: str, *members: str, ago: float = 0) -> Json:
-    settings = MemberSettings(fleet="perdure", name=name, release=__version__)
-    time = clock.now() - timedelta(seconds=ago)
-    made, renewed = lease(settings, name, time), renewal(settings, name, "1", members, time)
-    made["metadata"]["annotations"] = renewed["metadata"]["annotations"]
-    return made
-
-
-def deployment(*, ready: int = 2, wanted: int = 2, version: str = __version__, **environment: str) -> Json:
-    labels = {"app.kubernetes.io/instance": "perdure", "app.kubernetes.io/version": version}
-    variables = {"PERDURE_NAMESPACE": "", "PERDURE_FLEET": "perdure", **environment}
-    container = {"name": "operator", "env": [{"name": key, "value": value} for key, value in variables.items()]}
-    return {
-        "metadata": {"name": "perdure", "namespace": "perdure-system", "labels": labels},
-        "spec": {
-            "replicas": wanted,
-            "selector": {"matchLabels": {"app.kubernetes.io/name": "perdure"}},
-            "template": {"spec": {"serviceAccountName": "perdure", "containers": [container]}},
-        },
-        "status": {"readyReplicas": ready},
-    }
-
-
-def crd(kind: str, version: str = __version__) -> Json:
-    return {"metadata": {"name": f"{kind}.perdure.dev", "labels": {"app.kubernetes.io/version": version}}}
-
-
-def policy(name: str, *actions: str) -> tuple[Json, Json]:
-    spec = {"policyName": name, "validationActions": list(actions)}
-    return {"metadata": {"name": name}}, {"metadata": {"name": name}, "spec": spec}
 
 
 @pytest.fixture
 def healthy(server: ApiServer) -> ApiServer:
     return make_healthy(server)
-
-
-def make_healthy(server: ApiServer) -> ApiServer:
-    """Have a server answer as a cluster in which everything works."""
-    names = [*PLURALS, *(f"{kind}/status" for kind in PLURALS)]
-    fence, binding = policy("perdure-runs", "Deny")
-    server.answers |= {
-        "/version": {"major": "1", "minor": "34+", "gitVersion": "v1.34.1"},
-        OURS: {"resources": [{"name": name} for name in names]},
-        CRDS: items(*map(crd, PLURALS)),
-        POLICIES: items(fence),
-        BINDINGS: items(binding),
-        DEPLOYMENTS: items(deployment()),
-        PODS: items(),
-        LEASES: lambda: items(member("op-1", "op-1", "op-2"), member("op-2", "op-1", "op-2")),
-        "/api/v1/namespaces/shop/pods": items(),
-        **{f"{IN_SHOP}/{kind}": items() for kind in PLURALS},
-    }
-    return server
 
 
 def created(seconds: float, name: str = "order", **fields: Any) -> Json:

@@ -12,8 +12,8 @@ from perdure.view.describe import as_data
 from perdure.view.replay import trace
 from perdure.view.run import read_run
 from perdure.view.tree import tree
-from unit.cli.apiserver import ApiServer, Log, items
-from unit.cli.flow import UID, Flow, at, declined, golden, plain
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import UID, Flow, at, declined, golden, plain
 
 PODS = "/api/v1/namespaces/shop/pods"
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42-retry-1"

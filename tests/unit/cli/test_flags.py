@@ -9,37 +9,37 @@ import pytest
 import yaml
 
 from perdure.cli.app import OTHER_NAMES, VERBS, verb_first
-from perdure.cli.flags import GLOBAL, kubectl_arguments, overrides, take
+from perdure.cli.flags import GLOBAL, extract, kubectl_arguments, overrides
 from perdure.cli.verbs.schedules import OTHER_SCHEDULE_NAMES
-from unit.cli.apiserver import ApiServer, items
-from unit.cli.test_app import RUNS, call
+from support.apiserver import ApiServer, items
+from unit.cli.calling import RUNS, call
 
 
 def test_global_flags_can_precede_the_verb() -> None:
     assert verb_first(["--as", "ada", "-n", "shop", "--server=http://a", "list", "-o", "json"]) == [
         *("list", "--as", "ada", "-n", "shop", "--server=http://a", "-o", "json")
     ]
-    assert take(["run", "--as", "ada", "--as-group=a", "--as-group", "b", "-o", "json", "--", "--as"]) == [
+    assert extract(["run", "--as", "ada", "--as-group=a", "--as-group", "b", "-o", "json", "--", "--as"]) == [
         *("run", "-o", "json", "--", "--as")
     ]
     assert overrides(None, None).impersonate == "ada"
     assert list(overrides(None, None).impersonate_groups) == ["a", "b"]
-    take([])
+    extract([])
     assert overrides(None, None).impersonate is None
 
 
 def test_kubectl_gets_the_options_that_concern_the_cluster() -> None:
-    take(["--insecure-skip-tls-verify", "--as-group=a", "--as-group=b", "-s", "http://a", "--request-timeout=5s"])
+    extract(["--insecure-skip-tls-verify", "--as-group=a", "--as-group=b", "-s", "http://a", "--request-timeout=5s"])
     assert kubectl_arguments("kind") == [
         *("--context=kind", "--as-group=a", "--as-group=b", "--insecure-skip-tls-verify", "--server=http://a")
     ]
-    take([])
+    extract([])
     assert kubectl_arguments(None) == []
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("30", 30.0), ("1m30s", 90.0)])
 def test_a_timeout_is_a_duration_or_seconds(text: str, seconds: float) -> None:
-    take(["--request-timeout", text])
+    extract(["--request-timeout", text])
     assert overrides(None, None).request_timeout == seconds
 
 

@@ -11,7 +11,7 @@ from perdure.cli.app import build
 from perdure.controller.fleet.lease import MemberSettings, lease, renewal
 from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/perdure-system/leases"
 

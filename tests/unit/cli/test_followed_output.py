@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from unit.cli.apiserver import ApiServer, Log, items
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import charged_after_two_refusals
 from unit.cli.calling import RUNS, call
-from unit.cli.flow import charged_after_two_refusals
-from unit.cli.test_launching import DEFINITION, PODS, WORKFLOW, pod
+from unit.cli.launch import DEFINITION, PODS, WORKFLOW, pod
 
 VERBS = [["start", "flow", "-p", "id=7", "--name", "order"], ["rerun", "old", "--name", "order"], ["retry", "old"]]
 RETRIED = {"phase": "Complete", "completionTime": "2026-01-01T12:01:00Z", "result": {"workflowRun": "order"}}

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from unit.cli.apiserver import ApiServer
-from unit.cli.flow import Flow, charged_after_two_refusals
+from support.apiserver import ApiServer
+from support.view.flow import Flow, charged_after_two_refusals
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 

@@ -7,19 +7,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from unit.cli.apiserver import ApiServer, Log, items
-from unit.cli.flow import charged_after_two_refusals
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import charged_after_two_refusals
+from unit.cli.launch import DEFINITION, PODS, WORKFLOW, pod
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
-WORKFLOW = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflows/flow"
-PODS = "/api/v1/namespaces/shop/pods"
-DEFINITION: dict[str, Any] = {
-    "metadata": {"name": "flow"},
-    "spec": {
-        "input": {"schema": {"type": "object", "required": ["id"]}},
-        "steps": [{"name": "a", "sleep": {"duration": "1s"}}],
-    },
-}
 
 
 def start(*options: str) -> Result:
@@ -63,16 +55,6 @@ def test_invalid_options_are_rejected_before_any_request(server: ApiServer, opti
     done = start(*options)
     assert (done.exit_code, server.asked, server.created) == (2, [], [])
     assert said in " ".join(done.stderr.split())
-
-
-def pod() -> dict[str, Any]:
-    ended = {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}
-    notes = {"perdure.dev/scheduled-event-id": "2", "perdure.dev/attempt": "2"}
-    return {
-        "metadata": {"name": "order-2-2", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": notes},
-        "spec": {"containers": [{"name": "activity", "env": [{"name": "PERDURE_ACTIVITY_ID", "value": "reserve"}]}]},
-        "status": {"phase": "Succeeded", "containerStatuses": [{"name": "activity", "state": {"terminated": ended}}]},
-    }
 
 
 @pytest.mark.parametrize(("phase", "code"), [("Completed", 0), ("Failed", 1)])

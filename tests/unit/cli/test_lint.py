@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from manuals import REPOSITORY, Block, blocks
 from perdure.cli.app import build
 from perdure.cli.lint import lint
 from perdure.language.program import Severity
+from support.manuals import REPOSITORY, Block, blocks
 
 GOOD = """
 apiVersion: perdure.dev/v1alpha1

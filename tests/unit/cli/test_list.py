@@ -11,7 +11,7 @@ from perdure.api.phases import CLOSED, Phase
 from perdure.cli.app import build
 from perdure.cli.selection import Selection
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer, Log, items
+from support.apiserver import ApiServer, Log, items
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
 PAUSED = {"metadata": {"name": "paused"}, "status": {"phase": "Paused"}}
@@ -36,7 +36,7 @@ def test_the_phases_are_those_of_the_api() -> None:
 )
 def test_runs_are_filtered_by_phase(phases: set[str], shown: list[dict[str, object]]) -> None:
     chosen = Selection(phases=frozenset(phases))
-    assert [run for run in (NEW, PAUSED, FAILED) if chosen.takes(run, clock.now())] == shown
+    assert [run for run in (NEW, PAUSED, FAILED) if chosen.matches(run, clock.now())] == shown
 
 
 # --- list --watch -----------------------------------------------------------------------------------------------------

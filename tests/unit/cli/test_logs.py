@@ -7,9 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.view.logs import Choice, Lines, gone, logs_of
-from unit.cli.apiserver import ApiServer, Log, items
-from unit.cli.flow import Flow, charged_after_two_refusals, declined
+from perdure.view.logs import LogLines, LogSelection, logs_of, missing_logs
+from support.apiserver import ApiServer, Log, items
+from support.view.flow import Flow, charged_after_two_refusals, declined
+from unit.cli.pod_logs import BROKEN, DONE, RUNS_NOW, WAITING, line, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,34 +18,6 @@ if TYPE_CHECKING:
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 PODS = "/api/v1/namespaces/shop/pods"
-
-
-def pod(step: str, event: int, attempt: int, state: dict[str, Any], **status: Any) -> dict[str, Any]:
-    """A pod of `order-42`; `state` is that of the container `activity`."""
-    return {
-        "metadata": {
-            "name": f"order-42-{event}-{attempt}",
-            "creationTimestamp": f"2026-01-01T12:00:{event:02}Z",
-            "annotations": {"perdure.dev/scheduled-event-id": str(event), "perdure.dev/attempt": str(attempt)},
-        },
-        "spec": {
-            "containers": [
-                {"name": "mesh"},
-                {"name": "activity", "env": [{"name": "PERDURE_ACTIVITY_ID", "value": step}]},
-            ]
-        },
-        "status": {"containerStatuses": [{"name": "activity", "state": state}], **status},
-    }
-
-
-DONE: dict[str, Any] = {"terminated": {"exitCode": 0}}
-BROKEN: dict[str, Any] = {"terminated": {"exitCode": 3}}
-RUNS_NOW: dict[str, Any] = {"running": {}}
-WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
-
-
-def line(second: int, text: str) -> str:
-    return f"2026-01-01T12:00:{second:02}.000000000Z {text}\n"
 
 
 def logs(*options: str) -> tuple[int, list[str], str]:
@@ -211,16 +184,16 @@ def declined_at_once(flow: Flow) -> dict[str, Any]:
 
 
 def test_the_missing_pod_of_an_open_attempt_is_not_reported_as_deleted() -> None:
-    assert list(gone(Flow().run(), [])) == []
+    assert list(missing_logs(Flow().run(), [])) == []
     backing_off = Flow().started(1).completed(2, "R-1").failed(3)
-    assert [(log.step, log.attempt) for log in gone(backing_off.run(), [])] == [("reserve", 1), ("charge", 1)]
+    assert [(log.step, log.attempt) for log in missing_logs(backing_off.run(), [])] == [("reserve", 1), ("charge", 1)]
 
 
 def test_a_step_filter_includes_nested_steps() -> None:
     found = logs_of(
         Flow().run(), [pod(step, 2, 1, DONE) for step in ("rooms[3]", "rooms[13]", "roomservice", "a/rooms")]
     )
-    taken = [log.step for log in found if Choice(steps=["rooms", "a"]).takes(log)]
+    taken = [log.step for log in found if LogSelection(steps=["rooms", "a"]).matches(log)]
     assert taken == ["rooms[3]", "rooms[13]", "a/rooms"]
 
 
@@ -240,8 +213,8 @@ def test_a_pod_without_attempt_annotations_is_ignored() -> None:
 
 
 def test_lines_without_a_timestamp_are_unchanged() -> None:
-    lines = Lines(timestamps=True, pattern=None)
-    assert lines.take(b"unable to retrieve container logs") == "unable to retrieve container logs"
-    assert lines.take(b"2026-01-01T12:00:01.5Z") == "2026-01-01T12:00:01.5Z "
+    lines = LogLines(timestamps=True, pattern=None)
+    assert lines.accept(b"unable to retrieve container logs") == "unable to retrieve container logs"
+    assert lines.accept(b"2026-01-01T12:00:01.5Z") == "2026-01-01T12:00:01.5Z "
     assert lines.last == "2026-01-01T12:00:01.5Z"
-    assert Lines(timestamps=False, pattern=re.compile("x")).take(b"2026-01-01T12:00:01.5Z y \xff") is None
+    assert LogLines(timestamps=False, pattern=re.compile("x")).accept(b"2026-01-01T12:00:01.5Z y \xff") is None

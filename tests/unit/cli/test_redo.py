@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from perdure.cli.app import build
-from unit.cli.apiserver import ApiServer, items
-from unit.cli.flow import charged_after_two_refusals
+from support.apiserver import ApiServer, items
+from support.view.flow import charged_after_two_refusals
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 

@@ -9,7 +9,7 @@ from perdure.cli.replays import read_history, read_manifest, replay
 from perdure.client.errors import CliError
 from perdure.engine.events import AnyEvent
 from perdure.view.difference import Difference, show
-from unit.cli.flow import ORDER, Flow, charged_after_two_refusals, declined, golden, plain
+from support.view.flow import ORDER, Flow, charged_after_two_refusals, declined, golden, plain
 
 
 def recorded(flow: Flow) -> tuple[AnyEvent, ...]:

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from perdure.cli.app import build
 from perdure.view.describe import event_lines
 from perdure.view.glyphs import ASCII
-from unit.cli.apiserver import ApiServer, items
-from unit.cli.flow import UID, at, charged_after_two_refusals, plain
+from support.apiserver import ApiServer, items
+from support.view.flow import UID, at, charged_after_two_refusals, plain
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 EVENTS = "/api/v1/namespaces/shop/events"

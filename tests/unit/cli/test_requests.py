@@ -15,7 +15,7 @@ from perdure.kube import clock
 from perdure.view.glyphs import ASCII
 from perdure.view.page import Page
 from perdure.view.tables import operations
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 
 
 def call(*arguments: str) -> Result:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 FAILURE = {"kind": "Application", "type": "CardDeclined", "message": "no funds"}

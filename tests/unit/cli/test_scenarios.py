@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.scenarios import play, read_documents
-from perdure.simulation.cast import BadFileError
+from perdure.cli.scenarios import read_documents, simulate_scenario
+from perdure.simulation.manifests import BadFileError
 
 RUN = "apiVersion: perdure.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {name: a}\nspec:\n  input: {%s: 3}\n"
 RUN += "  inline: {steps: [{name: a, return: {output: '${input}'}}]}\n"
@@ -17,7 +17,7 @@ RUN += "  inline: {steps: [{name: a, return: {output: '${input}'}}]}\n"
 )
 def test_a_key_that_is_not_a_string_is_converted_as_by_kubectl(tmp_path: Path, key: str, read: str) -> None:
     (tmp_path / "run.yaml").write_text(RUN % key)
-    _, report = play([str(tmp_path / "run.yaml")], None)
+    _, report = simulate_scenario([str(tmp_path / "run.yaml")], None)
     assert report.output == {read: 3}
 
 
@@ -46,5 +46,5 @@ def test_yaml_that_kubectl_rejects_is_rejected(tmp_path: Path, text: str, want: 
 @pytest.mark.parametrize("key", ["'on'", '"n"', "next"])
 def test_a_string_key_is_accepted(tmp_path: Path, key: str) -> None:
     (tmp_path / "run.yaml").write_text(RUN % key)
-    _, report = play([str(tmp_path / "run.yaml")], None)
+    _, report = simulate_scenario([str(tmp_path / "run.yaml")], None)
     assert report.output == {key.strip("'\""): 3}

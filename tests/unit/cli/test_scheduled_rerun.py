@@ -11,7 +11,7 @@ import yaml
 from perdure.api.labels import API_VERSION
 from perdure.schedule.run_manifests import owner_of, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 from unit.cli.calling import RUNS, call
 
 DUE = datetime(2026, 1, 31, 2, 30, tzinfo=UTC)

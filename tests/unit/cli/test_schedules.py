@@ -13,7 +13,7 @@ from perdure.kube import clock
 from perdure.view.glyphs import ASCII
 from perdure.view.page import Page
 from perdure.view.schedules import description, table
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 
 PAGE = Page(glyphs=ASCII, width=200, now=clock.now(), program="perdure")
 

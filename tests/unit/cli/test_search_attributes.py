@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from perdure.api.search_attributes import REGISTRY, AttributeType
 from perdure.cli.app import build
 from perdure.frontend.messages.payloads import ATTRIBUTE_TYPES
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 
 PATH = f"/api/v1/namespaces/shop/configmaps/{REGISTRY}"
 

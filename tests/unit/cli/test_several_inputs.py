@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.frontend.messages import payloads
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 from unit.cli.calling import RUNS, call
 
 CODE = {"workflow": {"type": "Order", "taskQueue": "orders"}}

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from unit.cli.flow import golden
+from support.view.flow import golden
 
 ORDER = """
 apiVersion: perdure.dev/v1alpha1

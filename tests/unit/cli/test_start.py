@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from engine.coded import Coded
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.engine import commands as cmd
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
+from support.engine.coded import Coded
+from support.view.coderun import object_of
+from support.view.flow import Flow
 from unit.cli.calling import RUNS, call
-from unit.cli.coderun import object_of
-from unit.cli.flow import Flow
 
 
 @pytest.mark.parametrize(

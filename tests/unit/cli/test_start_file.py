@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 from unit.cli.calling import call
 
 RUN = """

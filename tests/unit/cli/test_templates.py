@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.cli.templates import TemplateError, parse, render
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 FIRST: dict[str, Any] = {

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer, Log, items
-from unit.cli.test_doctor import DEPLOYMENTS, PODS, deployment
+from support.apiserver import ApiServer, Log, items
+from support.doctor import DEPLOYMENTS, PODS, deployment
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/perdure-system/pods"

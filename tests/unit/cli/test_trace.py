@@ -11,8 +11,8 @@ from perdure.cli.app import build
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.glyphs import ASCII
 from perdure.view.timeline import spans, timeline_lines
-from unit.cli.apiserver import ApiServer, items
-from unit.cli.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
+from support.apiserver import ApiServer, items
+from support.view.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 PODS = "/api/v1/namespaces/shop/pods"

@@ -19,7 +19,7 @@ from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
 from perdure.cli.web_ui import Proxy
 from perdure.client.errors import CliError
 from perdure.kube import clock
-from unit.cli.apiserver import ApiServer
+from support.apiserver import ApiServer
 
 TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
 
@@ -57,7 +57,7 @@ async def opened(upstream: str, token: str = "t1") -> AsyncIterator[tuple[Proxy,
 
     proxy = Proxy(address, current)
     jar = aiohttp.CookieJar(unsafe=True)
-    async with proxy.serving(0), aiohttp.ClientSession(cookie_jar=jar) as browser:
+    async with proxy.serve(0), aiohttp.ClientSession(cookie_jar=jar) as browser:
         yield proxy, browser
 
 
@@ -121,7 +121,7 @@ async def test_a_port_that_is_in_use_is_an_error() -> None:
     async with web_ui() as (upstream, _):
         proxy = Proxy(lambda: asyncio.sleep(0, ""), lambda: asyncio.sleep(0, ""))
         with pytest.raises(CliError, match="choose another one with --port"):
-            async with proxy.serving(int(upstream.rpartition(":")[2])):
+            async with proxy.serve(int(upstream.rpartition(":")[2])):
                 pass
 
 

@@ -10,7 +10,7 @@ from perdure.kube import clock
 from perdure.view.glyphs import ASCII
 from perdure.view.page import Page
 from perdure.view.tables import webhooks as table
-from unit.cli.apiserver import ApiServer, items
+from support.apiserver import ApiServer, items
 
 MADE = {"name": "push", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}
 REFUSED = {"type": "Ready", "status": "False", "reason": "SecretNotReadable", "message": "there is none"}

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from engine.script import T0, seconds
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.observe.metrics import REGISTRY
+from support.engine.script import T0, seconds
 
 HOUR = 3600.0
 

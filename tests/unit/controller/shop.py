@@ -28,6 +28,7 @@ from perdure.kube.events import Recorder
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import PodSettings
 from perdure.simulation.cluster.apiserver import by_labels
+from support.http_server import serving
 
 Json = dict[str, Any]
 
@@ -125,15 +126,8 @@ class Store:
 async def shop() -> AsyncIterator[Store]:
     """The API server, on loopback."""
     found = Store()
-    runner = web.ServerRunner(web.Server(found.answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.address = "http://{}:{}".format(*runner.addresses[0][:2])
-    try:
+    async with serving(found.answer) as found.address:
         yield found
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

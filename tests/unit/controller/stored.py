@@ -9,6 +9,7 @@ import orjson
 from aiohttp import web
 
 from perdure.api import labels
+from support import http_server
 
 Json = dict[str, Any]
 
@@ -66,12 +67,5 @@ class Store:
 async def serving(store: Store | None = None) -> AsyncIterator[Store]:
     """A store that answers requests at its address."""
     found = store or Store()
-    runner = web.ServerRunner(web.Server(found.answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.address = "http://{}:{}".format(*runner.addresses[0][:2])
-    try:
+    async with http_server.serving(found.answer) as found.address:
         yield found
-    finally:
-        await runner.cleanup()

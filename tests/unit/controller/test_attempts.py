@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-import pytest
 from aiohttp import web
 
 from perdure.api.kinds.workflow import Retention, WorkflowSpec
@@ -36,6 +35,7 @@ from perdure.kube.events import Recorder
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods.builder import build_pod
+from support.http_server import serving
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
@@ -182,23 +182,42 @@ async def test_one_of_several_equal_obstacles_is_reported() -> None:
 
 
 class Node:
-    """Returns logs when the test decides, or never."""
+    """The API server of a node that returns a log when the test decides, or never. Pods have failed."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self._answer: asyncio.Future[str] | None = None
+        self.requested = asyncio.Event()
+        self.woken: list[str] = []
+        self._awake = asyncio.Event()
+        self._connection: asyncio.Transport | None = None
+        self._log: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def text(self, _url: str, **_query: str) -> str:
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not request.path.endswith("/log"):
+            return web.json_response(failed_pod(2))
         self.asked += 1
-        self._answer = asyncio.get_running_loop().create_future()
-        return await self._answer
+        assert request.transport is not None
+        self._connection = request.transport
+        self.requested.set()
+        response = web.Response(text=await self._log)
+        response.force_close()
+        return response
+
+    def wake(self) -> None:
+        self.woken.append("woken")
+        self._awake.set()
 
     async def answer(self, text: str) -> None:
-        await asyncio.sleep(0)  # until it gets the request
-        assert self._answer is not None
-        self._answer.set_result(text)
-        for _ in range(5):  # until all have processed it
+        self._log.set_result(text)
+        await self._awake.wait()
+
+    async def close(self) -> None:
+        """End the connection, on which the run may have given up."""
+        if not self._log.done():
+            await self.answer("")
+        while self._connection is not None and not self._connection.is_closing():  # noqa: ASYNC110 (the transport has no event)
             await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 def failed_pod(number: int) -> dict[str, Any]:
@@ -208,22 +227,25 @@ def failed_pod(number: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RunAttempts, Node, list[str]]]:
+async def failing() -> AsyncIterator[tuple[RunAttempts, Node]]:
     """A failed attempt whose log has been requested from its node."""
-    node, woken = Node(), list[str]()
-    monkeypatch.setattr(Client, "text", lambda _self, url, **query: node.text(url, **query))
-    async with attempts(lambda: woken.append("woken")) as (found, _):
+    node = Node()
+    async with serving(node.handle) as address, attempts(node.wake, server=address) as (found, _):
         found.observe(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
-        yield found, node, woken
+        await node.requested.wait()
+        try:
+            yield found, node
+        finally:
+            await node.close()
 
 
-async def test_a_failure_waits_for_its_log_without_blocking_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with failing(monkeypatch) as (found, node, woken):
+async def test_a_failure_waits_for_its_log_without_blocking_others() -> None:
+    async with failing() as (found, node):
         assert found.next_wake(state_of(2), at(2)) == at(2) + PATIENCE
         assert not found.settled
         await node.answer("it has failed")
-        assert woken == ["woken"]
+        assert node.woken == ["woken"]
         assert found.next_wake(state_of(2), at(3)) == at(3)
         (reported,) = await found.gather(state_of(2), at(3))
         assert isinstance(reported, AttemptFailed)
@@ -233,13 +255,13 @@ async def test_a_failure_waits_for_its_log_without_blocking_others(monkeypatch: 
         assert node.asked == 1
 
 
-async def test_a_failure_is_reported_without_a_log_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with failing(monkeypatch) as (found, _, woken):
+async def test_a_failure_is_reported_without_a_log_that_does_not_arrive() -> None:
+    async with failing() as (found, node):
         assert await found.gather(state_of(2), at(11)) == []
         (reported,) = await found.gather(state_of(2), at(2) + PATIENCE)
         assert isinstance(reported, AttemptFailed)
         assert reported.failure.log is None
-        assert woken == []
+        assert node.woken == []
 
 
 async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
@@ -252,35 +274,28 @@ async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
         assert isinstance(reported, AttemptFailed)
 
 
-async def test_a_failure_precedes_a_deadline_that_passes_while_its_log_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with failing(monkeypatch) as (found, _, _):
+async def test_a_failure_precedes_a_deadline_that_passes_while_its_log_is_read() -> None:
+    async with failing() as (found, _):
         state = state_of(2)
         late = msgspec.structs.replace(
             state.activities["2"], started_time=at(1), start_to_close_timeout=timedelta(seconds=3)
         )
         state = msgspec.structs.replace(state, activities={"2": late})
 
-        async def same(_self: Pods, *_: Any) -> dict[str, Any]:
-            await asyncio.sleep(0)
-            return failed_pod(2)
-
-        monkeypatch.setattr(Pods, "read_pod", same)
         (reported,) = await found.gather(state, at(4))
         assert isinstance(reported, AttemptFailed)
 
 
-async def test_a_pod_of_a_closed_attempt_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with failing(monkeypatch) as (found, _, _):
+async def test_a_pod_of_a_closed_attempt_does_not_wait_for_its_log() -> None:
+    async with failing() as (found, _):
         later, ended = RunState(start_time=T0, next_event_id=9), Retired(2, 1, AttemptOutcome.TIMED_OUT)
         found.retire(RunTransition(later, events=(), retired=(ended,), durable=True, more=False))
         assert found.next_wake(later, at(2)) is None
         assert not found.settled, "the pod is still to be released"
 
 
-async def test_a_run_is_not_settled_while_it_holds_a_pod_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with failing(monkeypatch) as (found, node, _):
+async def test_a_run_is_not_settled_while_it_holds_a_pod_that_was_read() -> None:
+    async with failing() as (found, node):
         await node.answer("it has failed")
         await found.gather(state_of(2), at(3))
         assert not found.settled
@@ -353,14 +368,8 @@ async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
         asked.append(request.method)
         return web.json_response(ended if "/pods/" in request.path else STORED)
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with attempts(server="http://{}:{}".format(*runner.addresses[0][:2])) as (found, _):
-            found.observe(seen)
-            await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
-            assert found.settled
-    finally:
-        await runner.cleanup()
+    async with serving(answer) as address, attempts(server=address) as (found, _):
+        found.observe(seen)
+        await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
+        assert found.settled
     assert asked == ["GET", "GET", "PATCH"], "confirm the state, read the pod, and drop its finalizer"

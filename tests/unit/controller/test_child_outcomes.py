@@ -6,8 +6,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from engine.coded import Coded
-from engine.script import application, seconds
 from perdure.controller.runs.effects.children import ChildOutcomes
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.status import RunFacts, compose
@@ -21,7 +19,9 @@ from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import child_run
-from unit.controller.managers import manager_over
+from support.engine.coded import Coded
+from support.engine.script import application, seconds
+from support.managers import manager_over
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
 FACTS = RunFacts(name="kid", uid="uid-2", first_uid="uid-2", generation=1, progress="", definition=None)

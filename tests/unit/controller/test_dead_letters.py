@@ -9,8 +9,6 @@ import orjson
 import pytest
 from aiohttp import web
 
-import histories
-from engine.coded import Coded, activity
 from perdure.api.kinds.deadletter import DeadLetter
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
@@ -21,12 +19,13 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.effects import WriteDeadLetter
 from perdure.engine.inputs import EffectDone
-from perdure.kube.access import Access
-from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
-from unit.controller.managers import manager_over, unchanged
+from support import histories
+from support.engine.coded import Coded, activity
+from support.http_server import api_server
+from support.managers import manager_over, unchanged
 
 
 def test_a_dead_letter_has_the_input_that_a_redrive_needs() -> None:
@@ -80,20 +79,8 @@ class Store:
 
 
 @asynccontextmanager
-async def clients(store: Store) -> AsyncIterator[Client]:
-    runner = web.ServerRunner(web.Server(store.answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    address = "http://{}:{}".format(*runner.addresses[0][:2])
-    async with Client.open(Access(server=address), user_agent="test") as client:
-        yield client
-    await runner.cleanup()
-
-
-@asynccontextmanager
 async def letters(store: Store) -> AsyncIterator[DeadLetters]:
-    async with clients(store) as client:
+    async with api_server(store.answer) as client:
         yield DeadLetters(client, Recorder(client, instance="test"))
 
 
@@ -162,7 +149,7 @@ async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() 
     store, first = Store(), f"deadletters/{own['metadata']['name']}"
     forged = {**own, "spec": {**own["spec"], "definition": {**work, "container": {"image": "forged"}}}}
     store.objects[first] = forged
-    async with clients(store) as client:
+    async with api_server(store.answer) as client:
         for _ in range(2):  # a crash after the first: it is found then
             manager, refused = manager_over(client), list[str]()
             peers, policies = manager.runs, manager.services.policies

@@ -10,8 +10,8 @@ from perdure.api.kinds.workflow import Activity
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from unit.controller.managers import unchanged
-from unit.controller.test_pods import api_server
+from support.http_server import api_server
+from support.managers import unchanged
 
 RUN = RunRef(namespace="shop", name="order", uid="uid-1", workflow_id="order")
 

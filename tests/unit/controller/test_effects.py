@@ -9,7 +9,6 @@ import orjson
 import pytest
 from aiohttp import web
 
-from engine.coded import Coded
 from perdure.api.policies import ParentClosePolicy
 from perdure.controller.runs.effects.context import PendingInputs
 from perdure.controller.runs.effects.effects import Effects
@@ -18,10 +17,11 @@ from perdure.engine.effects import CloseChild, StartChild
 from perdure.engine.inputs import EffectDone
 from perdure.engine.starts import WorkflowStart
 from perdure.engine.state import RunState
-from perdure.kube.access import Access
-from perdure.kube.client import Client, ConflictError
+from perdure.kube.client import ConflictError
 from perdure.runtime.attempts import RunRef
-from unit.controller.managers import manager_over, unchanged
+from support.engine.coded import Coded
+from support.http_server import api_server
+from support.managers import manager_over, unchanged
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
 RUN: dict[str, Any] = {"metadata": {"name": "order", "namespace": "shop", "uid": "uid-1"}, "spec": {}, "status": {}}
@@ -47,17 +47,11 @@ class Quota:
 
 @asynccontextmanager
 async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effects, PendingInputs]]:
-    runner = web.ServerRunner(web.Server(quota.answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    address = "http://{}:{}".format(*runner.addresses[0][:2])
-    async with Client.open(Access(server=address), user_agent="test") as client:
+    async with api_server(quota.answer) as client:
         manager = manager_over(client)
         peers, policies = manager.runs, manager.services.policies
         effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
         yield effects, effects.context.pending
-    await runner.cleanup()
 
 
 def closed_before_its_child_started() -> tuple[RunState, datetime, int]:

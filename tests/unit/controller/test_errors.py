@@ -9,7 +9,7 @@ import pytest
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.workflows.definitions import Definitions
 from perdure.language.program import InvalidWorkflowError, Program
-from unit.controller.managers import client_without_server
+from support.managers import client_without_server
 
 NAP = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 

@@ -1,10 +1,8 @@
 """The operator keeps little memory of each finished run, whatever its size."""
 
 import gc
-import json
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,10 +11,11 @@ import pytest
 from perdure.controller.dispatch.index import Index
 from perdure.controller.manager import Manager
 from perdure.kube.clock import now
-from unit.controller.managers import client_without_server, manager_over
+from support.managers import client_without_server, manager_over
+from support.recorded_runs import recorded
 
 Json = dict[str, Any]
-RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
+RUN: Json = recorded("whole")
 
 
 def finished(number: int, size: int) -> Json:

@@ -6,8 +6,7 @@ import orjson
 from aiohttp import web
 
 from perdure.controller.pods.service_account import ActivityIdentity
-from perdure.kube.access import Access
-from perdure.kube.client import Client
+from support.http_server import api_server
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -23,22 +22,14 @@ async def test_deleted_accounts_are_recreated_after_some_minutes() -> None:
         return web.json_response(obj, status=201)
 
     time = T0
-    runner = web.ServerRunner(web.Server(create))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        host, port = runner.addresses[0][:2]
-        async with Client.open(Access(server=f"http://{host}:{port}"), user_agent="perdure-test") as client:
-            identity = ActivityIdentity(client, "perdure-activity", clock=lambda: time)
-            await identity.ensure("shop")
-            assert there == {"ServiceAccount", "RoleBinding"}
-            there.remove("RoleBinding")
-            time = T0 + timedelta(minutes=4)
-            await identity.ensure("shop")
-            assert there == {"ServiceAccount"}
-            time = T0 + timedelta(minutes=5)
-            await identity.ensure("shop")
-            assert there == {"ServiceAccount", "RoleBinding"}
-    finally:
-        await runner.cleanup()
+    async with api_server(create) as client:
+        identity = ActivityIdentity(client, "perdure-activity", clock=lambda: time)
+        await identity.ensure("shop")
+        assert there == {"ServiceAccount", "RoleBinding"}
+        there.remove("RoleBinding")
+        time = T0 + timedelta(minutes=4)
+        await identity.ensure("shop")
+        assert there == {"ServiceAccount"}
+        time = T0 + timedelta(minutes=5)
+        await identity.ensure("shop")
+        assert there == {"ServiceAccount", "RoleBinding"}

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from engine.script import T0
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.recorded_state import stored_state
 from perdure.controller.runs.status import RunFacts, compose, without_sealed
@@ -18,6 +17,7 @@ from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
+from support.engine.script import T0
 
 if TYPE_CHECKING:
     from perdure.controller.reconcile.record import Status
@@ -85,7 +85,7 @@ class Long:
             self.state = transition.state
             self.commit(transition.events)
 
-    def past(self) -> segments.Past:
+    def past(self) -> segments.AssembledHistory:
         run = {"metadata": {"name": RUN.name, "uid": RUN.uid}, "status": self.status}
         return segments.gather(run, self.sealed)
 

@@ -1,7 +1,5 @@
 """When a pod has ended: possibly before its phase shows it, never while a container works. And its release."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,10 +20,10 @@ from perdure.controller.pods.attempt_pods import (
 )
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.pods.workspaces import claim_refusal
-from perdure.kube.access import Access
-from perdure.kube.client import Client, ConflictError
+from perdure.kube.client import ConflictError
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from unit.controller.managers import unchanged
+from support.http_server import api_server
+from support.managers import unchanged
 
 RUNS: dict[str, Any] = {"state": {"running": {"startedAt": "2026-01-31T12:00:00Z"}}}
 WAITS: dict[str, Any] = {"state": {"waiting": {"reason": "PodInitializing"}}}
@@ -115,34 +113,13 @@ async def test_a_pod_to_keep_is_stopped_but_not_deleted(
         refused = refuses and request.method == "PATCH"
         return web.json_response({"message": "denied"} if refused else {}, status=403 if refused else 200)
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address = "http://{}:{}".format(*runner.addresses[0][:2])
-        async with Client.open(Access(server=address), user_agent="perdure-test") as client:
-            pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-            await pods.release(found, keep=keep)
-    finally:
-        await runner.cleanup()
+    async with api_server(answer) as client:
+        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+        await pods.release(found, keep=keep)
     assert asked == want
 
 
 WORK: dict[str, Any] = {"name": "work", "startToCloseTimeout": "1m"}
-
-
-@asynccontextmanager
-async def api_server(answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> AsyncIterator[Client]:
-    """An API server that gives every request the same answer."""
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address = "http://{}:{}".format(*runner.addresses[0][:2])
-        async with Client.open(Access(server=address), user_agent="perdure-test") as client:
-            yield client
-    finally:
-        await runner.cleanup()
 
 
 async def refusal(definition: Activity, status: int, message: str) -> tuple[str | None, list[dict[str, Any]]]:

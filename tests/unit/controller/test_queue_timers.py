@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from memory import bounded_memory
+from support.memory import bounded_memory
 from unit.controller.queue_bench import HOUR, Bench, at, in_virtual_time
 
 # Timers

@@ -17,12 +17,11 @@ from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness, named_policies, status, verdict
-from perdure.kube.access import Access
-from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.pods.builder import build_trial
+from support.http_server import api_server
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 ERROR = Finding("spec.steps[0]", "is wrong")
@@ -113,33 +112,26 @@ async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted
             return web.json_response({"apiVersion": API_VERSION, "kind": "Workflow", "metadata": meta, "spec": spec})
         return web.json_response({})
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address = "http://{}:{}".format(*runner.addresses[0][:2])
-        async with Client.open(Access(server=address), user_agent="perdure-test") as client:
-            recorder = Recorder(client, instance="test")
-            policies = Policies(client, recorder)
-            pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-            readiness = Readiness(client, Definitions(client), pods, policies, recorder)
-            with pytest.raises(NotYetError) as compiling:
-                await readiness.reconcile("shop", "order", T0)
-            await asyncio.wait([compiling.value.awaited])
+    async with api_server(answer) as client:
+        recorder = Recorder(client, instance="test")
+        policies = Policies(client, recorder)
+        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+        readiness = Readiness(client, Definitions(client), pods, policies, recorder)
+        with pytest.raises(NotYetError) as compiling:
             await readiness.reconcile("shop", "order", T0)
-            reported = str(written[-1])
-            assert "RetryPolicyNotFound" in reported
-            assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in reported
-            assert readiness.stale("shop") == []
-            known.append(policy)
-            policies.update(policy)
-            assert readiness.stale("shop") == ["order"]
-            await readiness.reconcile("shop", "order", T0)
-            assert "Accepted" in str(written[-1])
-            assert readiness.stale("shop") == []
-            policies.delete(policy)
-            assert readiness.stale("shop") == ["order"]
-            readiness.forget("shop", "order")
-            assert readiness.stale("shop") == []
-    finally:
-        await runner.cleanup()
+        await asyncio.wait([compiling.value.awaited])
+        await readiness.reconcile("shop", "order", T0)
+        reported = str(written[-1])
+        assert "RetryPolicyNotFound" in reported
+        assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in reported
+        assert readiness.stale("shop") == []
+        known.append(policy)
+        policies.update(policy)
+        assert readiness.stale("shop") == ["order"]
+        await readiness.reconcile("shop", "order", T0)
+        assert "Accepted" in str(written[-1])
+        assert readiness.stale("shop") == []
+        policies.delete(policy)
+        assert readiness.stale("shop") == ["order"]
+        readiness.forget("shop", "order")
+        assert readiness.stale("shop") == []

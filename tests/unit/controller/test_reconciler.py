@@ -11,7 +11,7 @@ from perdure.controller.reconcile.record import Record
 from perdure.kube import client as kube
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from unit.controller.managers import client_without_server
+from support.managers import client_without_server
 
 CONFLICT = kube.ConflictError(409, "Conflict", "someone has written")
 FULL = kube.TooLargeError(413, "RequestEntityTooLarge", "3 MiB")

@@ -20,7 +20,8 @@ from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.retention import Limits
-from unit.controller.managers import manager_over
+from support.http_server import serving
+from support.managers import manager_over
 
 Json = dict[str, Any]
 
@@ -67,13 +68,8 @@ class Stored:
 @pytest.fixture
 async def stored() -> AsyncIterator[Stored]:
     found = Stored()
-    runner = web.ServerRunner(web.Server(found.answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.address = "http://{}:{}".format(*runner.addresses[0][:2])
-    yield found
-    await runner.cleanup()
+    async with serving(found.answer) as found.address:
+        yield found
 
 
 async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = ()) -> list[str]:

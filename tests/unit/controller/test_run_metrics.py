@@ -9,8 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from engine.coded import COMPLETE, Coded, timer
-from engine.script import Drive, activity, application
 from perdure import __version__
 from perdure.controller.runs.events import RunEventRecorder
 from perdure.engine.ledger import AttemptOutcome, Retired
@@ -18,7 +16,9 @@ from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from unit.kube.test_events import recording
+from support.engine.coded import COMPLETE, Coded, timer
+from support.engine.script import Drive, activity, application
+from support.recorder import recording
 
 
 def observed(suffix: str) -> float:

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from engine.coded import Coded
-from engine.script import T0, Drive, Reacting, activity, application, seconds, timer
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.api.reasons import ConditionReason
 from perdure.controller.reconcile.record import Status
@@ -18,6 +16,8 @@ from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptStarted, AttemptWaiting, HeartbeatRead, TaskFailed
 from perdure.engine.retry import RetryPolicy
 from perdure.language.step_failures import as_json
+from support.engine.coded import Coded
+from support.engine.script import T0, Drive, Reacting, activity, application, seconds, timer
 
 FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
 

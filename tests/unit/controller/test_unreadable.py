@@ -28,18 +28,9 @@ from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.operation_requests import StartSignal
+from support.times import IMPOSSIBLE
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
-IMPOSSIBLE = [
-    "2027-06-31T00:00:00Z",
-    "2027-02-30T00:00:00Z",
-    "2027-01-01T00:00:60Z",
-    "2027-01-01T24:00:00Z",
-    "0000-01-01T00:00:00Z",
-    "2027-01-01T00:00:00+24:00",
-    "9999-12-31T23:00:00-14:00",
-    "0001-01-01T00:00:00+14:00",
-]
 
 
 @pytest.fixture(scope="module", autouse=True)

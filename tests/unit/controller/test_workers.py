@@ -2,14 +2,13 @@
 
 from datetime import timedelta
 
-from engine.coded import STICKY, T0, Coded, activity
-from engine.test_nexus import BUSY, answer, scheduled, started
-from engine.test_tasks import taken
 from perdure.controller.workers import PATIENCE, NoWorkers, next_poll_check, unserved
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
+from support.engine.coded import STICKY, T0, Coded, activity, taken
+from support.engine.nexus import BUSY, answer, scheduled, started
 
 SECOND = timedelta(seconds=1)
 TASK = "no worker polls the task queue `orders`"

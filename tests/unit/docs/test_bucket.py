@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from manuals import REPOSITORY
+from support.manuals import REPOSITORY
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from manuals import NOT_YET, REPOSITORY, Block, Json, blocks, blocks_in, example_files, links, pages
 from perdure.api.crdgen import KINDS
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import API_VERSION
 from perdure.language.compiler import compile_program
 from perdure.observe import metrics
+from support.manuals import NOT_YET, REPOSITORY, Block, Json, blocks, blocks_in, example_files, links, pages
 
 DOCS = REPOSITORY / "docs"
 OPERATOR = REPOSITORY / "operator" / "perdure"

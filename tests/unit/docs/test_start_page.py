@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
-from manuals import REPOSITORY, Json, blocks, example_files
 from perdure.cli.app import build
 from perdure.cli.lint import lint
 from perdure.language.program import Severity
 from perdure.schedule.run_manifests import scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
+from support.manuals import REPOSITORY, Json, blocks, example_files
 
 PAGE = REPOSITORY / "docs" / "start.md"
 

@@ -8,7 +8,7 @@ from properdocs.structure.files import File, Files
 from properdocs.structure.pages import Page
 
 import website
-from manuals import REPOSITORY
+from support.manuals import REPOSITORY
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.certificates import bundle, renewed
-from perdure.frontend.transport.tls import Material, OperatorCertificate, Served, Trust, encryption
+from perdure.frontend.transport.tls import Material, OperatorCertificate, ServerCertificate, Trust, encryption
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from unit.controller.managers import client_without_server, frontend_over
+from support.managers import client_without_server, frontend_over
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("perdure-temporal.perdure-system", "localhost", "127.0.0.1")
@@ -105,7 +105,7 @@ def test_bundles_of_the_last_year_trust_the_certificate_for_thirty_years() -> No
 def test_grpc_gets_a_new_configuration_once_after_a_change() -> None:
     made = renewed({}, NAMES, BEGIN)
     first = Material(made["tls.key"], made["tls.crt"], None)
-    served = Served(first)
+    served = ServerCertificate(first)
     assert served.fetch() is None
     served.update(first)
     assert served.fetch() is None
@@ -209,7 +209,7 @@ async def reached(address: str, trusted: str, *, key: bytes | None = None, chain
 async def test_a_new_certificate_is_served_without_a_restart() -> None:
     time = now()
     first, second = renewed({}, NAMES, time), renewed({}, NAMES, time)
-    served = Served(Material(first["tls.key"], first["tls.crt"], None))
+    served = ServerCertificate(Material(first["tls.key"], first["tls.crt"], None))
     credentials = grpc.dynamic_ssl_server_credentials(served.material.configuration(), served.fetch)
     async with listening(credentials) as address:
         assert await reached(address, bundle(first))

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import grpc
@@ -22,17 +21,16 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionResponse,
 )
 
-from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport import guard as of_guard
 from perdure.frontend.transport.admission import Places
 from perdure.frontend.transport.connections import Connections, Peer, peer_of
 from perdure.frontend.transport.door import MAX_READ, Door, size_of
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import rpcs
-from perdure.kube import clock
+from support.callers import AUDIENCE, ApiServer, bearer, token
+from support.clock import stopped_clock
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
 COUNT = CountWorkflowExecutionsRequest(namespace="orders", query="x" * 3_000_000).SerializeToString()
@@ -172,15 +170,14 @@ async def test_an_unauthenticated_caller_is_rejected_before_the_message_is_read(
 
 
 async def test_a_long_message_is_decoded_only_for_an_authorized_caller() -> None:
-    body = COUNT + b"\x12\x01\xff"  # a query that is not UTF-8
-    async with serving() as frontend, calling(frontend) as channel:
-        assert await code_of(count(channel, token(), body)) is grpc.StatusCode.INVALID_ARGUMENT
-        frontend.api.allowed = False
-        later = clock.now() + timedelta(seconds=31)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(of_guard, "now", lambda: later)
+    with stopped_clock() as clock:
+        body = COUNT + b"\x12\x01\xff"  # a query that is not UTF-8
+        async with serving() as frontend, calling(frontend) as channel:
+            assert await code_of(count(channel, token(), body)) is grpc.StatusCode.INVALID_ARGUMENT
+            frontend.api.allowed = False
+            clock.at(31)
             assert await code_of(count(channel, token(), body)) is grpc.StatusCode.PERMISSION_DENIED
-        assert not frontend.handled
+            assert not frontend.handled
 
 
 async def test_calls_without_messages_of_one_namespace_do_not_block_others() -> None:
@@ -221,17 +218,17 @@ async def test_a_caller_with_too_many_concurrent_calls_gets_a_retryable_error() 
     ids=["its token", "its right"],
 )
 async def test_a_caller_whose_permission_is_revoked_during_a_call_gets_no_response(
-    lost: str, code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch
+    lost: str, code: grpc.StatusCode
 ) -> None:
-    async with serving() as frontend, calling(frontend) as channel:
-        method = channel.unary_unary(f"{SERVICE}/GetWorkflowExecutionHistory")
-        waits = asyncio.ensure_future(method(READ, metadata=bearer(token()), timeout=60))
-        await frontend.waiting.acquire()
-        setattr(frontend.api, lost, False)
-        later = clock.now() + timedelta(seconds=31)
-        monkeypatch.setattr(of_guard, "now", lambda: later)
-        frontend.leave.set()
-        assert await code_of(waits) is code
+    with stopped_clock() as clock:
+        async with serving() as frontend, calling(frontend) as channel:
+            method = channel.unary_unary(f"{SERVICE}/GetWorkflowExecutionHistory")
+            waits = asyncio.ensure_future(method(READ, metadata=bearer(token()), timeout=60))
+            await frontend.waiting.acquire()
+            setattr(frontend.api, lost, False)
+            clock.at(31)
+            frontend.leave.set()
+            assert await code_of(waits) is code
 
 
 async def test_unread_responses_use_only_the_memory_of_their_namespace() -> None:

@@ -2,8 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
-from datetime import datetime, timedelta
 
 import grpc
 import pytest
@@ -15,13 +13,12 @@ from temporalio.api.workflowservice.v1 import (
     ListNamespacesRequest,
 )
 
-from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.frontend.errors import RpcError
-from perdure.frontend.transport import guard as of_guard
 from perdure.frontend.transport.guard import Guard, User, tenant_of
 from perdure.frontend.transport.rights import needed
 from perdure.frontend.transport.rpc import check_inside, namespace_of
-from perdure.kube import clock
+from support.callers import AUDIENCE, ApiServer, bearer, token
+from support.clock import stopped_clock
 
 CLIENT_RPCS = (
     "StartWorkflowExecution",
@@ -69,29 +66,27 @@ def test_the_checked_namespace_is_that_of_the_request() -> None:
     assert namespace_of("ListNamespaces", ListNamespacesRequest()) is None
 
 
-async def test_a_denied_caller_gets_the_remedy_and_is_admitted_seconds_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    server, begin = ApiServer(), clock.now()
-    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    monkeypatch.setattr(of_guard, "now", lambda: begin)
-    user = await guard.authenticate(bearer(token()), "10.0.0.1")
-    for rpc, role in (("StartWorkflowExecution", "client"), ("PollWorkflowTaskQueue", "worker")):
-        with pytest.raises(RpcError, match=f"bind the ClusterRole perdure-temporal-{role} in namespace orders to"):
-            await guard.authorize(user, rpc, "orders")
-    server.allowed = True
-    monkeypatch.setattr(of_guard, "now", lambda: begin + timedelta(seconds=3))
-    await guard.authorize(user, "StartWorkflowExecution", "orders")
-    server.allowed = False
-    monkeypatch.setattr(of_guard, "now", lambda: begin + timedelta(seconds=20))
-    await guard.authorize(user, "StartWorkflowExecution", "orders")
-    asked = [(each["resource"], each["subresource"], each["namespace"]) for each in server.asked]
-    assert asked == [
-        ("workflowruns", "", "orders"),
-        ("workflowruns", "temporal", "orders"),
-        ("workflowruns", "tasks", "orders"),
-        ("workflowruns", "", "orders"),
-    ]
+async def test_a_denied_caller_gets_the_remedy_and_is_admitted_seconds_after_it() -> None:
+    with stopped_clock() as clock:
+        server = ApiServer()
+        guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+        user = await guard.authenticate(bearer(token()), "10.0.0.1")
+        for rpc, role in (("StartWorkflowExecution", "client"), ("PollWorkflowTaskQueue", "worker")):
+            with pytest.raises(RpcError, match=f"bind the ClusterRole perdure-temporal-{role} in namespace orders to"):
+                await guard.authorize(user, rpc, "orders")
+        server.allowed = True
+        clock.at(3)
+        await guard.authorize(user, "StartWorkflowExecution", "orders")
+        server.allowed = False
+        clock.at(20)
+        await guard.authorize(user, "StartWorkflowExecution", "orders")
+        asked = [(each["resource"], each["subresource"], each["namespace"]) for each in server.asked]
+        assert asked == [
+            ("workflowruns", "", "orders"),
+            ("workflowruns", "temporal", "orders"),
+            ("workflowruns", "tasks", "orders"),
+            ("workflowruns", "", "orders"),
+        ]
 
 
 def test_each_write_permission_has_a_frontend_only_counterpart() -> None:
@@ -121,20 +116,6 @@ async def test_a_frontend_only_permission_suffices_for_a_client() -> None:
 
 
 # --- Tokens -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def clock_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], datetime]:
-    """Set the clock to a number of seconds after the start."""
-    begin = clock.now()
-
-    def set_to(seconds: float) -> datetime:
-        time = begin + timedelta(seconds=seconds)
-        monkeypatch.setattr(of_guard, "now", lambda: time)
-        return time
-
-    set_to(0)
-    return set_to
 
 
 async def code_of(guard: Guard, text: str, address: str = "10.0.0.1") -> grpc.StatusCode:
@@ -176,43 +157,46 @@ async def test_malformed_tokens_are_not_reviewed(text: str) -> None:
     assert not server.reviewed
 
 
-async def test_a_valid_token_is_reviewed_again_after_30_seconds(clock_at: Callable[[float], datetime]) -> None:
-    server = ApiServer()
-    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    for seconds, reviews in ((0, 1), (29, 1), (31, 2)):
-        clock_at(seconds)
-        assert await code_of(guard, token()) is grpc.StatusCode.OK
-        assert len(server.reviewed) == reviews
-    server.valid = False
-    clock_at(62)
-    assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
-
-
-async def test_an_invalid_token_is_not_reviewed_again_for_ten_seconds(clock_at: Callable[[float], datetime]) -> None:
-    server = ApiServer()
-    server.valid = False
-    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    for seconds, reviews in ((0, 1), (1, 1), (9, 1), (11, 2)):
-        clock_at(seconds)
+async def test_a_valid_token_is_reviewed_again_after_30_seconds() -> None:
+    with stopped_clock() as clock:
+        server = ApiServer()
+        guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+        for seconds, reviews in ((0, 1), (29, 1), (31, 2)):
+            clock.at(seconds)
+            assert await code_of(guard, token()) is grpc.StatusCode.OK
+            assert len(server.reviewed) == reviews
+        server.valid = False
+        clock.at(62)
         assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
-        assert len(server.reviewed) == reviews
 
 
-async def test_a_backward_clock_step_does_not_extend_a_review(clock_at: Callable[[float], datetime]) -> None:
-    server = ApiServer()
-    server.allowed = True
-    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    user = await guard.authenticate(bearer(token()), "10.0.0.1")
-    await guard.authorize(user, "ListWorkflowExecutions", "shop")
-    server.valid = server.allowed = False
-    clock_at(-3_600)
-    assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
-    with pytest.raises(RpcError):
+async def test_an_invalid_token_is_not_reviewed_again_for_ten_seconds() -> None:
+    with stopped_clock() as clock:
+        server = ApiServer()
+        server.valid = False
+        guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+        for seconds, reviews in ((0, 1), (1, 1), (9, 1), (11, 2)):
+            clock.at(seconds)
+            assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
+            assert len(server.reviewed) == reviews
+
+
+async def test_a_backward_clock_step_does_not_extend_a_review() -> None:
+    with stopped_clock() as clock:
+        server = ApiServer()
+        server.allowed = True
+        guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+        user = await guard.authenticate(bearer(token()), "10.0.0.1")
         await guard.authorize(user, "ListWorkflowExecutions", "shop")
-    server.valid = server.allowed = True
-    clock_at(-7_200)
-    assert await code_of(guard, token()) is grpc.StatusCode.OK
-    await guard.authorize(user, "ListWorkflowExecutions", "shop")
+        server.valid = server.allowed = False
+        clock.at(-3_600)
+        assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
+        with pytest.raises(RpcError):
+            await guard.authorize(user, "ListWorkflowExecutions", "shop")
+        server.valid = server.allowed = True
+        clock.at(-7_200)
+        assert await code_of(guard, token()) is grpc.StatusCode.OK
+        await guard.authorize(user, "ListWorkflowExecutions", "shop")
 
 
 async def test_concurrent_calls_with_the_same_new_token_cause_one_review() -> None:
@@ -222,43 +206,41 @@ async def test_concurrent_calls_with_the_same_new_token_cause_one_review() -> No
     assert len(server.reviewed) == 1
 
 
-async def test_reviews_of_new_tokens_are_rate_limited_per_address_and_in_total(
-    clock_at: Callable[[float], datetime],
-) -> None:
-    server = ApiServer()
-    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    assert await code_of(guard, token()) is grpc.StatusCode.OK
-    server.valid = False
-    codes = [await code_of(guard, token(number), "10.0.0.2") for number in range(100, 200)]
-    assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 50 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 50
-    assert len(server.reviewed) == 51
-    for number in range(200, 700):
-        await code_of(guard, token(number), f"10.1.0.{number}")
-    assert len(server.reviewed) == 500
-    # The previously valid token is reviewed again anyway, and later also others.
-    server.valid = True
-    clock_at(31)
-    assert await code_of(guard, token()) is grpc.StatusCode.OK
-    assert await code_of(guard, token(1), "10.0.0.2") is grpc.StatusCode.OK
+async def test_reviews_of_new_tokens_are_rate_limited_per_address_and_in_total() -> None:
+    with stopped_clock() as clock:
+        server = ApiServer()
+        guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+        assert await code_of(guard, token()) is grpc.StatusCode.OK
+        server.valid = False
+        codes = [await code_of(guard, token(number), "10.0.0.2") for number in range(100, 200)]
+        assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 50 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 50
+        assert len(server.reviewed) == 51
+        for number in range(200, 700):
+            await code_of(guard, token(number), f"10.1.0.{number}")
+        assert len(server.reviewed) == 500
+        # The previously valid token is reviewed again anyway, and later also others.
+        server.valid = True
+        clock.at(31)
+        assert await code_of(guard, token()) is grpc.StatusCode.OK
+        assert await code_of(guard, token(1), "10.0.0.2") is grpc.StatusCode.OK
 
 
-async def test_permission_reviews_are_rate_limited_per_user(
-    clock_at: Callable[[float], datetime],
-) -> None:
-    server = ApiServer()
-    server.allowed = True
-    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
-    user = await guard.authenticate(bearer(token()), "10.0.0.1")
-    refused = 0
-    for number in range(600):
-        try:
-            await guard.authorize(user, "CountWorkflowExecutions", f"n{number}")
-        except RpcError as error:
-            assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017
-            refused += 1
-    assert (refused, len(server.asked)) == (100, 500)
-    clock_at(31)
-    await guard.authorize(user, "CountWorkflowExecutions", "n0")
+async def test_permission_reviews_are_rate_limited_per_user() -> None:
+    with stopped_clock() as clock:
+        server = ApiServer()
+        server.allowed = True
+        guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+        user = await guard.authenticate(bearer(token()), "10.0.0.1")
+        refused = 0
+        for number in range(600):
+            try:
+                await guard.authorize(user, "CountWorkflowExecutions", f"n{number}")
+            except RpcError as error:
+                assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017
+                refused += 1
+        assert (refused, len(server.asked)) == (100, 500)
+        clock.at(31)
+        await guard.authorize(user, "CountWorkflowExecutions", "n0")
 
 
 async def test_a_token_for_another_audience_is_rejected_with_the_remedy() -> None:

@@ -23,7 +23,6 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionRequest,
 )
 
-from callers import AUDIENCE, ApiServer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.http import shorthand
 from perdure.frontend.http.nexus import NexusGateway
@@ -36,9 +35,10 @@ from perdure.frontend.transport.connections import Connections
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
-from perdure.frontend.transport.tls import Material, Served
+from perdure.frontend.transport.tls import Material, ServerCertificate
 from perdure.kube.clock import now
-from unit.controller.managers import client_without_server, frontend_over
+from support.callers import AUDIENCE, ApiServer, token
+from support.managers import client_without_server, frontend_over
 
 COUNT = "/api/v1/namespaces/orders/workflow-count"
 
@@ -187,7 +187,11 @@ class Api:
 
 @asynccontextmanager
 async def serving(
-    *, shown: Served | None = None, connections: int = 100, allowed: bool = True, only: tuple[str, str] = ("", "")
+    *,
+    shown: ServerCertificate | None = None,
+    connections: int = 100,
+    allowed: bool = True,
+    only: tuple[str, str] = ("", ""),
 ) -> AsyncIterator[tuple[Api, aiohttp.ClientSession]]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
@@ -271,7 +275,7 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
 async def test_the_grpc_certificate_is_served_and_renewed_without_a_restart() -> None:
     names = ("127.0.0.1",)
     first, second = renewed({}, names, now()), renewed({}, names, now())
-    shown = Served(Material(first["tls.key"], first["tls.crt"], None))
+    shown = ServerCertificate(Material(first["tls.key"], first["tls.crt"], None))
 
     async def trusts(api: Api, made: dict[str, bytes]) -> bool:
         async with aiohttp.ClientSession() as session:
@@ -288,7 +292,7 @@ async def test_the_grpc_certificate_is_served_and_renewed_without_a_restart() ->
 
 async def test_client_certificates_are_required_if_a_client_ca_is_set() -> None:
     made = renewed({}, ("127.0.0.1",), now())
-    shown = Served(Material(made["tls.key"], made["tls.crt"], made["ca.crt"]))
+    shown = ServerCertificate(Material(made["tls.key"], made["tls.crt"], made["ca.crt"]))
     async with serving(shown=shown) as (api, session):
         with pytest.raises(aiohttp.ClientError):
             await count(api, session, token(), ssl=ssl.create_default_context(cadata=bundle(made)))

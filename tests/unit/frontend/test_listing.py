@@ -1,11 +1,9 @@
 """Lists of finished runs whose search attributes and memo are too large to be kept in memory."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,12 +24,12 @@ from perdure.controller.manager import Manager
 from perdure.frontend.errors import RpcError
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
-from perdure.kube.access import Access
-from perdure.kube.client import Client
-from unit.controller.managers import frontend_over
+from support.http_server import api_server
+from support.managers import frontend_over
+from support.recorded_runs import recorded
 
 Json = dict[str, Any]
-RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
+RUN: Json = recorded("whole")
 NAMESPACE = RUN["metadata"]["namespace"]
 MEMO = {"note": {"payloads": [{"metadata": {"encoding": "json/plain"}, "data": "Imh1aCI="}]}}
 
@@ -77,15 +75,10 @@ async def stage() -> AsyncIterator[Stage]:
             return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
         return web.json_response(runs[name])
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server = "http://{}:{}".format(*runner.addresses[0][:2])
-    async with Client.open(Access(server=server), user_agent="test") as client:
+    async with api_server(answer) as client:
         frontend = frontend_over(client)
         listing = Listing(frontend.runs, frontend.visibility, frontend.search_attributes)
         yield Stage(frontend.manager, listing, runs, read)
-    await runner.cleanup()
 
 
 def names(response: ListWorkflowExecutionsResponse) -> list[str]:

@@ -164,7 +164,7 @@ TAGS = [f"{number:x}" for number in range(330)]
 def test_values_of_one_field_are_compared_together(query: str) -> None:
     found = parse(query)
     assert not found.test({"Tags": TAGS}.__getitem__)
-    assert found.effort.total == len(TAGS) + 1
+    assert found.budget.total == len(TAGS) + 1
 
 
 def test_a_filter_that_compares_too_many_values_of_a_run_is_rejected() -> None:
@@ -176,10 +176,10 @@ def test_a_filter_that_compares_too_many_values_of_a_run_is_rejected() -> None:
 
 async def test_a_filter_that_compares_too_many_values_is_rejected() -> None:
     found = parse("Tags STARTS_WITH 'x'")
-    found.effort.total = 50_000_000 - 2 * 331
+    found.budget.total = 50_000_000 - 2 * 331
     for _ in range(2):
         assert not found.test({"Tags": TAGS}.__getitem__)
-        await found.effort.rest()
+        await found.budget.yield_turn()
     with pytest.raises(InvalidQueryError, match="more than 50,000,000 values"):
         found.test({"Tags": TAGS}.__getitem__)
 
@@ -204,6 +204,6 @@ TIME = datetime(2026, 3, 1, tzinfo=UTC)
     ],
 )
 def test_values_of_different_types_are_equal_if_their_text_is_equal(value: Any, equal: Any, other: Any) -> None:
-    assert AnyOf([other, equal]).takes(value)
-    assert not AnyOf([other]).takes(value)
-    assert not AnyOf([]).takes(value)
+    assert AnyOf([other, equal]).matches(value)
+    assert not AnyOf([other]).matches(value)
+    assert not AnyOf([]).matches(value)

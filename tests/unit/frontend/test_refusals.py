@@ -26,7 +26,7 @@ from perdure.frontend.workflows.batches import _request
 from perdure.frontend.workflows.commands import BadCommandError, CommandReader
 from perdure.frontend.workflows.starts import _policies
 from perdure.frontend.workflows.update_with_start import _start_refused
-from unit.controller.managers import client_without_server, frontend_over
+from support.managers import client_without_server, frontend_over
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 

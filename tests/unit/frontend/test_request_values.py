@@ -35,7 +35,7 @@ from perdure.frontend.messages.values import LONGEST, MAX_BLOB, MAX_INLINE, Unfi
 from perdure.frontend.runs.start_requests import requested_run
 from perdure.frontend.schedules.calendars import to_times
 from perdure.frontend.schedules.schedules import _requests_of
-from perdure.frontend.system import check_registered
+from perdure.frontend.visibility.search_attributes import check_registered
 from perdure.frontend.workflows.commands import BadCommandError, CommandReader
 from perdure.frontend.workflows.updates import check_update
 

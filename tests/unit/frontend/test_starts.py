@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import SignalWithStartWorkflowExecutionRe
 from perdure.api import labels
 from perdure.engine.starts import StartExtras
 from perdure.frontend.errors import RpcError
-from perdure.frontend.runs.creation import is_made_for, run_name
+from perdure.frontend.runs.creation import is_from_request, run_name
 from perdure.frontend.runs.start_requests import requested_run
 from perdure.frontend.schedules.messages import ClientOptions, new_schedule
 from perdure.frontend.workflows.batches import Batch, check_batch
@@ -79,10 +79,10 @@ def test_a_run_belongs_to_a_request_only_with_its_annotation() -> None:
         meta = {"name": run_name("order", "r-1"), "annotations": {labels.START_ANNOTATION: said}}
         return {"metadata": meta, "spec": {"workflowId": workflow_id}}
 
-    assert is_made_for(run("order", "r-1"), run("order", "r-1"))
-    assert not is_made_for(run("order", "r-2"), run("order", "r-1"))
-    assert not is_made_for(run("other", "r-1"), run("order", "r-1"))
-    assert not is_made_for({"metadata": {"name": "x"}, "spec": {}}, run("order", "r-1"))
+    assert is_from_request(run("order", "r-1"), run("order", "r-1"))
+    assert not is_from_request(run("order", "r-2"), run("order", "r-1"))
+    assert not is_from_request(run("other", "r-1"), run("order", "r-1"))
+    assert not is_from_request({"metadata": {"name": "x"}, "spec": {}}, run("order", "r-1"))
 
 
 def test_an_operation_belongs_to_a_batch_only_with_its_annotation() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.engine import inputs as inp
 from perdure.frontend.workflows.step_queries import METADATA, STACK, STEPS, QueriedRun, answer
-from unit.cli.flow import Flow, declined
+from support.view.flow import Flow, declined
 
 APPROVAL = """
 activities:

@@ -1,9 +1,7 @@
 """Lists of runs whose status was edited into an invalid one."""
 
 import asyncio
-import json
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given
@@ -12,9 +10,10 @@ from hypothesis import strategies as st
 from perdure.controller.directory import Directory
 from perdure.frontend.visibility.index import Visibility, attribute_field, record_of
 from perdure.frontend.visibility.query_language import parse
+from support.recorded_runs import recorded
 
 Json = dict[str, Any]
-RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
+RUN: Json = recorded("whole")
 CODE = {
     "workflowType": "Order",
     "taskQueue": "orders",

@@ -1,17 +1,15 @@
 """A list of namespaces shows a caller those that it may describe, after few reviews."""
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from callers import ApiServer
 from perdure.frontend.errors import RpcError
-from perdure.frontend.transport import guard
 from perdure.frontend.transport.guard import Guard, User, VisibleNamespaces
 from perdure.kube import client as kube
-from perdure.kube import clock
+from support.callers import ApiServer
+from support.clock import stopped_clock
 
 NAMES = [f"team-{number:03}" for number in range(100)]
 
@@ -81,14 +79,15 @@ async def test_a_caller_that_disconnects_does_not_end_the_review_of_others() -> 
     assert await second == ["team-001"]
 
 
-async def test_the_namespaces_of_a_user_are_cached_for_as_long_as_a_permission(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, reviews = clock.now(), Reviews(ada={"team-001"})
-    views = reviews.views()
-    for second, want in ((0, ["team-001"]), (29, ["team-001"]), (31, [])):
-        monkeypatch.setattr(guard, "now", lambda second=second: begin + timedelta(seconds=second))
-        assert await views.among(user("ada"), NAMES) == want
-        reviews.granted["ada"] = set()
-    assert await views.among(user("ada"), ["team-001"]) == []
+async def test_the_namespaces_of_a_user_are_cached_for_as_long_as_a_permission() -> None:
+    with stopped_clock() as clock:
+        reviews = Reviews(ada={"team-001"})
+        views = reviews.views()
+        for second, want in ((0, ["team-001"]), (29, ["team-001"]), (31, [])):
+            clock.at(second)
+            assert await views.among(user("ada"), NAMES) == want
+            reviews.granted["ada"] = set()
+        assert await views.among(user("ada"), ["team-001"]) == []
 
 
 async def test_the_users_of_a_tenant_share_a_limit_of_lists() -> None:

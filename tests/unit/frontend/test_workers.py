@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from temporalio.api.enums.v1 import WorkerStatus
@@ -15,7 +15,7 @@ from perdure.frontend.messages.paging import MAX_BYTES, page_of
 from perdure.frontend.messages.values import UnfitError
 from perdure.frontend.workers import workers as of_workers
 from perdure.frontend.workers.workers import KnownWorkers, field_of, listed
-from perdure.kube import clock
+from support.clock import stopped_clock
 
 QUEUE = QueueName("default", Kind.WORKFLOW, "orders")
 
@@ -30,31 +30,29 @@ def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:
     return made
 
 
-def test_a_worker_is_listed_until_its_heartbeats_stop_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = KnownWorkers(TaskQueues())
-    workers.record("default", [beat("a"), beat("b")])
-    workers.record("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTTING_DOWN)])
-    assert [each.worker_instance_key for each in workers.all("default")] == ["a", "b"]
-    assert not workers.all("other")
-    assert workers.get("other", "a") is None
-    found = workers.get("default", "a")
-    assert found is not None
-    assert field_of(found, "Status") == "ShuttingDown"
-    assert listed(found).host_name == "node"
-    workers.record("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTDOWN)])
-    assert [each.worker_instance_key for each in workers.all("default")] == ["b"]
+def test_a_worker_is_listed_until_its_heartbeats_stop_for_minutes() -> None:
+    with stopped_clock() as clock:
+        workers = KnownWorkers(TaskQueues())
+        workers.record("default", [beat("a"), beat("b")])
+        workers.record("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTTING_DOWN)])
+        assert [each.worker_instance_key for each in workers.all("default")] == ["a", "b"]
+        assert not workers.all("other")
+        assert workers.get("other", "a") is None
+        found = workers.get("default", "a")
+        assert found is not None
+        assert field_of(found, "Status") == "ShuttingDown"
+        assert listed(found).host_name == "node"
+        workers.record("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTDOWN)])
+        assert [each.worker_instance_key for each in workers.all("default")] == ["b"]
 
-    def later() -> datetime:
-        return clock.now() + FORGOTTEN_AFTER + timedelta(seconds=1)
-
-    monkeypatch.setattr(of_workers, "now", later)
-    assert not workers.all("default")
-    workers.record("default", [beat("c")])
-    assert [each.worker_instance_key for each in workers.all("default")] == ["c"]
+        clock.forward(FORGOTTEN_AFTER + timedelta(seconds=1))
+        assert not workers.all("default")
+        workers.record("default", [beat("c")])
+        assert [each.worker_instance_key for each in workers.all("default")] == ["c"]
 
 
 def test_only_the_most_recent_workers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_workers, "MOST", 3)
+    monkeypatch.setattr(of_workers, "MAX_WORKERS", 3)
     workers = KnownWorkers(TaskQueues())
     workers.record("default", [beat(key) for key in "abc"])
     workers.record("default", [beat("a"), beat("d"), beat("")])
@@ -74,21 +72,20 @@ async def test_a_worker_without_heartbeats_is_listed_by_its_polls() -> None:
     assert workers.get("default", "") is None
 
 
-async def test_a_queue_reports_backlog_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = clock.now()
-    monkeypatch.setattr(of_queues, "now", lambda: begin)
-    queues = TaskQueues()
-    for number in range(60):
-        queues.settle(str(number), {Offer("run", number): QUEUE})
-    assert await queues.poll(QUEUE, "worker", 1, allowed) == Offer("run", 0)
-    monkeypatch.setattr(of_queues, "now", lambda: begin + timedelta(seconds=10))
-    found = queues.statistics(QUEUE)
-    assert (found.waiting, found.age) == (59, timedelta(seconds=10))
-    assert 1 < found.added < 2  # 60 in the last half minute, of which some time has passed
-    assert 0.01 < found.dispatched < 0.04
-    monkeypatch.setattr(of_queues, "now", lambda: begin + timedelta(hours=1))
-    assert queues.statistics(QUEUE).added == pytest.approx(0)
-    assert queues.statistics(QueueName("default", Kind.ACTIVITY, "orders")).waiting == 0
+async def test_a_queue_reports_backlog_and_rates() -> None:
+    with stopped_clock() as clock:
+        queues = TaskQueues()
+        for number in range(60):
+            queues.settle(str(number), {Offer("run", number): QUEUE})
+        assert await queues.poll(QUEUE, "worker", 1, allowed) == Offer("run", 0)
+        clock.at(10)
+        found = queues.statistics(QUEUE)
+        assert (found.waiting, found.age) == (59, timedelta(seconds=10))
+        assert 1 < found.added < 2  # 60 in the last half minute, of which some time has passed
+        assert 0.01 < found.dispatched < 0.04
+        clock.at(3_600)
+        assert queues.statistics(QUEUE).added == pytest.approx(0)
+        assert queues.statistics(QueueName("default", Kind.ACTIVITY, "orders")).waiting == 0
 
 
 async def test_an_offer_at_the_end_of_a_poll_is_not_lost() -> None:
@@ -126,38 +123,40 @@ async def test_a_poller_whose_permission_is_revoked_gets_no_task() -> None:
 
 
 async def test_queues_and_pollers_of_a_namespace_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_queues, "MOST_POLLED", 3)
-    monkeypatch.setattr(of_queues, "MOST_POLLERS", 2)
-    queues = TaskQueues()
-    for number in range(3):
-        await queues.poll(QUEUE, f"worker-{number}", 0, allowed)
-        await queues.poll(QueueName("default", Kind.ACTIVITY, f"queue-{min(number, 1)}"), "worker", 0, allowed)
-    await queues.poll(QUEUE, "worker-1", 0, allowed)
-    assert list(queues.pollers(QUEUE)) == ["worker-2", "worker-1"]
-    other = QueueName("default", Kind.WORKFLOW, "one-too-many")
-    with pytest.raises(RpcError, match="too many task queues"):
+    with stopped_clock() as clock:
+        monkeypatch.setattr(of_queues, "MAX_POLLED", 3)
+        monkeypatch.setattr(of_queues, "MAX_POLLERS", 2)
+        queues = TaskQueues()
+        for number in range(3):
+            await queues.poll(QUEUE, f"worker-{number}", 0, allowed)
+            await queues.poll(QueueName("default", Kind.ACTIVITY, f"queue-{min(number, 1)}"), "worker", 0, allowed)
+        await queues.poll(QUEUE, "worker-1", 0, allowed)
+        assert list(queues.pollers(QUEUE)) == ["worker-2", "worker-1"]
+        other = QueueName("default", Kind.WORKFLOW, "one-too-many")
+        with pytest.raises(RpcError, match="too many task queues"):
+            await queues.poll(other, "worker", 0, allowed)
+        await queues.poll(QueueName("another", Kind.WORKFLOW, "orders"), "worker", 0, allowed)
+        clock.forward(FORGOTTEN_AFTER)
         await queues.poll(other, "worker", 0, allowed)
-    await queues.poll(QueueName("another", Kind.WORKFLOW, "orders"), "worker", 0, allowed)
-    monkeypatch.setattr(of_queues, "now", lambda: clock.now() + FORGOTTEN_AFTER)
-    await queues.poll(other, "worker", 0, allowed)
 
 
-async def test_unused_queues_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    queues = TaskQueues()
-    sticky = [QueueName("default", Kind.WORKFLOW, f"sticky-{number}") for number in range(999)]
-    for name in sticky:
-        await queues.poll(name, "worker", 0, allowed)
-    queues.settle("1", {Offer("run", 1): QUEUE})
-    monkeypatch.setattr(of_queues, "now", lambda: clock.now() + FORGOTTEN_AFTER)
-    queues.settle("2", {Offer("run", 2): QueueName("default", Kind.ACTIVITY, "orders")})
-    assert queues.versions(QUEUE) == [QUEUE]
-    assert not [name for name in sticky if queues.versions(name)]
+async def test_unused_queues_are_removed() -> None:
+    with stopped_clock() as clock:
+        queues = TaskQueues()
+        sticky = [QueueName("default", Kind.WORKFLOW, f"sticky-{number}") for number in range(999)]
+        for name in sticky:
+            await queues.poll(name, "worker", 0, allowed)
+        queues.settle("1", {Offer("run", 1): QUEUE})
+        clock.forward(FORGOTTEN_AFTER)
+        queues.settle("2", {Offer("run", 2): QueueName("default", Kind.ACTIVITY, "orders")})
+        assert queues.versions(QUEUE) == [QUEUE]
+        assert not [name for name in sticky if queues.versions(name)]
 
 
 def test_worker_heartbeats_are_limited_in_size_each_and_in_total(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(of_workers, "MOST_BYTES", 25_000)
+    monkeypatch.setattr(of_workers, "MAX_BYTES", 25_000)
     workers = KnownWorkers(TaskQueues())
     with pytest.raises(UnfitError, match="Worker heartbeat size exceeds limit"):
         workers.record("default", [beat("large", sdk_name="x" * 17_000)])
@@ -197,7 +196,7 @@ async def test_only_a_cancelled_last_poll_makes_a_queue_deserted() -> None:
 
 
 async def test_identities_of_pollers_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_queues, "MOST_POLLER_BYTES", 20_000)
+    monkeypatch.setattr(of_queues, "MAX_POLLER_BYTES", 20_000)
     queues, other = TaskQueues(), QueueName("another", Kind.WORKFLOW, "orders")
     names = [QueueName("default", Kind.WORKFLOW, f"queue-{number}") for number in range(3)]
     await queues.poll(other, "worker", 0, allowed)
@@ -208,13 +207,12 @@ async def test_identities_of_pollers_are_limited_in_memory(monkeypatch: pytest.M
     assert list(queues.pollers(other)) == ["worker"]
 
 
-async def test_old_pollers_are_removed_when_others_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = of_queues.now()
-    monkeypatch.setattr(of_queues, "now", lambda: time)
-    queues, other = TaskQueues(), QueueName("default", Kind.ACTIVITY, "others")
-    await queues.poll(QUEUE, "worker", 0, allowed)
-    time += of_queues.FORGOTTEN_AFTER
-    await queues.poll(other, "worker", 0, allowed)
-    time -= of_queues.FORGOTTEN_AFTER
-    assert queues.pollers(QUEUE) == {}
-    assert list(queues.pollers(other)) == ["worker"]
+async def test_old_pollers_are_removed_when_others_poll() -> None:
+    with stopped_clock() as clock:
+        queues, other = TaskQueues(), QueueName("default", Kind.ACTIVITY, "others")
+        await queues.poll(QUEUE, "worker", 0, allowed)
+        clock.forward(FORGOTTEN_AFTER)
+        await queues.poll(other, "worker", 0, allowed)
+        clock.forward(-FORGOTTEN_AFTER)
+        assert queues.pollers(QUEUE) == {}
+        assert list(queues.pollers(other)) == ["worker"]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-import histories
-from histories import EXAMPLES, GOLDEN
-from manuals import blocks_in
-from perdure.simulation.cast import Manifest
+from perdure.simulation.manifests import Manifest
 from perdure.simulation.report import Report
+from support import histories
+from support.histories import EXAMPLES, GOLDEN
+from support.manuals import blocks_in
 
 FLOWS = histories.REPOSITORY / "docs" / "flows.md"
 KEPT = sorted(GOLDEN.rglob("*.json"))

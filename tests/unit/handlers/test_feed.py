@@ -15,6 +15,7 @@ from perdure.handlers.feed import Feed
 from perdure.kube.access import Access
 from perdure.kube.client import Client, Object
 from perdure.kube.decoding import Undecodable, decode
+from support.http_server import serving
 
 Json = dict[str, Any]
 RUNS = "/apis/perdure.dev/v1alpha1/workflowruns"
@@ -119,16 +120,14 @@ class Stage:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     server, taken = Server(), Finished()
-    runner = web.ServerRunner(web.Server(server.handle))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    address = "http://{}:{}".format(*runner.addresses[0][:2])
-    async with Client.open(Access(server=address), user_agent="test", connections=0) as client:
+    async with (
+        serving(server.handle) as address,
+        Client.open(Access(server=address), user_agent="test", connections=0) as client,
+    ):
         feed = Feed(client, taken)
         skipped: list[Undecodable] = []
         client.lists.skipped = skipped.append
         yield Stage(server, taken, feed, Kopf(feed, address), skipped, client)
-    await runner.cleanup()
 
 
 async def test_a_redirect_of_a_request_of_kopf_is_not_followed(stage: Stage) -> None:

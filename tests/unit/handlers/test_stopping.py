@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from ports import free_port
+from support.ports import free_port
 
 PATIENCE = 60
 """Seconds after which the test fails."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.foreign import Convert, convert_files
-from perdure.cli.scenarios import play
+from perdure.cli.conversion import Convert, convert_files
+from perdure.cli.scenarios import simulate_scenario
 from perdure.importing.argo import manifests as argo_
 from perdure.importing.tekton import manifests as tekton_
 
@@ -40,7 +40,7 @@ class Result:
         """The outcome; each attempt ends as `activities` says."""
         file = self.file.with_suffix(".scenario.yaml")
         file.write_text(yaml.safe_dump({"activities": activities or {}, **scenario}))
-        report: Json = play([str(self.file)], str(file))[1].as_json()
+        report: Json = simulate_scenario([str(self.file)], str(file))[1].as_json()
         return report
 
 

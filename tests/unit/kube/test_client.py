@@ -6,14 +6,11 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 import trustme
 from aiohttp import web
@@ -34,44 +31,7 @@ from perdure.kube.client import (
     path,
 )
 from perdure.kube.decoding import Stored, Undecodable
-
-PODS = path(CORE, "default", "pods")
-WEB = path(CORE, "default", "pods", "web")
-
-
-@dataclass
-class Server:
-    """Answers as a test defines, and records the requests."""
-
-    answer: Callable[[web.BaseRequest], web.StreamResponse] = lambda _: web.json_response({})
-    asked: list[web.BaseRequest] = field(default_factory=list)
-    bodies: list[Any] = field(default_factory=list)
-    address: str = ""
-    answers: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator["Server"]:
-        self.answers.set()
-        runner = web.ServerRunner(web.Server(self._handle))
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            self.address = "http://{}:{}".format(*runner.addresses[0][:2])
-            yield self
-        finally:
-            await runner.cleanup()
-
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        raw = await request.read()
-        self.asked.append(request)
-        self.bodies.append(orjson.loads(raw) if raw else None)
-        await self.answers.wait()
-        return self.answer(request)
-
-    def refuse(self, code: int, reason: str, message: str = "no") -> None:
-        body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
-        self.answer = lambda _: web.json_response(body, status=code)
+from support.http_server import PODS, WEB, Server
 
 
 @pytest.fixture

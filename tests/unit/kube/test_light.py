@@ -15,7 +15,7 @@ import trustme
 from perdure.kube.access import Access
 from perdure.kube.errors import ApiError, NotFoundError
 from perdure.kube.light import LightClient, NoResponseError
-from threads import join
+from support.threads import join
 
 
 class Handler(BaseHTTPRequestHandler):

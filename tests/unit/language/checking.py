@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from perdure.api.kinds.workflow import WorkflowSpec
-from perdure.language.checks import Checked, check
+from perdure.language.checks import CheckedDefinition, check
 
 SCHEMA = """
 input:
@@ -31,7 +31,7 @@ STEPS = {"steps": [{"name": "do", "activity": {"name": "work"}}]}
 IDLE = {"name": "idle", "steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 
 
-def checked(text: str = "", **spec: Any) -> Checked:
+def checked(text: str = "", **spec: Any) -> CheckedDefinition:
     given = yaml.safe_load(text) or {}
     defaults = {**yaml.safe_load(ACTIVITIES), **STEPS}
     return check(WorkflowSpec.parse({**defaults, **given, **spec}))

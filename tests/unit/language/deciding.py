@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from engine.script import T0, Drive
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -14,6 +13,7 @@ from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.language.memory import Memory, StepRecord
 from perdure.language.program import Program, with_defaults
+from support.engine.script import T0, Drive
 
 Json = dict[str, Any]
 SCOPE = RunScope(name="order-1", namespace="shop", workflow_id="order", run_id="uid-1", attempt=1)

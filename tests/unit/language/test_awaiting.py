@@ -8,7 +8,7 @@ from perdure.engine import inputs as inp
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import load_memory
 from perdure.language.signals import Awaited, awaited, known_signals, unknown_signal
-from unit.cli.flow import Flow, at
+from support.view.flow import Flow, at
 
 DEFINITION = """
 steps:

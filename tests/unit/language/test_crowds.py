@@ -8,9 +8,9 @@ import yaml
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.engine.recording import MAX_PENDING
 from perdure.language.execution.flow import MAX_WAITING
-from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.play import Play
+from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
 from perdure.simulation.report import Report
+from perdure.simulation.simulator import Simulator
 
 FANS = 32
 BLOCK = 32
@@ -44,10 +44,10 @@ def simulate(workflow: dict[str, Any], **scenario: Any) -> Report:
     given = read_scenario({"children": {"child": [{"after": "1h"}]}, **scenario}, "s")
     if "child" not in str(workflow["spec"]["blocks"]):
         given = read_scenario(scenario, "s")
-    cast = read_cast([Manifest("f", yaml.safe_load(yaml.safe_dump(workflow)))], given, "s")
-    assert isinstance(cast.lead.spec, WorkflowRunSpec)
-    world = Play(cast, given)
-    world.play()
+    definitions = read_definitions([Manifest("f", yaml.safe_load(yaml.safe_dump(workflow)))], given, "s")
+    assert isinstance(definitions.target.spec, WorkflowRunSpec)
+    world = Simulator(definitions, given)
+    world.run()
     return Report(world)
 
 

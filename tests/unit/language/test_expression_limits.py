@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hostile import ATTACKS, HOSTILE, SOURCES, WORK, deep_value
 from perdure.language.expressions import MAX_RESULT, ExpressionError, compile_template
+from support.hostile import ATTACKS, HOSTILE, SOURCES, WORK, deep_value
 from unit.language.evaluating import SCOPE
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hostile import ATTACKS, HOSTILE, WORK
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine.events import WorkflowExecutionStarted
 from perdure.language.cel import Meter
@@ -18,6 +17,7 @@ from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
 from perdure.language.schemas import MAX_SCHEMA, InputSchemaError, input_check
 from perdure.language.step_failures import EXPRESSION_ERROR
+from support.hostile import ATTACKS, HOSTILE, WORK
 from unit.language.play import Play
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, application, seconds
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind, RetryState
@@ -14,6 +13,7 @@ from perdure.engine.step import next_wake, start
 from perdure.language.interpreter import Refuser, progress
 from perdure.language.memory import Status
 from perdure.language.program import InvalidWorkflowError, with_defaults
+from support.engine.script import T0, Drive, application, seconds
 from unit.language.deciding import Json, do, failure, main, make, memory, restored, run, work
 
 # Activities

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, seconds
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.resets import begin, kept_results, reset_event, since
 from perdure.engine.state import RunStatus
-from perdure.language.resets import MAX_KEPT, Redo, redo
-from unit.language.test_resuming import SCOPE, Run, do
+from perdure.language.resets import MAX_KEPT, RetryPlan, plan_retry
+from support.engine.script import T0, Drive, seconds
+from unit.language.resumed import SCOPE, Run, do
 
 
-def plan(run: Run, *steps: str) -> Redo:
-    return redo(run.drive.history, run.program, SCOPE, input=None, start_time=T0, steps=steps)
+def plan(run: Run, *steps: str) -> RetryPlan:
+    return plan_retry(run.drive.history, run.program, SCOPE, input=None, start_time=T0, steps=steps)
 
 
 def retried(run: Run, *steps: str) -> Run:

@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.script import Drive, application
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind
@@ -15,6 +14,7 @@ from perdure.engine.fold import as_recorded
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.state import RunState
 from perdure.language.compiler import compile_program
+from support.engine.script import Drive, application
 from unit.language.deciding import Json, interpreter, restored, run, work
 
 # Random programs

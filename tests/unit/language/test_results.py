@@ -7,11 +7,11 @@ import yaml
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.compiler import compile_program
-from perdure.language.results import doubt, no_output
+from perdure.language.results import no_output, result_warning
 from perdure.view.hints import hints
 from perdure.view.open_work import LiveState
 from perdure.view.tree import tree
-from unit.cli.flow import Flow, plain
+from support.view.flow import Flow, plain
 
 ACTIVITIES = """
 activities:
@@ -42,7 +42,7 @@ def program(steps: str) -> Any:
 )  # fmt: skip
 def test_a_missing_or_unparsable_result_that_is_read_is_reported(call: str, reads: str, result: Any, want: str) -> None:
     steps = f"- {{name: a, activity: {{name: {call}}}}}\n" + f'- {{name: b, set: {{x: "{reads}"}}}}\n'
-    found = doubt(program(steps), "a", result)
+    found = result_warning(program(steps), "a", result)
     assert want in found
     assert bool(found) == bool(want)
 
@@ -50,7 +50,7 @@ def test_a_missing_or_unparsable_result_that_is_read_is_reported(call: str, read
 @pytest.mark.parametrize("path", ["a:compensate", "a[0]:compensate", "b/a[12]:compensate"])
 def test_the_result_of_a_compensation_is_not_reported(path: str) -> None:
     steps = "- {name: a, activity: {name: count}}\n- {name: b, set: {x: '${steps.a.output}'}}\n"
-    assert doubt(program(steps), path, None) == doubt(program(steps), path, "{'files': 7}") == ""
+    assert result_warning(program(steps), path, None) == result_warning(program(steps), path, "{'files': 7}") == ""
 
 
 def test_a_run_without_output_is_reported_if_its_last_step_left_no_result() -> None:
@@ -64,7 +64,7 @@ def test_a_run_without_output_is_reported_if_its_last_step_left_no_result() -> N
 def test_describe_shows_a_missing_result_and_the_log_command() -> None:
     steps = '- {name: a, activity: {name: count}}\n- {name: b, set: {x: "${steps.a.output}"}}\n'
     flow = Flow(ACTIVITIES + "steps:\n" + steps).started(1).completed(2)
-    run, page = flow.run(seen=LiveState(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)
+    run, page = flow.run(live=LiveState(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)
     assert "    `steps.a.output` is null: no result in /dev/termination-log\n" in plain(tree(run, page))
     assert hints(run, page)[0][1] == "kubectl -n shop logs order-42-2-1"
-    assert not any(" logs " in command for _, command in hints(flow.run(seen=LiveState()), page))
+    assert not any(" logs " in command for _, command in hints(flow.run(live=LiveState()), page))

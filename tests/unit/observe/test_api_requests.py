@@ -6,7 +6,7 @@ from aiohttp import web
 from perdure.kube.access import Access
 from perdure.kube.client import Client, NoResponseError, NotFoundError
 from perdure.observe import metrics
-from unit.kube.test_client import WEB, Server
+from support.http_server import WEB, Server
 
 
 def measured(method: str, code: str) -> tuple[float, float]:

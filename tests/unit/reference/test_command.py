@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from manuals import REPOSITORY
 from reference.command import FOLDER, generated_pages, main
+from support.manuals import REPOSITORY
 
 
 def test_the_command_updates_and_removes_stale_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

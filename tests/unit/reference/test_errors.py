@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from manuals import REPOSITORY
 from perdure.language.step_failures import EXPRESSION_ERROR
 from reference.errors import OF_THE_OPERATOR
+from support.manuals import REPOSITORY
 
 MAKERS = {"Failure", "ApplicationError", "fail", "__init__", "application"}
 """Callables that make a failure with a type."""

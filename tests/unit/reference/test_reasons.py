@@ -8,11 +8,11 @@ from functools import cache
 
 import pytest
 
-from manuals import REPOSITORY
 from perdure.api.crdgen import KINDS
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.engine.state import RunStatus
 from reference.reasons import CONDITIONS, EVENTS, section
+from support.manuals import REPOSITORY
 
 ROOMS = ("controller", "engine", "frontend", "runtime", "schedule")
 """Where the operator decides what conditions, answers and Events say."""

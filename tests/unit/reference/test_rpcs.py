@@ -7,7 +7,7 @@ from temporalio.api.workflowservice.v1 import WorkflowServiceStub
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.services import UNSERVED
 from reference.rpcs import pages
-from unit.controller.managers import client_without_server, frontend_over
+from support.managers import client_without_server, frontend_over
 
 
 def of_the_api() -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perdure.api.kinds.work import Http
-from unit.runner.conftest import ENVIRONMENT
+from unit.runner.attempt import ENVIRONMENT
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from perdure.api.kinds.work import KubernetesResource
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runner import resource
-from perdure.runner.expressions import Later
+from perdure.runner.expressions import DeferredExpressions
 
 Json = dict[str, Any]
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}}
@@ -86,12 +86,12 @@ Kept = tuple[Objects, Client]
 PATH = "/apis/batch/v1/namespaces/shop/jobs/train"
 
 
-async def perform(objects: Kept, later: Later, action: str, manifest: Json = JOB, **fields: Any) -> Any:
+async def perform(objects: Kept, later: DeferredExpressions, action: str, manifest: Json = JOB, **fields: Any) -> Any:
     given = {"action": action, "manifest": manifest, "serviceAccountName": "trainer", **fields}
     return await resource.perform(objects[1], KubernetesResource.parse(given).dump(), later)
 
 
-async def failure(objects: Kept, later: Later, action: str, **fields: Any) -> ApplicationError:
+async def failure(objects: Kept, later: DeferredExpressions, action: str, **fields: Any) -> ApplicationError:
     with pytest.raises(ApplicationError) as caught:
         await perform(objects, later, action, **fields)
     return caught.value
@@ -110,7 +110,7 @@ def ends_after(objects: Objects, reads: int, status: Json) -> None:
     objects.before_read = change
 
 
-async def test_an_object_is_created_and_awaited(objects: Kept, later: Later) -> None:
+async def test_an_object_is_created_and_awaited(objects: Kept, later: DeferredExpressions) -> None:
     ends_after(objects[0], 3, {"succeeded": 1})
     result = await perform(
         objects,
@@ -129,7 +129,7 @@ async def test_an_object_is_created_and_awaited(objects: Kept, later: Later) -> 
     assert [path for method, path, _ in objects[0].asked if method == "GET"].count(PATH) == 3
 
 
-async def test_without_conditions_nothing_is_awaited(objects: Kept, later: Later) -> None:
+async def test_without_conditions_nothing_is_awaited(objects: Kept, later: DeferredExpressions) -> None:
     assert await perform(objects, later, "Create") == {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -140,21 +140,23 @@ async def test_without_conditions_nothing_is_awaited(objects: Kept, later: Later
     assert [method for method, _, _ in objects[0].asked] == ["GET", "POST"]
 
 
-async def test_a_repeated_attempt_finds_what_an_earlier_one_has_created(objects: Kept, later: Later) -> None:
+async def test_a_repeated_attempt_finds_what_an_earlier_one_has_created(
+    objects: Kept, later: DeferredExpressions
+) -> None:
     manifest = {**JOB, "metadata": {"generateName": "train-"}}
     first = await perform(objects, later, "Create", manifest)
     assert await perform(objects, later, "Create", manifest) == first
     assert len(objects[0].stored) == 1
 
 
-async def test_an_existing_object_of_another_owner_is_not_adopted(objects: Kept, later: Later) -> None:
+async def test_an_existing_object_of_another_owner_is_not_adopted(objects: Kept, later: DeferredExpressions) -> None:
     objects[0].stored[PATH] = {**JOB}
     error = await failure(objects, later, "Create")
     assert (error.type, error.non_retryable) == ("AlreadyExists", True)
     assert "Job `shop/train` already exists and was not created by this activity" in error.message
 
 
-async def test_a_failure_condition_ends_the_activity(objects: Kept, later: Later) -> None:
+async def test_a_failure_condition_ends_the_activity(objects: Kept, later: DeferredExpressions) -> None:
     ends_after(objects[0], 2, {"failed": 1})
     conditions = {
         "successCondition": "${object.status.succeeded > 0}",
@@ -173,19 +175,19 @@ async def test_a_failure_condition_ends_the_activity(objects: Kept, later: Later
     ],
 )
 async def test_an_object_is_patched_in_each_format(
-    objects: Kept, later: Later, kind: str, patch: Any, content: str
+    objects: Kept, later: DeferredExpressions, kind: str, patch: Any, content: str
 ) -> None:
     objects[0].stored[PATH] = {**JOB}
     await perform(objects, later, "Patch", patch=patch, patchType=kind)
     assert objects[0].asked[-1] == ("PATCH", PATH, content)
 
 
-async def test_an_object_is_applied(objects: Kept, later: Later) -> None:
+async def test_an_object_is_applied(objects: Kept, later: DeferredExpressions) -> None:
     await perform(objects, later, "Apply")
     assert objects[0].asked[-1] == ("PATCH", PATH, "application/apply-patch+yaml")
 
 
-async def test_a_deletion_waits_until_the_object_does_not_exist(objects: Kept, later: Later) -> None:
+async def test_a_deletion_waits_until_the_object_does_not_exist(objects: Kept, later: DeferredExpressions) -> None:
     objects[0].stored[PATH] = {**JOB}
     reads = 0
 
@@ -200,7 +202,7 @@ async def test_a_deletion_waits_until_the_object_does_not_exist(objects: Kept, l
     assert reads == 3
 
 
-async def test_get_with_a_condition_waits_for_a_missing_object(objects: Kept, later: Later) -> None:
+async def test_get_with_a_condition_waits_for_a_missing_object(objects: Kept, later: DeferredExpressions) -> None:
     error = await failure(objects, later, "Get")
     assert (error.type, error.non_retryable) == ("NotFound", True)
     reads = 0
@@ -216,19 +218,19 @@ async def test_get_with_a_condition_waits_for_a_missing_object(objects: Kept, la
     assert (result, reads) == ("Job", 3)
 
 
-async def test_a_cluster_scoped_kind_has_no_namespace_in_its_path(objects: Kept, later: Later) -> None:
+async def test_a_cluster_scoped_kind_has_no_namespace_in_its_path(objects: Kept, later: DeferredExpressions) -> None:
     await perform(objects, later, "Create", {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}})
     assert list(objects[0].stored) == ["/api/v1/things/a"]
 
 
-async def test_an_unknown_kind_is_a_failure(objects: Kept, later: Later) -> None:
+async def test_an_unknown_kind_is_a_failure(objects: Kept, later: DeferredExpressions) -> None:
     error = await failure(objects, later, "Get", manifest={**JOB, "kind": "Nope"})
     assert (error.type, error.non_retryable) == ("UnknownKind", True)
 
 
 @pytest.mark.parametrize(("status", "retried"), [(403, False), (422, False), (429, True), (500, True), (409, True)])
 async def test_the_error_of_the_api_server_determines_if_it_is_retried(
-    objects: Kept, later: Later, status: int, *, retried: bool
+    objects: Kept, later: DeferredExpressions, status: int, *, retried: bool
 ) -> None:
     objects[0].refusals = [status]
     error = await failure(objects, later, "Apply")

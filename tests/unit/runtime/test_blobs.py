@@ -57,7 +57,7 @@ def test_a_run_refers_to_blobs_in_its_spec_and_annotations() -> None:
     one, two = refer(b"1"), refer(b"22")
     annotations = {"perdure.dev/start-signal": msgspec.json.encode({"input": two}).decode()}
     run = {"metadata": {"name": "a", "annotations": annotations}, "spec": {"input": one}}
-    assert blobs.given_to(run) == {one["payloads"].name: 1, two["payloads"].name: 2}
+    assert blobs.in_manifest(run) == {one["payloads"].name: 1, two["payloads"].name: 2}
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_stored_result_is_a_valid_object(make: Any) -> None:
 def test_a_result_is_found_until_it_is_too_old(
     make: Any, max_age: timedelta, age: timedelta, *, is_found: bool
 ) -> None:
-    assert CacheKey.of(make.activity(), "v1").finds(stored(make), max_age, make.now + age) is is_found
+    assert CacheKey.of(make.activity(), "v1").matches(stored(make), max_age, make.now + age) is is_found
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_a_result_is_found_until_it_is_too_old(
 def test_a_result_is_found_by_key_and_definition_of_the_activity(
     make: Any, changes: dict[str, Any], key: str, *, is_found: bool
 ) -> None:
-    assert CacheKey.of(make.activity(**changes), key).finds(stored(make), HOUR, make.now) is is_found
+    assert CacheKey.of(make.activity(**changes), key).matches(stored(make), HOUR, make.now) is is_found
 
 
 def test_a_terminating_result_is_not_found(make: Any) -> None:
     leaving = stored(make)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-31T12:02:00Z"
-    assert not CacheKey.of(make.activity(), "v1").finds(leaving, HOUR, make.now)
+    assert not CacheKey.of(make.activity(), "v1").matches(leaving, HOUR, make.now)
 
 
 def test_a_name_collision_does_not_return_the_result_of_another_key(make: Any) -> None:
     other = stored(make, key="v2")
-    assert not CacheKey.of(make.activity(), "v1").finds(other, HOUR, make.now)
+    assert not CacheKey.of(make.activity(), "v1").matches(other, HOUR, make.now)
 
 
 def test_results_of_up_to_64_kib_are_stored(make: Any) -> None:

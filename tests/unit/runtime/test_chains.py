@@ -8,8 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.coded import Coded
-from engine.script import Drive, Reacting
 from perdure.api.kinds.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.times import LONGEST
@@ -29,6 +27,8 @@ from perdure.runtime.chains import (
     retry_policy_json,
     successor_run,
 )
+from support.engine.coded import Coded
+from support.engine.script import Drive, Reacting
 
 
 def written(policy: RetryPolicy) -> RetryPolicyChoice:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.times import read_time, write_micro_time
+from perdure.api.times import read_kubernetes_time, write_micro_time
 from perdure.engine.inputs import HeartbeatRead
 from perdure.runtime.attempts import Attempt, lease_conflict, owns, owns_lease, pod_conflict
 from perdure.runtime.leases import TOO_LARGE_KEY, Pulse, build_lease, heartbeat
@@ -175,7 +175,7 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "want_message", "want_passing"),
+    ("metadata", "want_message", "want_temporary"),
     [
         pytest.param(
             {"ownerReferences": [{"kind": "WorkflowRun", "name": "order-42", "uid": "old"}], "deletionTimestamp": "x"},
@@ -203,12 +203,12 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
     ],
 )
 def test_a_pod_of_another_identity_conflicts(
-    make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool
+    make: Any, metadata: dict[str, Any], want_message: str, want_temporary: bool
 ) -> None:
     conflict = pod_conflict(changed(make.pod(), **metadata), make.run, make.attempt)
     assert conflict is not None
     assert (conflict.kind, conflict.namespace, conflict.name) == ("Pod", "shop", "order-42-5-2")
-    assert (conflict.message, conflict.passing) == (want_message, want_passing)
+    assert (conflict.message, conflict.temporary) == (want_message, want_temporary)
 
 
 def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_adopted(make: Any) -> None:
@@ -238,4 +238,4 @@ def test_objects_without_metadata_are_not_adopted(make: Any) -> None:
 def test_a_renew_time_is_written_with_microseconds_in_utc() -> None:
     time = datetime(2026, 1, 31, 13, 0, 0, 5, tzinfo=timezone(timedelta(hours=1)))
     assert write_micro_time(time) == "2026-01-31T12:00:00.000005Z"
-    assert read_time(write_micro_time(time)) == time
+    assert read_kubernetes_time(write_micro_time(time)) == time

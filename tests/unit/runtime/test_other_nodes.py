@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.pods.builder import avoiding, build_pod
+from perdure.runtime.pods.builder import avoid_nodes, build_pod
 
 
 def test_nodes_are_avoided_and_other_preferences_kept(make: Any) -> None:
@@ -14,7 +14,7 @@ def test_nodes_are_avoided_and_other_preferences_kept(make: Any) -> None:
     }
     definition = make.activity(podSpecPatch={"affinity": affinity})
     pod = build_pod(make.run, make.attempt, definition, PodSettings())
-    made = avoiding(pod, ["n1", "n2"])["spec"]["affinity"]
+    made = avoid_nodes(pod, ["n1", "n2"])["spec"]["affinity"]
     terms = made["nodeAffinity"].pop("preferredDuringSchedulingIgnoredDuringExecution")
     assert made == {"podAffinity": {"a": 1}, "nodeAffinity": {"requiredDuring…": 2}}
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("n1", "n2")]
@@ -23,4 +23,4 @@ def test_nodes_are_avoided_and_other_preferences_kept(make: Any) -> None:
 
 def test_without_nodes_the_pod_is_unchanged(make: Any) -> None:
     pod = build_pod(make.run, make.attempt, make.activity(), PodSettings())
-    assert avoiding(pod, []) == pod
+    assert avoid_nodes(pod, []) == pod

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
-from perdure.runtime.retry_policies import waits_in_short
+from perdure.runtime.retry_policies import backoff_preview
 
 S = timedelta(seconds=1)
 
@@ -24,4 +24,4 @@ S = timedelta(seconds=1)
     ],
 )
 def test_waits_are_listed_up_to_the_number_of_retries(policy: RetryPolicy, want: str) -> None:
-    assert waits_in_short(policy) == want
+    assert backoff_preview(policy) == want

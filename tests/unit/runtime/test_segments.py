@@ -76,7 +76,7 @@ def test_a_sealed_history_is_read_completely_and_any_change_is_detected(sizes: l
     )
     run = {"metadata": {"name": RUN.name, "uid": RUN.uid}, "status": {"history": history}}
     shuffled = data.draw(st.permutations(sealed))
-    assert segments.gather(run, shuffled) == segments.Past(events, ())
+    assert segments.gather(run, shuffled) == segments.AssembledHistory(events, ())
     if not sealed:
         return
     victim = data.draw(st.integers(0, len(sealed) - 1))

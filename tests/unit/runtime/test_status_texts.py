@@ -1,9 +1,7 @@
 """The status of a run as it is stored: bulky fields as JSON texts, which readers get as values."""
 
 import copy
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,16 +15,9 @@ from perdure.engine.state import RunState
 from perdure.language.memory import Memory
 from perdure.runtime import status_texts
 from perdure.runtime.commits import OF_RUNS, committed, edited
+from support.recorded_runs import NAMES, recorded
 
 Json = dict[str, Any]
-
-RECORDED = Path(__file__).parents[1] / "cli" / "recorded"
-"""Runs that an earlier version recorded, with values."""
-
-
-def recorded(name: str) -> Json:
-    run: Json = json.loads((RECORDED / f"{name}.json").read_text())
-    return run
 
 
 def run_of(status: Json) -> Json:
@@ -73,7 +64,7 @@ def test_only_bulky_fields_are_stored_as_text() -> None:
     }
 
 
-@pytest.mark.parametrize("name", [file.stem for file in sorted(RECORDED.iterdir())])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_run_is_read_in_either_form(name: str) -> None:
     run = recorded(name)
     before = copy.deepcopy(run)

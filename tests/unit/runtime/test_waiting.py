@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.pods.waiting import hinders, waiting_reason
+from perdure.runtime.pods.waiting import is_problem, waiting_reason
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_waiting_pod_has_a_reason(make: Any, pod: Callable[[Any], dict[str, An
     ],
 )
 def test_only_lasting_reasons_block_a_pod(reason: str, want: bool) -> None:
-    assert hinders(reason) is want
+    assert is_problem(reason) is want
 
 
 def test_a_long_message_is_shortened(make: Any) -> None:

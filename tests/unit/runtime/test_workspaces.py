@@ -9,7 +9,14 @@ from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import claim_name
 from perdure.runtime.attempts import PodSettings, RunRef
 from perdure.runtime.pods.builder import build_pod
-from perdure.runtime.pods.workspaces import Volume, build_claim, is_deleted_after, own_volume, volume_of, with_volumes
+from perdure.runtime.pods.workspaces import (
+    Volume,
+    build_claim,
+    ephemeral_volume,
+    is_deleted_after,
+    volume_of,
+    with_volumes,
+)
 
 ORIGINAL = ("order-42", "11111111-2222-3333-4444-555555555555")
 ONCE: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -100,7 +107,7 @@ def test_a_container_gets_its_volumes_and_the_pod_their_group(make: Any) -> None
         {"name": "scratch", "mountPath": "/tmp"},
     ]
     definition = make.activity(workspaces=mounts)
-    scratch = own_volume(Workspace.parse({"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}))
+    scratch = ephemeral_volume(Workspace.parse({"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}))
     assert scratch is not None
     volumes = {"files": volume_of(claim("ReadWriteMany")), "scratch": scratch}
     pod = spec_of(make, definition, volumes)

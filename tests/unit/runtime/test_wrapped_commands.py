@@ -15,7 +15,7 @@ import pytest
 
 from perdure.api.reserved import LOG_PATH, ORDER_PATH
 from perdure.runtime.pods.commands import SIGNALS, copy_log
-from perdure.runtime.pods.groups import put_in_order
+from perdure.runtime.pods.groups import order_containers
 
 _SECONDS = 60
 _SHELLS = tuple(name for name in ("dash", "bash", "busybox") if shutil.which(name))
@@ -124,7 +124,7 @@ def both(*command: str) -> dict[str, Any]:
 
 def grouped(own: dict[str, Any]) -> list[dict[str, Any]]:
     spec: dict[str, Any] = {"containers": [own, {"name": "next", "command": ["true"], "needs": ["own"]}]}
-    put_in_order(spec)
+    order_containers(spec)
     containers: list[dict[str, Any]] = spec["containers"]
     return containers
 

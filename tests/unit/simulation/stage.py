@@ -8,10 +8,10 @@ import yaml
 
 from perdure.engine import history
 from perdure.engine.fold import as_recorded
-from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.play import Play
-from perdure.simulation.players import SimulatedChain, SimulatedRun, make_run
+from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
 from perdure.simulation.report import Report, status_of
+from perdure.simulation.runs import SimulatedChain, SimulatedRun, make_run
+from perdure.simulation.simulator import Simulator
 
 Json = dict[str, Any]
 
@@ -73,10 +73,10 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     manifests = [Manifest("w.yaml", workflow(spec) if isinstance(spec, str) else spec)]
     manifests += [Manifest(f"other{i}.yaml", other) for i, other in enumerate(others)]
     reported = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    world = Play(read_cast(manifests, reported, "s.yaml"), reported)
-    world.play()
-    for player in world.transcript.players:
-        for run in player.runs if isinstance(player, SimulatedChain) else ():
+    world = Simulator(read_definitions(manifests, reported, "s.yaml"), reported)
+    world.run()
+    for execution in world.transcript.executions:
+        for run in execution.runs if isinstance(execution, SimulatedChain) else ():
             check_stored_history(run)
     return Played(Report(world))
 

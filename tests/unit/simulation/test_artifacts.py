@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.simulation.cast import BadFileError
+from perdure.simulation.manifests import BadFileError
 from unit.simulation.stage import play
 
 FLOW = """

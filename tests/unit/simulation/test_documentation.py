@@ -7,9 +7,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from manuals import REPOSITORY
 from perdure.cli.app import build
 from perdure.simulation.scenario import Expect, Scenario, ScriptedAttempt
+from support.manuals import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -441,8 +441,8 @@ def test_a_deeply_nested_failure_has_a_bounded_size_at_each_level() -> None:
     fail = {"type": "KeyError", "message": "m" * 2_000, "details": "d" * 4_000}
     played = play(spec, json.dumps({"input": 20, "activities": {"work": [{"fail": fail}]}}))
     assert played.phase == "Failed"
-    for player in played.report.transcript.players:
-        (run,) = player.runs
+    for execution in played.report.transcript.executions:
+        (run,) = execution.runs
         failure = run.events[-1].failure
         assert len(failure.message) <= 4_096
         assert failure.message.startswith("step `again`: child workflow `" if failure.cause.cause else "step `work`: ")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
+from perdure.simulation.manifests import BadFileError, Manifest, read_definitions, read_scenario
 from perdure.simulation.scenario import Scenario
 from unit.simulation.stage import Json, play, policy, workflow
 
@@ -22,7 +22,9 @@ output: "${steps.work.output}"
 
 def read(scenario: str, manifests: tuple[Any, ...]) -> None:
     reported = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    read_cast([Manifest(f"{i}.yaml", one) for i, one in enumerate(manifests or (workflow(FLOW),))], reported, "s.yaml")
+    read_definitions(
+        [Manifest(f"{i}.yaml", one) for i, one in enumerate(manifests or (workflow(FLOW),))], reported, "s.yaml"
+    )
 
 
 def refused(scenario: str = "{}", *manifests: Any) -> str:

@@ -201,8 +201,3 @@ class Artifacts(SpecModel):
     def uploads(self) -> bool:
         """Whether the pods of the activity have a sidecar that uploads to the artifact store."""
         return self.uploads_data or bool(self.archive_logs)
-
-    @property
-    def uses_store(self) -> bool:
-        """Whether the pods of the activity use the artifact store."""
-        return self.uploads or any((each.from_ or each.key) is not None for each in self.inputs)

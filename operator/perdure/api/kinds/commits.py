@@ -9,7 +9,7 @@ from perdure.api.models import StatusModel
 from perdure.api.rules import Rule
 
 
-def _kept(field: str, message: str) -> Rule:
+def _not_removed(field: str, message: str) -> Rule:
     """A rule of a status: a field that is set must not be removed."""
     return Rule(message, f"has(self.{field}) || !has(oldSelf.{field})", reason="FieldValueForbidden")
 
@@ -21,10 +21,12 @@ _HISTORY_GROWS = "`status.history.nextEventId` must not decrease: finished work 
 
 # The API server evaluates the rules of a whole object for every write, and a rule costs most where it reads a field of an object
 # with many fields. Each rule is therefore in the smallest object that contains what it checks.
-STATE_STAYS = _kept("state", "`status.state` must not be removed: finished work would run again (docs/backup.md)")
+STATE_STAYS = _not_removed(
+    "state", "`status.state` must not be removed: finished work would run again (docs/backup.md)"
+)
 """Forbids the removal of a recorded status."""
 
-COMMIT_STAYS = _kept("commit", _COMMITS_GROW)
+COMMIT_STAYS = _not_removed("commit", _COMMITS_GROW)
 """Forbids editing a status without its digest."""
 
 COMMITS_GROW = Rule(_COMMITS_GROW, "self.number > oldSelf.number || self == oldSelf", reason="FieldValueForbidden")

@@ -33,7 +33,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     namespace = None if everywhere else api.namespace
     served = await _explained("CRDs", installation.kinds(api))
     try:
-        operator, hidden = await operators.find(api, system), False
+        operator, hidden = await operators.find_deployment(api, system), False
     except ForbiddenError as error:
         operator, hidden = None, True
         operator_check = unknown("Operator", error)
@@ -48,7 +48,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     if operator is not None:
         checks.append(_explained("Operator permissions", permissions.of_operator(api, operator)))
         checks.append(_explained("Admission policies", installation.policies(api, operator)))
-        checks.append(_explained("Namespace", operators.served(operator, namespace)))
+        checks.append(_explained("Namespace", operators.check_namespace(operator, namespace)))
     checks.append(_explained("Your permissions", permissions.of_caller(api, namespace)))
     if served.result is Result.OK:
         checks += _of_work(api, namespace)

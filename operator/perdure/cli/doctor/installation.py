@@ -9,7 +9,7 @@ from perdure.kube import paths
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_OLDEST = (1, 32)
+_MIN_VERSION = (1, 32)
 _UPGRADE = (
     "install the CRDs of this version: `helm upgrade` with `crds.enabled`, or `kubectl apply --server-side -f crds/`"
 )
@@ -23,7 +23,7 @@ async def api_server(api: Diagnosis) -> CheckResult:
     except (KeyError, ValueError):
         return warning("API server", "It does not report its version", "check that it is Kubernetes 1.32 or later")
     name = str(version.get("gitVersion") or f"{found[0]}.{found[1]}")
-    if found < _OLDEST:
+    if found < _MIN_VERSION:
         return failed("API server", f"Kubernetes {name} is too old", "upgrade the cluster to Kubernetes 1.32 or later")
     return ok("API server", f"Kubernetes {name}")
 

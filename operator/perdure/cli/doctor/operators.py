@@ -83,7 +83,7 @@ async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: S
     return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, and all name the same operators")
 
 
-async def served(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
+async def check_namespace(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
     """Check that the operator serves a namespace; None: only say which ones it serves."""
     from perdure.controller.namespaces import ServedNamespaces
 
@@ -103,7 +103,7 @@ async def served(deployment: OperatorDeployment, namespace: str | None) -> Check
 
 async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     """Compare the clocks of this machine and of the operators with the clock of the API server."""
-    from perdure.api.lenient import read_time
+    from perdure.api.times import read_kubernetes_time
     from perdure.view import text
 
     skew = await api.skew()
@@ -111,7 +111,7 @@ async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     if skew is None or server is None:
         return warning("Clocks", "The API server does not send its time", "compare the clocks of the nodes with `date`")
     for lease in leases:
-        renewed = read_time((lease.get("spec") or {}).get("renewTime"))
+        renewed = read_kubernetes_time((lease.get("spec") or {}).get("renewTime"))
         if renewed is not None and renewed - server > _TOLERATED:
             name, ahead = lease["metadata"]["name"], text.duration(renewed - server)
             fix = "synchronize the clocks of the nodes, such as with chrony: timers and schedules depend on them"
@@ -124,7 +124,7 @@ async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
 
 
 _APPS = "/apis/apps/v1"
-_OWN = "PERDURE_NAMESPACE"
+_OPERATOR_VARIABLE = "PERDURE_NAMESPACE"
 """Environment variable that only the operator has."""
 
 
@@ -168,12 +168,12 @@ class OperatorDeployment:
         return tuple(filter(None, map(str.strip, self.environment.get(variable, "").split(","))))
 
 
-async def find(api: Diagnosis, namespace: str) -> OperatorDeployment | None:
+async def find_deployment(api: Diagnosis, namespace: str) -> OperatorDeployment | None:
     """Find the operator's Deployment in a namespace; None if there is none."""
     url = paths.path(_APPS, namespace, "deployments")
     found = await api.list(url, labelSelector="app.kubernetes.io/component=operator")
     read = (_read(each) for each in found)
-    return next((deployment for deployment in read if _OWN in deployment.environment), None)
+    return next((deployment for deployment in read if _OPERATOR_VARIABLE in deployment.environment), None)
 
 
 def _read(obj: Object) -> OperatorDeployment:

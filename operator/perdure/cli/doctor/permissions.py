@@ -69,7 +69,7 @@ _OF_OPERATOR = (
 
 async def of_caller(api: Diagnosis, namespace: str | None) -> CheckResult:
     """Check the permissions of the caller in a namespace; None for all."""
-    check, where = "Your permissions", f"in {_place(namespace)}"
+    check, where = "Your permissions", f"in {_namespace_text(namespace)}"
     rights = (*_TO_READ, *_TO_CHANGE)
     allowed = await asyncio.gather(*(api.allows(right.attributes(namespace or "")) for right in rights))
     missing = [right for right, granted in zip(rights, allowed, strict=True) if not granted]
@@ -94,7 +94,9 @@ async def of_operator(api: Diagnosis, deployment: OperatorDeployment) -> CheckRe
         )
     )
     missing = [
-        f"{right} in {_place(place)}" for (place, right), granted in zip(checks, allowed, strict=True) if not granted
+        f"{right} in {_namespace_text(place)}"
+        for (place, right), granted in zip(checks, allowed, strict=True)
+        if not granted
     ]
     if missing:
         fix = "set `rbac.create` in the chart, or grant the rules of charts/perdure/templates/rbac-operator.yaml"
@@ -103,5 +105,5 @@ async def of_operator(api: Diagnosis, deployment: OperatorDeployment) -> CheckRe
     return ok(check, f"{counted(len(_OF_OPERATOR), 'permission')} in {where}")
 
 
-def _place(namespace: str | None) -> str:
+def _namespace_text(namespace: str | None) -> str:
     return f"namespace `{namespace}`" if namespace else "all namespaces"

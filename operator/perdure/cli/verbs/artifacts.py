@@ -25,9 +25,9 @@ from perdure.cli.options import (
     run_argument,
     workflow_id_option,
 )
-from perdure.cli.terminal import Color, Output, Screen, for_people, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, GoneError
+from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object
 
 MAX_BYTES = 6 * 1024 * 1024
@@ -80,12 +80,12 @@ def list_(
 
     async def read() -> tuple[str, dict[str, Any]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            run = await found.runs.chosen(name, workflow_id)
+            run = await found.runs.find(name, workflow_id)
             return run["metadata"]["name"], await _artifacts(found, run)
 
     run, artifacts = asyncio.run(read())
     screen = Screen(color)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_data(output, artifacts, artifacts)
     elif not artifacts:
         click.echo(f"The steps of `{run}` have left no artifacts.", err=True)
@@ -128,7 +128,7 @@ def get(
 
     async def read() -> tuple[Object, bytes]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            run = await found.runs.named(name)
+            run = await found.runs.get(name)
             artifacts = await _artifacts(found, run)
             if artifact not in artifacts:
                 known = ", ".join(f"`{each}`" for each in list(artifacts)[:10]) or "(none)"
@@ -150,7 +150,7 @@ def get(
 
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
-    past = await cluster.runs.past(run)
+    past = await cluster.runs.history(run)
     from perdure.view.run import artifacts_of
 
     return artifacts_of(past.events)
@@ -171,7 +171,7 @@ async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | 
 
     pod = build_store_pod(
         {"generateName": "perdure-artifact-get-", "namespace": run["metadata"]["namespace"]},
-        "sending",
+        "export",
         reference["store"],
         {"PERDURE_KEY": reference["key"]},
         image=image or await _image(cluster, run),
@@ -198,7 +198,7 @@ async def _image(cluster: Cluster, run: Object) -> str:
         for container in pod["spec"].get("initContainers") or ():
             if container["name"] in {ARTIFACTS, OUTPUTS}:
                 return str(container["image"])
-    with suppress(GoneError):
+    with suppress(NotFoundError):
         artifacts = await cluster.read("ArtifactSet", "artifactsets", artifact_set_name(run["metadata"]["uid"]))
         image = (artifacts["metadata"].get("annotations") or {}).get(IMAGE_ANNOTATION)
         if image:

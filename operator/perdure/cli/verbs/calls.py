@@ -110,7 +110,7 @@ def _call_of_run(*positional: str) -> Callable[[Callable[..., None]], Callable[.
 @_run_argument
 @_handler_arguments
 @_call_of_run("RUN", "NAME")
-def query(context: click.Context, given: CallOptions) -> None:
+def query(context: click.Context, options: CallOptions) -> None:
     """Query a run.
 
     Workflows as code answer with their query handlers, if a worker is running,
@@ -129,8 +129,8 @@ def query(context: click.Context, given: CallOptions) -> None:
       {program} query order-42 steps --output yaml
       {program} query -w order-42 items 2 --service-account me
     """
-    name, *arguments = given.words
-    _answer(context, given, lambda api, run: api.query(run, name, [*map(json_or_text, arguments)]))
+    name, *arguments = options.words
+    _answer(context, options, lambda api, run: api.query(run, name, [*map(json_or_text, arguments)]))
 
 
 @verb()
@@ -138,7 +138,7 @@ def query(context: click.Context, given: CallOptions) -> None:
 @_handler_arguments
 @option("--update-id", metavar="ID", help="Send the update with this ID at most once; default: a new ID")
 @_call_of_run("RUN", "NAME")
-def update(context: click.Context, given: CallOptions, *, update_id: str | None) -> None:
+def update(context: click.Context, options: CallOptions, *, update_id: str | None) -> None:
     """Update a run of a workflow as code, and print the result.
 
     The workflow validates the update, and may refuse it. Arguments that are not
@@ -156,15 +156,15 @@ def update(context: click.Context, given: CallOptions, *, update_id: str | None)
       {program} update -w order-42 approve true --service-account me
       {program} update order-42 ship --update-id ship-1 --timeout 5m
     """
-    name, *arguments = given.words
+    name, *arguments = options.words
     values = [*map(json_or_text, arguments)]
-    _answer(context, given, lambda api, run: api.update(run, name, values, update_id))
+    _answer(context, options, lambda api, run: api.update(run, name, values, update_id))
 
 
 @verb()
 @_run_argument
 @_call_of_run("RUN")
-def stack(context: click.Context, given: CallOptions) -> None:
+def stack(context: click.Context, options: CallOptions) -> None:
     """Show where a run is now.
 
     For a workflow as code, these are the call stacks of its coroutines or threads,
@@ -182,40 +182,40 @@ def stack(context: click.Context, given: CallOptions) -> None:
       {program} stack order-42
       {program} stack -w order-42 --service-account me
     """
-    _answer(context, given, lambda api, run: api.query(run, "__stack_trace"))
+    _answer(context, options, lambda api, run: api.query(run, "__stack_trace"))
 
 
-def _answer(context: click.Context, given: CallOptions, call: Call) -> None:
+def _answer(context: click.Context, options: CallOptions, call: Call) -> None:
     """Call the frontend for a run, and print the result.
 
     Args:
         context: The context from Click.
-        given: The arguments of the user.
+        options: The arguments of the user.
         call: Calls the frontend.
 
     Raises:
         CliError: The call was rejected, or timed out.
     """
-    result = asyncio.run(_call(context, given, call))
-    Screen().write_value(given.output, result)
+    result = asyncio.run(_call(context, options, call))
+    Screen().write_value(options.output, result)
 
 
-async def _call(context: click.Context, given: CallOptions, call: Call) -> Any:
-    seconds = seconds_of(given.timeout, "--timeout")
-    async with connect(context=given.cluster, namespace=given.namespace, program=program_of(context)) as cluster:
-        if given.workflow_id is not None:
-            run = ExecutionRef(given.workflow_id)
+async def _call(context: click.Context, options: CallOptions, call: Call) -> Any:
+    seconds = seconds_of(options.timeout, "--timeout")
+    async with connect(context=options.cluster, namespace=options.namespace, program=program_of(context)) as cluster:
+        if options.workflow_id is not None:
+            run = ExecutionRef(options.workflow_id)
         else:
-            found = await cluster.runs.chosen(given.run, None)
+            found = await cluster.runs.find(options.run, None)
             meta = found["metadata"]
             run = ExecutionRef(found["spec"].get("workflowId") or meta["name"], meta["uid"])
         route = FrontendRoute(
-            address=given.address,
-            account=given.account,
-            audience=given.audience,
-            system=given.system,
-            service=given.service,
-            context=given.cluster,
+            address=options.address,
+            account=options.account,
+            audience=options.audience,
+            system=options.system,
+            service=options.service,
+            context=options.cluster,
         )
         async with reach(cluster, route, seconds) as api:
             return await call(api, run)

@@ -72,7 +72,7 @@ def console(
     """
     try:
         from perdure.console.access import KubeconfigAccess
-        from perdure.console.local import serving
+        from perdure.console.local import serve_console
         from perdure.console.site import ConsoleSettings
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
@@ -88,7 +88,7 @@ def console(
             settings = ConsoleSettings(
                 namespace=found.namespace, system_namespace=system, web_ui=web_ui, read_only=read_only
             )
-            async with serving(KubeconfigAccess(found), settings, port) as guard:
+            async with serve_console(KubeconfigAccess(found), settings, port) as guard:
                 url = guard.url(f"/namespaces/{found.namespace}/runs")
                 click.echo(f"The console is at {url}\nPress Ctrl-C to end it.")
                 if browser:

@@ -14,7 +14,7 @@ from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.operations import RequestOptions, requests, send_several
 from perdure.cli.options import color_option, context_option, everywhere_option, namespace_option, output_option
-from perdure.cli.terminal import Color, Output, Screen, for_people, page_of, program_of, reference
+from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
@@ -80,7 +80,7 @@ def list_(
 
     letters = sorted(_of(asyncio.run(read()), activity), key=_failed_time, reverse=True)
     screen = Screen(color)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_objects(output, letters)
     elif not letters:
         click.echo("There are no DeadLetters.", err=True)
@@ -113,7 +113,7 @@ def show(
             return await found.read(KIND, PLURAL, name)
 
     letter, screen = asyncio.run(read()), Screen(color)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_object(output, letter)
     else:
         from perdure.view.deadletters import describe
@@ -146,7 +146,7 @@ def redrive(
     if bool(names) == every:
         raise CliError("set either NAME or --all")
 
-    async def choose(cluster: Cluster) -> list[Object]:
+    async def find_targets(cluster: Cluster) -> list[Object]:
         chosen = list(dict.fromkeys(names or ()))
         if every:
             letters = _of(await cluster.list(PLURAL), activity)
@@ -155,7 +155,7 @@ def redrive(
             chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
         return [{"kind": KIND, "name": name} for name in chosen]
 
-    if not send_several(context, "redrive", {}, options, choose):
+    if not send_several(context, "redrive", {}, options, find_targets):
         click.echo("There is nothing to re-drive.", err=True)
 
 

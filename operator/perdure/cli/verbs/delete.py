@@ -9,14 +9,14 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.phases import CLOSED, Phase
-from perdure.cli.command import Whole, argument, option, verb
+from perdure.cli.command import WholeNumber, argument, option, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.options import context_option, namespace_option, seconds_of
 from perdure.cli.selection import phase_of, phase_option, selection_of, selector_option
 from perdure.cli.terminal import Screen, program_of, reference
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
 
@@ -59,8 +59,8 @@ async def delete_runs(cluster: Cluster, runs: Iterable[Object], *, wait_seconds:
 
 async def _exists(cluster: Cluster, name: str, uid: str) -> bool:
     try:
-        found = await cluster.runs.named(name)
-    except GoneError:
+        found = await cluster.runs.get(name)
+    except NotFoundError:
         return False
     except UnreachableError:
         return True
@@ -115,19 +115,19 @@ def delete(
     if bool(names) == (every or selector is not None or bool(phases)):
         raise CliError("set NAME, or choose runs with --selector, --phase, or --all")
     seconds = seconds_of(timeout, "--timeout") if wait else None
-    choice = selection_of(phases, selector)
+    selection = selection_of(phases, selector)
 
     async def run() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             runs = list[Object]()
             for name in dict.fromkeys(names or ()):
                 try:
-                    runs.append(await found.runs.named(name))
-                except GoneError:
+                    runs.append(await found.runs.get(name))
+                except NotFoundError:
                     if not ignore:
                         raise
             if not names:
-                runs = await choice.read_briefly(found, clock.now())
+                runs = await selection.read_metadata(found, clock.now())
             if not runs and not ignore:
                 click.echo("No run matches.", err=True)
                 raise Exit(1)
@@ -138,7 +138,7 @@ def delete(
 
 @verb()
 @option("--older-than", "--older", help="Only runs that ended longer ago, such as 30d")
-@option("--keep", type=Whole(min=0), help="Keep the newest N closed runs")
+@option("--keep", type=WholeNumber(min=0), help="Keep the newest N closed runs")
 @phase_option
 @selector_option
 @option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing")
@@ -174,12 +174,12 @@ def prune(
         if phase not in CLOSED:
             raise CliError(f"--phase {phase}: runs in this phase are open, and only closed runs are deleted")
     age = timedelta(seconds=seconds_of(older_than, "--older-than")) if older_than is not None else timedelta(0)
-    choice = selection_of(phases, selector)
+    selection = selection_of(phases, selector)
 
     async def run() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             now = clock.now()
-            closed = [each for each in await choice.read(found, now) if phase_of(each) in CLOSED]
+            closed = [each for each in await selection.read(found, now) if phase_of(each) in CLOSED]
             closed.sort(key=_ended, reverse=True)
             old = [each for each in closed[keep or 0 :] if _ended(each) <= now - age]
             if not old:

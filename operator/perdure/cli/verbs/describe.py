@@ -19,13 +19,13 @@ from perdure.cli.options import (
 )
 from perdure.cli.progress import Waiter
 from perdure.cli.selection import Selection, newest
-from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, page_of, program_of, reference
+from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
 from perdure.client.errors import CliError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
     from perdure.client.requests import Object
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 
 @verb()
@@ -74,14 +74,14 @@ def describe(
     check_named(name, workflow_id)
     screen = Screen(color)
     if watch:
-        if not for_people(output):
+        if not is_for_users(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
         asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
     run, events = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
     from perdure.view.describe import as_data, describe
 
-    if for_people(output):
+    if is_for_users(output):
         from perdure.view.describe import event_lines
 
         screen.show(describe(run, page))
@@ -97,7 +97,7 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
         CliError: There are no runs, or they cannot be read.
     """
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = newest(await Selection().read_briefly(cluster, clock.now()), 1)
+        found = newest(await Selection().read_metadata(cluster, clock.now()), 1)
         if not found:
             raise CliError(f"there are no runs in namespace `{cluster.namespace}`; choose the namespace with -n")
         return str(found[0]["metadata"]["name"])
@@ -105,13 +105,13 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
 
 async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
-) -> "tuple[ShownRun, list[Object]]":
+) -> "tuple[RunView, list[Object]]":
     """Read a run and its Events."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
-        seen = await cluster.runs.seen(found)
+        found = await cluster.runs.with_history(await cluster.runs.find(name, workflow_id))
+        live = await cluster.runs.live_state(found)
         events = await cluster.runs.events(found)
     from perdure.view.replay import trace
     from perdure.view.run import read_run
 
-    return read_run(found, now=clock.now(), seen=seen, trace=trace(found)), events
+    return read_run(found, now=clock.now(), live=live, trace=trace(found)), events

@@ -79,7 +79,7 @@ def history(
 
     async def read() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            run, shown = await found.runs.chosen(name, workflow_id), 0
+            run, shown = await found.runs.find(name, workflow_id), 0
             while True:
                 events = await _events(found, run)
                 if output != "text":
@@ -106,7 +106,7 @@ async def _events(cluster: Cluster, run: Object) -> list[Event]:
     Raises:
         CliError: A part of the history is missing.
     """
-    past = await cluster.runs.past(run)
+    past = await cluster.runs.history(run)
     from perdure.view import events as view
 
     wrong = [damage.message for damage in past.damage]
@@ -132,7 +132,7 @@ async def _next(cluster: Cluster, run: Object) -> Object:
     while True:
         await asyncio.sleep(_PAUSE)
         try:
-            found = await cluster.runs.named(meta["name"])
+            found = await cluster.runs.get(meta["name"])
         except UnreachableError as error:
             if not away:
                 click.echo(f"{error}; still following", err=True)

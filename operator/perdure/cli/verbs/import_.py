@@ -9,7 +9,7 @@ from perdure.cli.command import argument, group, option
 from perdure.client.errors import ExitCode
 
 if TYPE_CHECKING:
-    from perdure.cli.foreign import Converted
+    from perdure.cli.conversion import ConversionResult
 
 
 files_argument = argument(
@@ -56,7 +56,7 @@ def argo(*, files: tuple[str, ...], strict: bool) -> None:
       {program} import argo workflow.yaml > perdure.yaml
       {program} import argo templates/ crons.yaml --strict
     """
-    from perdure.cli.foreign import convert_files
+    from perdure.cli.conversion import convert_files
     from perdure.importing.argo.manifests import KINDS, convert
 
     _print(convert_files(list(files), KINDS, convert), strict=strict)
@@ -77,13 +77,13 @@ def tekton(*, files: tuple[str, ...], strict: bool) -> None:
       {program} import tekton pipeline.yaml run.yaml > perdure.yaml
       {program} import tekton - --strict < taskrun.yaml
     """
-    from perdure.cli.foreign import convert_files
+    from perdure.cli.conversion import convert_files
     from perdure.importing.tekton.manifests import KINDS, convert
 
     _print(convert_files(list(files), KINDS, convert), strict=strict)
 
 
-def _print(converted: "Converted", *, strict: bool) -> None:
+def _print(converted: "ConversionResult", *, strict: bool) -> None:
     for sentence in converted.sentences:
         click.echo(sentence, err=True)
     if strict and not converted.complete:

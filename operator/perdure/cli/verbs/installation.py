@@ -22,7 +22,7 @@ from perdure.cli.options import (
     report_option,
     system_namespace_option,
 )
-from perdure.cli.terminal import Color, Output, Screen, for_people, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
 from perdure.client.errors import ExitCode
 from perdure.kube import clock
 
@@ -127,7 +127,7 @@ def fleet(
     members = members_of(leases, page.now)
     if owner_of:
         members = owners_of(members, of, workflow_id)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_data(output, as_json(members), (member.name for member in members))
     elif not members:
         click.echo(f"No operators share the work in namespace `{namespace}`.", err=True)

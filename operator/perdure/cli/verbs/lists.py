@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.api.phases import Phase
-from perdure.cli.command import Whole, option, verb
+from perdure.cli.command import WholeNumber, option, verb
 from perdure.cli.connection import connect, list_kind
 from perdure.cli.options import (
     color_option,
@@ -31,7 +31,7 @@ from perdure.cli.selection import (
     selector_option,
     since_option,
 )
-from perdure.cli.terminal import Color, Output, Screen, TimeFormat, for_people, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of
 from perdure.client.errors import UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from perdure.cli.terminal import TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.runs import GrowingTable, ListedRun
+    from perdure.view.runs import GrowingTable, RunSummary
 
 
 @verb("list")
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @since_option
 @older_option
 @prefix_option
-@option("--limit", type=Whole(min=1), help="Only the newest N runs")
+@option("--limit", type=WholeNumber(min=1), help="Only the newest N runs")
 @option("--reverse", is_flag=True, help="List the oldest run first")
 @option("--watch", "-W", is_flag=True, help="Then print a line for each change")
 @output_option
@@ -103,46 +103,48 @@ def list_(
       {program} list --output custom-columns=RUN:.metadata.name
     """
     screen = Screen(color)
-    choice = selection_of(
+    selection = selection_of(
         phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
     )
     if watch:
-        if not for_people(output):
+        if not is_for_users(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
         if reverse:
             raise click.BadParameter("the newest change comes last; leave out --reverse", param_hint="--watch")
 
-        watcher = RunWatcher(context, screen, times, choice, wide=output == "wide")
+        watcher = RunWatcher(context, screen, times, selection, wide=output == "wide")
         asyncio.run(watcher.watch(cluster, namespace, limit, everywhere=everywhere))
         return
 
     async def read() -> tuple[list[Object], str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             if output == "name":
-                items = newest(await choice.read_briefly(found, clock.now(), everywhere=everywhere), limit)
+                items = newest(await selection.read_metadata(found, clock.now(), everywhere=everywhere), limit)
             elif limit is not None:
-                items = await choice.read_newest(found, clock.now(), limit, everywhere=everywhere)
+                items = await selection.read_newest(found, clock.now(), limit, everywhere=everywhere)
             else:
-                items = newest(await choice.read(found, clock.now(), everywhere=everywhere), None)
+                items = newest(await selection.read(found, clock.now(), everywhere=everywhere), None)
             return items, found.namespace
 
     items, searched = asyncio.run(read())
     if reverse:
         items.reverse()
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_objects(output, items)
         return
     if not items:
         where = "any namespace" if everywhere else f"namespace {searched}"
-        what = f"runs in phase {' or '.join(sorted(choice.phases))}" if choice.phases else "runs"
+        what = f"runs in phase {' or '.join(sorted(selection.phases))}" if selection.phases else "runs"
         filtered = selector or attributes or since or older or prefix
-        advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
+        advice = (
+            " that match" if filtered else "" if selection.phases else "; start one with `kubectl apply -f run.yaml`"
+        )
         click.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.view.runs import read_listed, table
+    from perdure.view.runs import read_summary, table
 
     page = page_of(context, screen, times=times)
-    screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
+    screen.show(table([read_summary(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
 
 
 @verb()
@@ -183,13 +185,13 @@ def count(
       {program} count --all-namespaces --since 24h
       {program} count --phase Failed --output json
     """
-    choice = selection_of(
+    selection = selection_of(
         phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
     )
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return await choice.count(found, clock.now(), everywhere=everywhere)
+            return await selection.count(found, clock.now(), everywhere=everywhere)
 
     counts = asyncio.run(read())
     ordered = {phase: counts[phase] for phase in (*Phase, *sorted(counts.keys() - set(Phase))) if counts[phase]}
@@ -237,7 +239,7 @@ def operations(
     from perdure.view.tables import operations as table
 
     items.sort(key=arrival, reverse=True)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_objects(output, items)
     elif not items:
         where = "any namespace" if everywhere else f"namespace {searched}"
@@ -276,7 +278,7 @@ def webhooks(
     items, searched = asyncio.run(
         list_kind("webhooks", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere)
     )
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_objects(output, items)
     elif not items:
         where = "any namespace" if everywhere else f"namespace {searched}"
@@ -295,12 +297,12 @@ class RunWatcher:
     """Prints the selected runs, and then each change of a run."""
 
     def __init__(
-        self, context: click.Context, screen: Screen, times: TimeFormat, choice: Selection, *, wide: bool
+        self, context: click.Context, screen: Screen, times: TimeFormat, selection: Selection, *, wide: bool
     ) -> None:
         self._context = context
         self._screen = screen
         self._times = times
-        self._choice = choice
+        self._selection = selection
         self._wide = wide
         self._shown: dict[str, tuple[object, ...]] = {}
         """The contents of the last line of each run, by UID."""
@@ -318,12 +320,12 @@ class RunWatcher:
             CliError: The runs cannot be read or watched.
         """
         async with connect(context=cluster, namespace=namespace, program=program_of(self._context)) as found:
-            runs = newest(await self._choice.read(found, clock.now(), everywhere=everywhere), None)
+            runs = newest(await self._selection.read(found, clock.now(), everywhere=everywhere), None)
             from perdure.view.runs import GrowingTable
 
             table = GrowingTable(namespaces=everywhere, wide=self._wide)
             for run in runs[limit:] if limit else ():
-                self._note(run)
+                self._changed_line(run)
             self._print(table, runs[:limit])
             while True:
                 await self._follow(found, table, everywhere=everywhere)
@@ -331,32 +333,32 @@ class RunWatcher:
 
     async def _follow(self, cluster: Cluster, table: GrowingTable, *, everywhere: bool) -> None:
         """Print changes until the watch ends, including changes between two watches."""
-        selectors = {"labelSelector": self._choice.selector} if self._choice.selector else {}
+        selectors = {"labelSelector": self._selection.selector} if self._selection.selector else {}
         try:
             async for kind, run in cluster.watch("workflowruns", everywhere=everywhere, **selectors):
                 uid = run["metadata"]["uid"]
                 if kind == "DELETED":
                     self._shown.pop(uid, None)
                 # A run that is no longer selected is printed once more, in its current state.
-                elif uid in self._shown or self._choice.takes(run, clock.now()):
+                elif uid in self._shown or self._selection.matches(run, clock.now()):
                     self._print(table, [run])
-                    if not self._choice.takes(run, clock.now()):
+                    if not self._selection.matches(run, clock.now()):
                         del self._shown[uid]
         except UnreachableError as error:
             click.echo(f"{error}; still watching", err=True)
 
     def _print(self, table: GrowingTable, runs: list[Object]) -> None:
         """Print the runs whose line has changed."""
-        changed = [shown for run in runs if (shown := self._note(run)) is not None]
+        changed = [shown for run in runs if (shown := self._changed_line(run)) is not None]
         page = page_of(self._context, self._screen, times=self._times)
         if changed or not runs:
             self._screen.show(table.lines(changed, page))
 
-    def _note(self, run: Object) -> ListedRun | None:
+    def _changed_line(self, run: Object) -> RunSummary | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.view.runs import read_listed
+        from perdure.view.runs import read_summary
 
-        shown = read_listed(run)
+        shown = read_summary(run)
         contents = (shown.phase, shown.progress, shown.reason, shown.start)
         uid = run["metadata"]["uid"]
         if self._shown.get(uid) == contents:

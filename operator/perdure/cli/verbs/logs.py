@@ -5,7 +5,7 @@ import re
 
 import click
 
-from perdure.cli.command import Whole, option, verb
+from perdure.cli.command import WholeNumber, option, verb
 from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.options import (
     check_named,
@@ -23,11 +23,11 @@ from perdure.cli.terminal import program_of
 @workflow_id_option
 @option("--follow", "-f", is_flag=True, help="Follow the logs until the run ends")
 @option("--step", "steps", multiple=True, help="Only this step and the steps inside it; repeatable")
-@option("--attempt", type=Whole(min=1), help="Only attempts with this number")
+@option("--attempt", type=WholeNumber(min=1), help="Only attempts with this number")
 @option("--failed", is_flag=True, help="Only failed attempts")
 @option("--children", is_flag=True, help="Include the children of the run")
 @option("--since", help="Only lines newer than this, such as 10m")
-@option("--tail", type=Whole(min=0), help="Only the last N lines of each attempt")
+@option("--tail", type=WholeNumber(min=0), help="Only the last N lines of each attempt")
 @option("--timestamps", is_flag=True, help="Show the time of each line")
 @option("--prefix/--no-prefix", default=True, help="Begin each line with the step and the attempt")
 @option("--grep", metavar="REGEX", help="Only lines that match this regular expression")
@@ -86,19 +86,19 @@ def logs(
         async with connect(
             context=cluster, namespace=namespace, program=program, connections=LOG_STREAMS + 4
         ) as reached:
-            found = await reached.runs.chosen(name, workflow_id)
+            found = await reached.runs.find(name, workflow_id)
             from perdure.cli.logs import LogReader
-            from perdure.view.logs import Choice, Lines
+            from perdure.view.logs import LogLines, LogSelection
 
             reader = LogReader(
                 cluster=reached,
                 run=found,
-                choice=Choice(steps=tuple(steps or ()), attempt=attempt, failed=failed),
+                selection=LogSelection(steps=tuple(steps or ()), attempt=attempt, failed=failed),
                 children=children,
                 prefix=prefix,
                 query=query,
                 streams=asyncio.Semaphore(LOG_STREAMS),
-                lines=lambda: Lines(timestamps=timestamps, pattern=pattern),
+                lines=lambda: LogLines(timestamps=timestamps, pattern=pattern),
             )
             await reader.check_steps()
             await (reader.follow() if follow else reader.read())

@@ -144,7 +144,7 @@ def version(context: click.Context, *, server: bool, system: str, output: Output
         async def read() -> dict[str, str]:
             async with connect(context=cluster, namespace=None, program=program_of(context)) as found:
                 api = found.diagnosis
-                operator = await operators.find(api, system)
+                operator = await operators.find_deployment(api, system)
                 return {
                     "operator": (operator.version if operator else "") or "not found",
                     "crds": ", ".join(await installation.crd_versions(api)) or "not found",

@@ -303,8 +303,8 @@ def signal(
     send_to_start(context, "signalWithStart", {**request, "start": run}, target)
 
 
-async def _check(context: click.Context, workflow: str, given: Any, target: TargetOptions, workflow_id: str) -> None:
+async def _check(context: click.Context, workflow: str, input_: Any, target: TargetOptions, workflow_id: str) -> None:
     """Before sending the request, check the input of the run to start if no run is open."""
     async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as cluster:
         if await cluster.runs.open_run(workflow_id) is None:
-            await check_input(cluster, workflow, given)
+            await check_input(cluster, workflow, input_)

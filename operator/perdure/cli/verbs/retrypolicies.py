@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from perdure.api.times import format_decimal_duration
-from perdure.cli.command import Whole, argument, group, option
+from perdure.cli.command import WholeNumber, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.options import context_option, namespace_option, report_option
@@ -32,7 +32,7 @@ def retrypolicy() -> None:
     "name", metavar="[NAME]", required=False, shell_complete=names_of("retrypolicies"), help="Name of a RetryPolicy"
 )
 @option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input")
-@option("--count", type=Whole(min=1, max=10_000), default=8, help="Number of waits to show")
+@option("--count", type=WholeNumber(min=1, max=10_000), default=8, help="Number of waits to show")
 @report_option
 @namespace_option
 @context_option
@@ -66,10 +66,10 @@ def preview(
         if file is not None
         else asyncio.run(_of_cluster(str(name), cluster, namespace, program_of(context)))
     )
-    from perdure.runtime.retry_policies import limits, waits
+    from perdure.runtime.retry_policies import backoffs, limits
 
     policy = _read(spec, source)
-    shown = waits(policy, count)
+    shown = backoffs(policy, count)
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return

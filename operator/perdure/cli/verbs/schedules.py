@@ -10,10 +10,10 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.names import schedule_name
-from perdure.cli.command import AnyCase, Whole, Words, argument, group, option
+from perdure.cli.command import AnyCase, WholeNumber, Words, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.inputs import has_zone, moment, rfc3339
+from perdure.cli.inputs import has_zone, parse_time, rfc3339
 from perdure.cli.operations import (
     TargetOptions,
     reason_option,
@@ -31,9 +31,9 @@ from perdure.cli.options import (
     time_option,
 )
 from perdure.cli.starts import check_input
-from perdure.cli.terminal import Output, Screen, TimeFormat, for_people, page_of, program_of, reference
+from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExistsError, ExitCode
+from perdure.client.errors import AlreadyExistsError, CliError, ExitCode
 from perdure.kube import clock
 
 
@@ -121,7 +121,7 @@ def list_schedules(
 
     screen = Screen()
     items, runs = _with_cluster(context, cluster, namespace, read)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_objects(output, items)
     elif items:
         from perdure.view.schedules import table
@@ -153,12 +153,12 @@ def describe(
 
     async def read(reached: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         schedule = await reached.read("Schedule", "schedules", name)
-        return schedule, await reached.runs.of_schedules(name) if for_people(output) else []
+        return schedule, await reached.runs.of_schedules(name) if is_for_users(output) else []
 
     screen = Screen()
     found, runs = _with_cluster(context, cluster, namespace, read)
     found["metadata"].pop("managedFields", None)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_object(output, found)
     else:
         from perdure.view.schedules import description
@@ -182,7 +182,7 @@ def describe(
 @overlap_policy_option
 @option("--catchup-window", help="How late a run can start")
 @option("--pause-on-failure", is_flag=True, help="Pause when a run fails")
-@option("--remaining-actions", type=Whole(min=0), help="Number of runs to start")
+@option("--remaining-actions", type=WholeNumber(min=0), help="Number of runs to start")
 @option("--paused", is_flag=True, help="Create the Schedule paused")
 @option("--notes", help="Notes for people")
 @option("--dry-run", is_flag=True, help="Print the manifest without creating it")
@@ -250,7 +250,7 @@ def create(
     limits = {"startTime": start_time, "endTime": end_time}
     if any(limits.values()):
         zone = times_of(new_schedule(name, spec)).zone.rules
-        spec |= {field: rfc3339(moment(text, zone)) for field, text in limits.items() if text}
+        spec |= {field: rfc3339(parse_time(text, zone)) for field, text in limits.items() if text}
     manifest = new_schedule(name, spec)
     found = outlook_of(manifest, clock.now())
     if not found.ready:
@@ -265,7 +265,7 @@ def create(
         await check_input(found, workflow, run.get("input"))
         try:
             await found.create("schedules", manifest)
-        except ExistsError:
+        except AlreadyExistsError:
             where = f"{name} -n {found.namespace}"
             raise CliError(
                 f"the Schedule `{name}` already exists in namespace `{found.namespace}`; change it with `kubectl edit "
@@ -343,7 +343,7 @@ def backfill(
         from perdure.cli.schedules import times_of
 
         zone = times_of(schedule).zone.rules
-    times = {"startTime": rfc3339(moment(start_time, zone)), "endTime": rfc3339(moment(end_time, zone))}
+    times = {"startTime": rfc3339(parse_time(start_time, zone)), "endTime": rfc3339(parse_time(end_time, zone))}
     send(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, target)
 
 
@@ -385,10 +385,10 @@ def import_(*, file: str, name: str | None, namespace: str | None) -> None:
       temporal schedule describe -s nightly -o json > nightly.json
       {program} schedule import -f nightly.json --name nightly
     """
-    from perdure.cli.foreign import read_foreign
+    from perdure.cli.conversion import read_manifests
     from perdure.importing.schedules import UnsupportedScheduleError, convert
 
-    found = read_foreign(file)
+    found = read_manifests(file)
     if name is not None and len(found) > 1:
         raise CliError(f"--name: {file} has {len(found)} manifests, which cannot all have the same name")
     try:
@@ -428,7 +428,7 @@ def _with_cluster(
 )
 @option("--file", "-f", help="File with the Schedule; - for standard input")
 @option("--after", help="Only times after this one; default: now")
-@option("--count", type=Whole(min=1, max=10_000), default=10, help="Number of times to show")
+@option("--count", type=WholeNumber(min=1, max=10_000), default=10, help="Number of times to show")
 @namespace_option
 @report_option
 @context_option
@@ -468,7 +468,7 @@ def next_times(
 
     found = stored if stored is not None else schedule_in(str(file), name)
     times = times_of(found)
-    start = moment(after, times.zone.rules) if after else clock.now()
+    start = parse_time(after, times.zone.rules) if after else clock.now()
     dues = upcoming(times, found, namespace or "default", start, count)
     screen = Screen()
     if output != "text":

@@ -10,7 +10,7 @@ from perdure.api.search_attributes import PREDEFINED, REGISTRY, SYSTEM, Attribut
 from perdure.cli.command import AnyCase, argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import color_option, context_option, namespace_option, output_option
-from perdure.cli.terminal import Color, Output, Screen, for_people, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
 from perdure.client.errors import CliError, ExitCode
 
 names_argument = argument("names", metavar="NAME...", nargs=-1, required=True, help="Names of search attributes")
@@ -53,7 +53,7 @@ def list_(context: click.Context, *, namespace: str | None, output: Output, colo
 
     where, types = asyncio.run(read())
     screen = Screen(color)
-    if not for_people(output):
+    if not is_for_users(output):
         screen.write_data(output, types, sorted(types))
     elif not types:
         click.echo(f"No search attributes are registered in namespace `{where}`.", err=True)

@@ -50,15 +50,15 @@ def simulate(
       {program} simulate --file order.yaml --scenario declined.yaml
       {program} simulate --scenario declined.yaml --output json
     """
-    from perdure.cli.scenarios import play
-    from perdure.simulation.cast import BadFileError
+    from perdure.cli.scenarios import simulate_scenario
+    from perdure.simulation.manifests import BadFileError
     from perdure.view import simulation as view
 
     if not file and scenario is None:
         raise click.BadParameter("set a manifest, or a scenario that names one", param_hint="--file")
     screen = Screen(color)
     try:
-        wanted, report = play(file or [], scenario, value(given, "--input"))
+        wanted, report = simulate_scenario(file or [], scenario, value(given, "--input"))
     except BadFileError as error:
         for line in str(error).splitlines():
             click.echo(f"Error: {line}", err=True)
@@ -91,7 +91,7 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
       {program} test scenarios/declined.yaml --output json
     """
     from perdure.cli.scenarios import scenarios_in
-    from perdure.simulation.cast import BadFileError
+    from perdure.simulation.manifests import BadFileError
     from perdure.view import simulation as view
 
     screen = Screen(color)
@@ -106,7 +106,7 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
     page = page_of(context, screen)
     results = []
     for file in files:
-        results.append(_play(file))
+        results.append(_simulate(file))
         if output == "text":
             screen.show(view.verdict(results[-1], page))
     count = {word: sum(result["verdict"] == word for result in results) for word in ("Met", "Unmet", "Bad")}
@@ -117,13 +117,13 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
     raise Exit(ExitCode.TROUBLE if count["Bad"] else ExitCode.NO if count["Unmet"] else ExitCode.YES)
 
 
-def _play(file: Path) -> dict[str, Any]:
+def _simulate(file: Path) -> dict[str, Any]:
     """Simulate one scenario and return a summary of its result."""
-    from perdure.cli.scenarios import play
-    from perdure.simulation.cast import BadFileError
+    from perdure.cli.scenarios import simulate_scenario
+    from perdure.simulation.manifests import BadFileError
 
     try:
-        scenario, report = play([], str(file))
+        scenario, report = simulate_scenario([], str(file))
     except BadFileError as error:
         return {"file": str(file), "verdict": "Bad", "errors": str(error).splitlines()}
     unmet = report.unmet(scenario.expect) if scenario.expect else []

@@ -9,7 +9,7 @@ import click
 from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
 from perdure.api.names import is_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.cli.command import Whole, Words, argument, option, verb
+from perdure.cli.command import WholeNumber, Words, argument, option, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.inputs import input_option, inputs_of, parameter_option, with_input
@@ -23,9 +23,9 @@ from perdure.cli.options import (
     workflow_id_option,
 )
 from perdure.cli.starts import (
+    Destination,
     DryRun,
     Launch,
-    Where,
     dry_run_option,
     end_timeout_option,
     follow,
@@ -53,7 +53,7 @@ from perdure.client.requests import Object
 @option("--paused", is_flag=True, help="Create the run paused")
 @option(
     "--priority",
-    type=Whole(min=-1000, max=1000),
+    type=WholeNumber(min=-1000, max=1000),
     help="Priority in the queues of WorkflowLimits; higher values go first",
 )
 @option(
@@ -133,9 +133,9 @@ def start(
       {program} start --type Bill --task-queue bills -i '"A-1"' -i 7
       {program} start --file run.yaml -p amount=349 --wait
     """
-    what = _what(workflow, kind, task_queue, file)
+    what = _workflow_of(workflow, kind, task_queue, file)
     launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
-    base: Object = {"metadata": {"generateName": f"{workflow or _readable(kind or 'run')}-"}, "spec": {}}
+    base: Object = {"metadata": {"generateName": f"{workflow or _name_prefix(kind or 'run')}-"}, "spec": {}}
     if file is not None:
         from perdure.cli.documents import read_run
 
@@ -154,20 +154,20 @@ def start(
     body = {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
-        "metadata": {**_called(meta, name), **({"labels": own} if own else {})},
+        "metadata": {**_with_name(meta, name), **({"labels": own} if own else {})},
         "spec": {**base["spec"], **{key: each for key, each in spec.items() if each is not None}},
     }
-    start_run(context, body, Where(namespace or meta.get("namespace"), cluster), output, launch)
+    start_run(context, body, Destination(namespace or meta.get("namespace"), cluster), output, launch)
 
 
-def _called(meta: Object, name: str | None) -> Object:
+def _with_name(meta: Object, name: str | None) -> Object:
     """Return the metadata of the new run: that of the manifest, with another name if one is given."""
     if name is not None:
         meta = {**{key: each for key, each in meta.items() if key != "generateName"}, "name": name}
     return meta if "name" in meta or "generateName" in meta else {**meta, "generateName": "run-"}
 
 
-def _what(workflow: str | None, kind: str | None, task_queue: str | None, file: str | None) -> Object | None:
+def _workflow_of(workflow: str | None, kind: str | None, task_queue: str | None, file: str | None) -> Object | None:
     """Return `spec.workflow` of the new run; None if the file has the run.
 
     Raises:
@@ -188,13 +188,13 @@ def _what(workflow: str | None, kind: str | None, task_queue: str | None, file: 
     return {"name": workflow} if kind is None else {"type": kind, "taskQueue": task_queue}
 
 
-def _readable(kind: str) -> str:
+def _name_prefix(kind: str) -> str:
     """Convert a type to a part of the name of a run: `order-workflow` for `OrderWorkflow`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind).lower()
     return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
 
 
-_LONGEST_PREFIX = 180
+_MAX_PREFIX = 180
 """Maximum characters of a name before the suffix from the API server."""
 
 
@@ -253,14 +253,14 @@ def rerun(
 
     async def read() -> Object:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
-            return await reached.runs.chosen(name, workflow_id)
+            return await reached.runs.find(name, workflow_id)
 
     found = asyncio.run(read())
     _warn_of_previous(found)
     spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
     spec["input"] = with_input(spec, values, parameters)
-    body = _like(found, {key: each for key, each in spec.items() if each is not None}, new_name)
-    start_run(context, body, Where(namespace, cluster), output, launch)
+    body = _copy_of(found, {key: each for key, each in spec.items() if each is not None}, new_name)
+    start_run(context, body, Destination(namespace, cluster), output, launch)
 
 
 def _warn_of_previous(run: Object) -> None:
@@ -286,11 +286,11 @@ def _warn_of_previous(run: Object) -> None:
         )
 
 
-def _like(run: Object, spec: dict[str, Any], name: str | None) -> Object:
+def _copy_of(run: Object, spec: dict[str, Any], name: str | None) -> Object:
     """Build a run with a spec, and with the user's labels of another run."""
     meta = run["metadata"]
     own = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
-    called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_LONGEST_PREFIX]}-"}
+    called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_MAX_PREFIX]}-"}
     return {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
@@ -361,4 +361,4 @@ def retry(
     request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
     started = send_to_start(context, "retry", request, target, follows=launch.follows)
     if started is not None:
-        follow(context, started, Where(namespace, cluster), output, launch)
+        follow(context, started, Destination(namespace, cluster), output, launch)

@@ -99,7 +99,7 @@ async def _read(
 ) -> tuple[Object, list[Object]]:
     """Read the run with its whole history, and its pods."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
+        found = await cluster.runs.with_history(await cluster.runs.find(name, workflow_id))
         try:
             return found, await cluster.runs.pods(found)
         except CliError as error:

@@ -68,7 +68,7 @@ def ui(
             try:
                 await forward.address()
                 proxy = Proxy(forward.address, token.current)
-                async with proxy.serving(port):
+                async with proxy.serve(port):
                     url = proxy.url(f"/namespaces/{found.namespace}/workflows")
                     click.echo(f"The Web UI is at {url}\nPress Ctrl-C to end it.")
                     if browser:

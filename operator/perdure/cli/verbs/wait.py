@@ -22,11 +22,11 @@ from perdure.cli.options import (
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, program_of
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, GoneError, UnreachableError
+from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from perdure.view.run import ShownRun
+    from perdure.view.run import RunView
 
 
 @verb()
@@ -73,7 +73,7 @@ def wait(
     waiter = Waiter(context, Screen(color), times, cluster)
     try:
         raise Exit(waiter.to_the_end(name, workflow_id, namespace, timeout))
-    except GoneError as error:
+    except NotFoundError as error:
         if not ignore:
             raise
         click.echo(str(error), err=True)
@@ -118,12 +118,12 @@ def result(
     check_named(name, workflow_id)
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
 
-    async def read() -> "ShownRun":
+    async def read() -> "RunView":
         async with (
             asyncio.timeout(seconds),
             connect(context=cluster, namespace=namespace, program=program_of(context)) as found,
         ):
-            run = await _ended(found, str((await found.runs.chosen(name, workflow_id))["metadata"]["name"]))
+            run = await _ended(found, str((await found.runs.find(name, workflow_id))["metadata"]["name"]))
             while run.chain.continued_as:
                 run = await _ended(found, run.chain.continued_as)
             return run
@@ -143,7 +143,7 @@ def result(
     raise Exit(ExitCode.NO)
 
 
-async def _ended(cluster: Cluster, name: str) -> "ShownRun":
+async def _ended(cluster: Cluster, name: str) -> "RunView":
     """Wait until a run has ended.
 
     Raises:
@@ -152,7 +152,7 @@ async def _ended(cluster: Cluster, name: str) -> "ShownRun":
     uid, away = None, False
     while True:
         try:
-            found = await cluster.runs.named(name)
+            found = await cluster.runs.get(name)
         except UnreachableError as error:
             if uid is None:
                 raise

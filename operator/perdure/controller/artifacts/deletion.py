@@ -20,7 +20,7 @@ from perdure.api import labels
 from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.names import artifact_folder, deletion_pod_name
 from perdure.api.reasons import EventReason
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
@@ -117,7 +117,7 @@ class DeletionPods:
 
     async def _gave_up(self, artifacts: kube.Object, store: str) -> bool:
         """Give up deleting artifacts after a while; they stay in the store. Return whether it is so."""
-        since = read_time(artifacts["spec"].get("deletingSince"))
+        since = read_kubernetes_time(artifacts["spec"].get("deletingSince"))
         if since is None or now() - since < GIVE_UP_AFTER:
             return False
         folder = artifact_folder(artifacts["metadata"]["namespace"], artifacts["spec"]["runId"])

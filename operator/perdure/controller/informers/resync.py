@@ -25,7 +25,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 from perdure.kube.decoding import Stored
 from perdure.observe import metrics
-from perdure.runtime.deadletters import runs_again
+from perdure.runtime.deadletters import is_being_redriven
 
 RESYNC_SECONDS: Final = 60.0
 _KINDS: Final = ("workflowruns", "pods", "retrypolicies", "workflowlimits", "webhooks", "schedules")
@@ -193,7 +193,7 @@ class Resync:
         """Reconcile the DeadLetters that wait for a run whose deletion may have been missed."""
         for namespace in self._served:
             async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, "deadletters")):
-                if runs_again(obj):
+                if is_being_redriven(obj):
                     self._queue.wake(DeadLetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
         return True
 

@@ -20,7 +20,7 @@ from typing import Final, assert_never
 import structlog
 
 from perdure.api.phases import OperationPhase
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
@@ -220,7 +220,7 @@ class Operations:
 
     def _enqueue(self, obj: kube.Object) -> None:
         """Wake what an Operation needs: its target while it is pending, its removal once it was answered."""
-        uid, done = obj["metadata"]["uid"], read_time((obj.get("status") or {}).get("completionTime"))
+        uid, done = obj["metadata"]["uid"], read_kubernetes_time((obj.get("status") or {}).get("completionTime"))
         if obj["metadata"].get("deletionTimestamp"):
             self._withdraw(uid)
         if done:

@@ -303,7 +303,7 @@ async def add_owner_to_all(client: kube.Client, run: kube.Object) -> None:
     Raises:
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
-    for name in blobs.given_to(run):
+    for name in blobs.in_manifest(run):
         await add_owner(client, run["metadata"]["namespace"], name, blobs.owner_of(run))
 
 

@@ -29,13 +29,13 @@ from perdure.runtime.attempts import (
     AttemptRefusedError,
     PodSettings,
     RunRef,
+    belongs_to_run,
     lease_conflict,
-    made_for,
     pod_conflict,
 )
 from perdure.runtime.leases import build_lease
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
-from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoiding, build_pod, build_trial, retention_of
+from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoid_nodes, build_pod, build_trial, retention_of
 from perdure.runtime.pods.groups import ContainerGroup
 from perdure.runtime.pods.status import EndedContainer, PodStatus
 from perdure.runtime.pods.workspaces import Volume, trial_volume, with_volumes
@@ -105,7 +105,7 @@ def is_of(pod: kube.Object, run: RunRef) -> bool:
     """Whether a pod is an attempt of the run: it belongs to the run, and has the name of the attempt's pod."""
     meta, key = pod["metadata"], key_of(pod)
     named = key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
-    return named and meta["namespace"] == run.namespace and made_for(pod, run)
+    return named and meta["namespace"] == run.namespace and belongs_to_run(pod, run)
 
 
 def has_ended(pod: kube.Object) -> bool:
@@ -229,7 +229,7 @@ class Pods:
             raise AttemptImpossibleError(error.failure) from error
         body = build_pod(run, attempt, self._with_files(resolved, volumes), self.settings)
         if definition.retry_on_another_node and attempt.attempt > 1:
-            body = avoiding(body, await earlier_nodes(self._client, run, attempt))
+            body = avoid_nodes(body, await earlier_nodes(self._client, run, attempt))
         await self._ensure_identity(run, body)
         await confirm()
         pod = await self._ensure_pod(run, attempt, body)

@@ -31,8 +31,8 @@ from perdure.runtime.pods.workspaces import (
     claim_annotations,
     claim_labels,
     claim_owner,
+    ephemeral_volume,
     is_deleted_after,
-    own_volume,
     pods_label,
     volume_of,
 )
@@ -88,7 +88,7 @@ class WorkspaceVolumes:
                     f"workspace `{workspace.name}`: there is no PersistentVolumeClaim `{existing.claim_name}` {where}"
                 )
                 raise AttemptBlockedError(message) from None
-        return own_volume(workspace) or volume_of(await self._ensure_claim(workspace))
+        return ephemeral_volume(workspace) or volume_of(await self._ensure_claim(workspace))
 
     async def _ensure_claim(self, workspace: Workspace) -> kube.Object:
         body = build_claim(self._run, self._original, workspace)

@@ -15,7 +15,7 @@ from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, 
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
-from perdure.language.results import ONLY_LOGGED, archives_log, doubt, no_output
+from perdure.language.results import ONLY_LOGGED, archives_log, no_output, result_warning
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
@@ -173,7 +173,7 @@ class RunEventRecorder:
     def _doubt(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
         """Record a doubtful result, once for all items of a loop."""
         step, _, rest = event.activity_id.partition("[")
-        doubtful = doubt(definition.program, event.activity_id, event.result)
+        doubtful = result_warning(definition.program, event.activity_id, event.result)
         if doubtful and (step, rest.partition("/")[2]) not in self._doubted:
             self._doubted.add((step, rest.partition("/")[2]))
             how = f"; {ONLY_LOGGED}" if event.result is None else ""

@@ -21,7 +21,7 @@ from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
-from perdure.language.keys import limit_keys, wanted_limits
+from perdure.language.keys import limit_keys, requested_limits
 from perdure.language.program import Program
 
 
@@ -82,7 +82,7 @@ class RunLimits:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         created = parse_time(self._record.object["metadata"]["creationTimestamp"])
-        wanted = [(use, key, hold) for hold in holds for use, key in wanted_limits(hold.limits)]
+        wanted = [(use, key, hold) for hold in holds for use, key in requested_limits(hold.limits)]
         for use, key, hold in sorted(wanted, key=lambda each: (each[0].name, each[2].scheduled_event_id)):
             entry = limit_entry(self._run, hold, key, spec.priority, created, now)
             if not self._limits.lists(self._run.namespace, use.name, entry):

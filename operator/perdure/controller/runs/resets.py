@@ -39,7 +39,7 @@ from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
-from perdure.language.resets import Redo, last_task, redo
+from perdure.language.resets import RetryPlan, last_task, plan_retry
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
@@ -105,7 +105,7 @@ async def reset(
         if isinstance(wanted, operation.Retry):
             found = await _redo(definitions, run, events, wanted)
         else:
-            found = Redo(point=await _point(definitions, run, events, wanted))
+            found = RetryPlan(point=await _point(definitions, run, events, wanted))
         await _fork(definitions, run, events, found.point)
     except NewerStateError as error:
         raise RefusedError(ConditionReason.NEWER_STATE, message_for(str(error))) from error
@@ -155,7 +155,7 @@ def _new_run(found: kube.Object, request_id: str) -> NewRun:
 
 async def _redo(
     definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], wanted: operation.Retry
-) -> Redo:
+) -> RetryPlan:
     """The steps that a retry repeats.
 
     Raises:
@@ -175,7 +175,7 @@ async def _redo(
     async for definition in _definitions(definitions, base, spec):
         try:
             return await asyncio.to_thread(
-                redo,
+                plan_retry,
                 events,
                 definition.program,
                 scope_of(base),

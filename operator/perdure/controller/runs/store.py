@@ -40,7 +40,7 @@ from perdure.observe import metrics
 from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.commits import OF_RUNS, Witness
-from perdure.runtime.segments import Damage, Past
+from perdure.runtime.segments import AssembledHistory, Damage
 
 _AGAIN_AFTER = 50
 """Number of events by which the tail grows before rejected sealing is retried."""
@@ -210,7 +210,7 @@ class ForeignSegmentError(Exception):
     """Another object has the name of a new segment. The message says what to do."""
 
 
-async def past_of(client: kube.Client, run: kube.Object) -> Past:
+async def past_of(client: kube.Client, run: kube.Object) -> AssembledHistory:
     """Read the whole history of a run, and its damage, if any.
 
     Raises:

@@ -1,1 +1,1 @@
-"""RPCs about activities: of workflows, and standalone ones."""
+"""RPCs about activities, both those of workflows and standalone ones."""

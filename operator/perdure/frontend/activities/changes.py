@@ -54,7 +54,7 @@ _CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundActivity:
     """The activity of a request."""
 
     entry: Entry
@@ -221,7 +221,7 @@ class ActivityChanges:
             raise not_found("activity not found")
         await self._runs.demand(found.entry, change)
 
-    async def _find(self, request: Any) -> "_Found":
+    async def _find(self, request: Any) -> "_FoundActivity":
         """Find an activity of a workflow or, without a workflow ID, a standalone one."""
         runs = self._runs
         if request.workflow_id:
@@ -234,7 +234,7 @@ class ActivityChanges:
             raise unavailable("the activity has not started yet")
         activity = activity_named(state, request.activity_id)
         status = pending_state(activity) if activity is not None else status_named(state.status.value)
-        return _Found(entry, activity, status, state.requests)
+        return _FoundActivity(entry, activity, status, state.requests)
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
         """Find the open activities that a request selects: one by ID, all of a type, or all."""
@@ -251,12 +251,12 @@ class ActivityChanges:
         return found
 
 
-def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
+def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
     """The options of an activity after the changes of a client.
 
     Args:
         now: The current options.
-        wanted: The requested options.
+        requested: The requested options.
         paths: The fields to change: a field mask in snake_case.
 
     Raises:
@@ -268,17 +268,17 @@ def changed_options(now: OpenActivityOptions, wanted: ActivityOptions, paths: li
     for path in paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
-            changes["task_queue"] = wanted.task_queue.name
+            changes["task_queue"] = requested.task_queue.name
         elif path in _TIMEOUTS:
-            changes[path] = duration_or_none(wanted, path)
+            changes[path] = duration_or_none(requested, path)
         elif path == "priority":
-            changes["priority"] = requested_priority(wanted)
+            changes["priority"] = requested_priority(requested)
         elif path == _WHOLE_POLICY:
             policy = ProtoRetryPolicy()
-            policy.CopyFrom(wanted.retry_policy)
+            policy.CopyFrom(requested.retry_policy)
         elif path != field and field in _POLICY:
             policy.ClearField(field)  # type: ignore[arg-type]
-            policy.MergeFrom(_only(wanted.retry_policy, field))
+            policy.MergeFrom(_only(requested.retry_policy, field))
         else:
             raise invalid(f"update_mask: `{path}` cannot be changed")
     if any(path.startswith(_WHOLE_POLICY) for path in paths):

@@ -90,10 +90,10 @@ class StandaloneActivities:
         self, request: StartActivityExecutionRequest, call: CallContext
     ) -> StartActivityExecutionResponse:
         """Start a standalone activity, or find it open."""
-        begun = await self._begin(request, call.principal)
-        response = StartActivityExecutionResponse(run_id=begun.entry.uid, started=begun.started)
+        started_run = await self._begin(request, call.principal)
+        response = StartActivityExecutionResponse(run_id=started_run.entry.uid, started=started_run.started)
         link = response.link.activity
-        link.namespace, link.activity_id, link.run_id = request.namespace, request.activity_id, begun.entry.uid
+        link.namespace, link.activity_id, link.run_id = request.namespace, request.activity_id, started_run.entry.uid
         return response
 
     async def _begin(self, request: StartActivityExecutionRequest, principal: str) -> StartedRun:
@@ -103,12 +103,12 @@ class StandaloneActivities:
         callbacks = callbacks_of(request, self._runs.served)
         extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
         check_extras(extras)
-        begun = await self._standalone.start(request, spec, extras, policies, principal)
-        if not begun.started and begun.entry.name != self._standalone.name_of(
+        started_run = await self._standalone.start(request, spec, extras, policies, principal)
+        if not started_run.started and started_run.entry.name != self._standalone.name_of(
             request
         ):  # also if another start was faster
-            await self._attach(begun.entry, request, principal)
-        return begun
+            await self._attach(started_run.entry, request, principal)
+        return started_run
 
     async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
         """Attach the completion callbacks of this request to an open activity, if the request wants it."""
@@ -377,40 +377,40 @@ def _attached_links(event: ev.AnyEvent) -> Any:
     return event.links if isinstance(event, ev.WorkflowExecutionOptionsUpdated) else None
 
 
-def _describe(made: ActivityExecutionInfo, activity: PendingActivity, state: RunState, now: datetime) -> None:
-    made.task_queue = activity.task_queue
-    made.attempt = activity.tries
-    made.total_heartbeat_count = activity.heartbeats
-    made.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
-    made.last_worker_identity = activity.identity or activity.last_identity
-    made.execution_time.FromDatetime(activity.first_scheduled_time)
+def _describe(info: ActivityExecutionInfo, activity: PendingActivity, state: RunState, now: datetime) -> None:
+    info.task_queue = activity.task_queue
+    info.attempt = activity.tries
+    info.total_heartbeat_count = activity.heartbeats
+    info.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
+    info.last_worker_identity = activity.identity or activity.last_identity
+    info.execution_time.FromDatetime(activity.first_scheduled_time)
     for name in (
         "schedule_to_close_timeout",
         "schedule_to_start_timeout",
         "start_to_close_timeout",
         "heartbeat_timeout",
     ):
-        getattr(made, name).FromTimedelta(getattr(activity, name) or timedelta(0))
+        getattr(info, name).FromTimedelta(getattr(activity, name) or timedelta(0))
     if activity.first_scheduled_time > state.start_time:
-        made.start_delay.FromTimedelta(activity.first_scheduled_time - state.start_time)
+        info.start_delay.FromTimedelta(activity.first_scheduled_time - state.start_time)
     if activity.priority:
-        made.priority.CopyFrom(data.message_from_json(activity.priority, Priority))
-    _set_time(made, "last_started_time", activity.started_time or activity.last_started_time)
-    _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
-    _set_time(made, "expiration_time", activity.expiration)
+        info.priority.CopyFrom(data.message_from_json(activity.priority, Priority))
+    values.set_time(info, "last_started_time", activity.started_time or activity.last_started_time)
+    values.set_time(info, "last_heartbeat_time", activity.last_heartbeat_time)
+    values.set_time(info, "expiration_time", activity.expiration)
     if activity.heartbeat_details is not None:
-        made.heartbeat_details.payloads.extend(data.from_json(activity.heartbeat_details))
+        info.heartbeat_details.payloads.extend(data.from_json(activity.heartbeat_details))
     if state.closed:
         return
-    made.run_state = to_enum(PendingActivityState, pending_state(activity))
+    info.run_state = to_enum(PendingActivityState, pending_state(activity))
     if activity.started_time is None and activity.scheduled_time > now and not activity.paused:
-        _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
+        values.set_time(info, "next_attempt_schedule_time", activity.scheduled_time)
         if activity.last_attempt_complete_time is not None:
-            made.current_retry_interval.FromTimedelta(activity.scheduled_time - activity.last_attempt_complete_time)
+            info.current_retry_interval.FromTimedelta(activity.scheduled_time - activity.last_attempt_complete_time)
 
 
 def _describe_last_attempt(
-    made: ActivityExecutionInfo,
+    info: ActivityExecutionInfo,
     activity: PendingActivity,
     closing: ev.AnyEvent | None,
     history: Sequence[ev.AnyEvent],
@@ -421,16 +421,11 @@ def _describe_last_attempt(
     match ended:
         case ev.ActivityTaskCompleted():
             completed = ended.event_time
-            made.last_worker_identity = made.last_worker_identity or ended.identity
+            info.last_worker_identity = info.last_worker_identity or ended.identity
         case ev.ActivityTaskFailed():
             completed, failure = ended.event_time, ended.failure
         case ev.ActivityTaskTimedOut() if ended.failure.timeout_type in _OF_ATTEMPTS:
             completed, failure = ended.event_time, ended.failure
-    _set_time(made, "last_attempt_complete_time", completed)
+    values.set_time(info, "last_attempt_complete_time", completed)
     if failure is not None:
-        made.last_failure.CopyFrom(failures.to_proto(failure))
-
-
-def _set_time(made: Any, field: str, time: datetime | None) -> None:
-    if time is not None:
-        getattr(made, field).FromDatetime(time)
+        info.last_failure.CopyFrom(failures.to_proto(failure))

@@ -54,7 +54,7 @@ from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 
 
 @asynccontextmanager
-async def storing_details(
+async def stored_details(
     runs: RunGateway, entry: Entry, scheduled_event_id: int, details: object
 ) -> AsyncIterator[None]:
     """Store large heartbeat details before the block that passes them to a run, and remove the previous ones after it.
@@ -97,7 +97,7 @@ class ActivityTasks:
         self._matching = matching
         self._versions = versions
         self._payloads = payloads
-        matching.takes(Kind.ACTIVITY, self._take, self._return)
+        matching.register(Kind.ACTIVITY, self._take, self._return)
 
     # Dispatch
 
@@ -128,7 +128,7 @@ class ActivityTasks:
         if entry is None:
             return None
         fence = poller.request_id
-        taken = inputs.ActivityDispatched(
+        take_request = inputs.ActivityDispatched(
             request_id=fence,
             scheduled_event_id=offer.scheduled_event_id,
             attempt=offer.attempt,
@@ -136,8 +136,8 @@ class ActivityTasks:
             identity=poller.identity,
         )
         try:
-            answer = await self._runs.ask(entry, taken)
-            return await self.handed_out(entry, offer.scheduled_event_id, fence) if answer.ok else None
+            answer = await self._runs.request(entry, take_request)
+            return await self.build_task(entry, offer.scheduled_event_id, fence) if answer.ok else None
         except BaseException:
             self._return(offer, poller)
             raise
@@ -155,13 +155,13 @@ class ActivityTasks:
         )
         self._runs.send(entry, returned)
 
-    async def handed_out(
+    async def build_task(
         self, entry: Entry, scheduled_event_id: int, fence: str
     ) -> PollActivityTaskQueueResponse | None:
         """The attempt of an activity for a worker; None if another worker got it or it has ended."""
-        return await self._payloads.build(entry.namespace, lambda: self._handed_out(entry, scheduled_event_id, fence))
+        return await self._payloads.build(entry.namespace, lambda: self._build_task(entry, scheduled_event_id, fence))
 
-    def _handed_out(self, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
+    def _build_task(self, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
         state = self._runs.state(entry.uid)
         activity = state.activity(scheduled_event_id) if state is not None else None
         if state is None or activity is None or activity.fence != fence or activity.started_time is None:
@@ -218,7 +218,7 @@ class ActivityTasks:
 
     async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext) -> dict[str, bool]:
         try:
-            details = data.to_json(request.details.payloads, apart=True)
+            details = data.to_json(request.details.payloads, allow_blob=True)
         except UnfitError:  # as on Temporal's server
             await self._report(entry, token, request, call, failure=_too_large("Heartbeat details exceed size limit."))
             return {"cancel_requested": True}
@@ -229,7 +229,7 @@ class ActivityTasks:
             fence=token.fence,
             details=details,
         )
-        async with storing_details(self._runs, entry, token.scheduled, details):
+        async with stored_details(self._runs, entry, token.scheduled, details):
             await self._runs.demand(entry, beat)
         state = self._runs.state(entry.uid)
         activity = state.activity(token.scheduled) if state is not None else None
@@ -262,7 +262,7 @@ class ActivityTasks:
     ) -> RespondActivityTaskCanceledResponse:
         """Record that an attempt has stopped after a cancellation request."""
         token = self._token(request)
-        details = data.to_json(request.details.payloads, apart=True)
+        details = data.to_json(request.details.payloads, allow_blob=True)
         await self._report(self._entry(token), token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledResponse()
 
@@ -329,7 +329,7 @@ class ActivityTasks:
     async def record_activity_task_heartbeat_by_id(
         self, request: RecordActivityTaskHeartbeatByIdRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatByIdResponse:
-        """The same, by the activity's id."""
+        """Record a heartbeat of an activity by its ID."""
         entry, token = await self._named(request)
         response = await self._beat(entry, token, request, call)
         return RecordActivityTaskHeartbeatByIdResponse(**response)
@@ -337,7 +337,7 @@ class ActivityTasks:
     async def respond_activity_task_completed_by_id(
         self, request: RespondActivityTaskCompletedByIdRequest, call: CallContext
     ) -> RespondActivityTaskCompletedByIdResponse:
-        """The same, by the activity's id."""
+        """Record the success of an activity by its ID."""
         entry, token = await self._named(request, unstarted=True)
         await self._report(entry, token, request, call, **_result(request.result))
         return RespondActivityTaskCompletedByIdResponse()
@@ -345,7 +345,7 @@ class ActivityTasks:
     async def respond_activity_task_failed_by_id(
         self, request: RespondActivityTaskFailedByIdRequest, call: CallContext
     ) -> RespondActivityTaskFailedByIdResponse:
-        """The same, by the activity's id."""
+        """Record the failure of an attempt of an activity by its ID."""
         entry, token = await self._named(request)
         await self._report(entry, token, request, call, **_failure(request))
         return RespondActivityTaskFailedByIdResponse()
@@ -353,17 +353,17 @@ class ActivityTasks:
     async def respond_activity_task_canceled_by_id(
         self, request: RespondActivityTaskCanceledByIdRequest, call: CallContext
     ) -> RespondActivityTaskCanceledByIdResponse:
-        """The same, by the activity's id."""
+        """Record that an activity has stopped after a cancellation request, by its ID."""
         entry, token = await self._named(request)
-        details = data.to_json(request.details.payloads, apart=True)
+        details = data.to_json(request.details.payloads, allow_blob=True)
         await self._report(entry, token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledByIdResponse()
 
 
-def _result(given: Payloads) -> dict[str, Any]:
+def _result(payloads: Payloads) -> dict[str, Any]:
     """The outcome of an attempt. A result that is too large is a failure, as on Temporal's server."""
     try:
-        return {"result": data.to_json(given.payloads, apart=True)}
+        return {"result": data.to_json(payloads.payloads, allow_blob=True)}
     except UnfitError:
         return {"failure": _too_large("Complete result exceeds size limit.")}
 
@@ -375,5 +375,5 @@ def _too_large(message: str) -> Failure:
 def _failure(request: Any) -> dict[str, Any]:
     return {
         "failure": failures.to_json(request.failure),
-        "heartbeat_details": data.to_json(request.last_heartbeat_details.payloads, apart=True),
+        "heartbeat_details": data.to_json(request.last_heartbeat_details.payloads, allow_blob=True),
     }

@@ -35,7 +35,7 @@ from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_MEMO, small
+from perdure.frontend.messages.values import MAX_MEMO, check_total_size, set_time
 from perdure.frontend.registry import NamespaceRegistry, fits_key
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube.clock import now
@@ -175,7 +175,7 @@ class WorkerDeployments:
     ) -> api.UpdateWorkerDeploymentVersionMetadataResponse:
         """Set and remove metadata of a version."""
         del call
-        small(request.upsert_entries.values(), MAX_MEMO)
+        check_total_size(request.upsert_entries.values(), MAX_MEMO)
         version, upserted = _version(request), data.fields_to_json(request.upsert_entries) or {}
         build = version.build_id
 
@@ -251,7 +251,7 @@ class WorkerDeployments:
             if found is None:
                 if not getattr(request, "allow_no_pollers", False):
                     raise model.no_deployment(name)
-                model.need_room(known)
+                model.check_room(known)
                 found = WorkerDeployment(create_time=now())
             before[:] = [found]
             return {**known, name: change(found)}
@@ -271,14 +271,14 @@ class WorkerDeployments:
 
         return active
 
-    def _drainage(self, request: Any, name: str, found: WorkerDeployment) -> dict[str, str]:
+    def _drainage(self, request: Any, name: str, deployment: WorkerDeployment) -> dict[str, str]:
         """The drainage status of each version of a deployment."""
         time, pinned = now(), self._versions.pinned(request.namespace)
         return {
             build: model.drainage(
                 version, pinned=DeploymentVersion(deployment_name=name, build_id=build) in pinned, time=time
             )
-            for build, version in found.versions.items()
+            for build, version in deployment.versions.items()
         }
 
 
@@ -327,87 +327,89 @@ def _version_or_none(deployment_name: str, build: str) -> WorkerDeploymentVersio
     return WorkerDeploymentVersion(deployment_name=deployment_name, build_id=build) if build else None
 
 
-def _routing_config(name: str, found: WorkerDeployment) -> RoutingConfig:
+def _routing_config(name: str, deployment: WorkerDeployment) -> RoutingConfig:
     """The routing of a deployment."""
     made = RoutingConfig(
-        current_deployment_version=_version_or_none(name, found.current),
-        current_version=_version_text(name, found.current),
-        ramping_deployment_version=_version_or_none(name, found.ramping or ""),
-        ramping_version="" if found.ramping is None else _version_text(name, found.ramping),
-        ramping_version_percentage=found.percentage,
-        revision_number=found.revision,
+        current_deployment_version=_version_or_none(name, deployment.current),
+        current_version=_version_text(name, deployment.current),
+        ramping_deployment_version=_version_or_none(name, deployment.ramping or ""),
+        ramping_version="" if deployment.ramping is None else _version_text(name, deployment.ramping),
+        ramping_version_percentage=deployment.percentage,
+        revision_number=deployment.revision,
     )
-    _set(made, "current_version_changed_time", found.current_changed_time)
-    _set(made, "ramping_version_changed_time", found.ramping_changed_time)
-    _set(made, "ramping_version_percentage_changed_time", found.percentage_changed_time)
+    set_time(made, "current_version_changed_time", deployment.current_changed_time)
+    set_time(made, "ramping_version_changed_time", deployment.ramping_changed_time)
+    set_time(made, "ramping_version_percentage_changed_time", deployment.percentage_changed_time)
     return made
 
 
-def _deployment_info(name: str, found: WorkerDeployment, drained: Drained) -> WorkerDeploymentInfo:
+def _deployment_info(name: str, deployment: WorkerDeployment, drained: Drained) -> WorkerDeploymentInfo:
     """Convert a deployment, with its newest version first."""
-    newest = sorted(found.versions, key=lambda build: found.versions[build].create_time, reverse=True)
+    newest = sorted(deployment.versions, key=lambda build: deployment.versions[build].create_time, reverse=True)
     made = WorkerDeploymentInfo(
         name=name,
-        version_summaries=[_version_summary(name, found, build, drained) for build in newest],
-        routing_config=_routing_config(name, found),
-        last_modifier_identity=found.last_modifier_identity,
-        manager_identity=found.manager_identity,
+        version_summaries=[_version_summary(name, deployment, build, drained) for build in newest],
+        routing_config=_routing_config(name, deployment),
+        last_modifier_identity=deployment.last_modifier_identity,
+        manager_identity=deployment.manager_identity,
         routing_config_update_state=RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_COMPLETED,
     )
-    made.create_time.FromDatetime(found.create_time)
+    made.create_time.FromDatetime(deployment.create_time)
     return made
 
 
 def _deployment_summary(
-    name: str, found: WorkerDeployment, drained: Drained
+    name: str, deployment: WorkerDeployment, drained: Drained
 ) -> ListWorkerDeploymentsResponse.WorkerDeploymentSummary:
-    """A deployment in a list."""
-    made = ListWorkerDeploymentsResponse.WorkerDeploymentSummary(name=name, routing_config=_routing_config(name, found))
-    made.create_time.FromDatetime(found.create_time)
-    latest = max(found.versions, key=lambda build: found.versions[build].create_time, default="")
+    """Describe a deployment in a list."""
+    made = ListWorkerDeploymentsResponse.WorkerDeploymentSummary(
+        name=name, routing_config=_routing_config(name, deployment)
+    )
+    made.create_time.FromDatetime(deployment.create_time)
+    latest = max(deployment.versions, key=lambda build: deployment.versions[build].create_time, default="")
     for field, build in (
         ("latest_version_summary", latest),
-        ("current_version_summary", found.current),
-        ("ramping_version_summary", found.ramping),
+        ("current_version_summary", deployment.current),
+        ("ramping_version_summary", deployment.ramping),
     ):
         if build:
-            getattr(made, field).CopyFrom(_version_summary(name, found, build, drained))
+            getattr(made, field).CopyFrom(_version_summary(name, deployment, build, drained))
     return made
 
 
 def _version_summary(
-    name: str, found: WorkerDeployment, build: str, drained: Drained
+    name: str, deployment: WorkerDeployment, build: str, drained: Drained
 ) -> WorkerDeploymentInfo.WorkerDeploymentVersionSummary:
-    version_of = found.versions[build]
+    version_of = deployment.versions[build]
     made = WorkerDeploymentInfo.WorkerDeploymentVersionSummary(
         version=_version_text(name, build),
         deployment_version=_version_or_none(name, build),
-        status=to_enum(WorkerDeploymentVersionStatus, status_of(found, build, drained[build])),
+        status=to_enum(WorkerDeploymentVersionStatus, status_of(deployment, build, drained[build])),
         drainage_status=to_enum(VersionDrainageStatus, drained[build]),
     )
     for field in _TIMES:
-        _set(made, field, getattr(version_of, field))
-    _set(made, "routing_update_time", version_of.routing_changed_time)
+        set_time(made, field, getattr(version_of, field))
+    set_time(made, "routing_update_time", version_of.routing_changed_time)
     _set_drainage(made, version_of, drained[build])
-    if build == found.current:  # without a status, like Temporal's server
-        _set(made.drainage_info, "last_changed_time", version_of.current_since_time)
-        _set(made.drainage_info, "last_checked_time", version_of.current_since_time)
+    if build == deployment.current:  # without a status, like Temporal's server
+        set_time(made.drainage_info, "last_changed_time", version_of.current_since_time)
+        set_time(made.drainage_info, "last_checked_time", version_of.current_since_time)
     return made
 
 
-def _version_info(which: DeploymentVersion, found: WorkerDeployment, drained: str) -> WorkerDeploymentVersionInfo:
-    """A version."""
-    build, version_of = which.build_id, found.versions[which.build_id]
+def _version_info(which: DeploymentVersion, deployment: WorkerDeployment, drained: str) -> WorkerDeploymentVersionInfo:
+    """Describe a version."""
+    build, version_of = which.build_id, deployment.versions[which.build_id]
     made = WorkerDeploymentVersionInfo(
         version=_version_text(which.deployment_name, build),
         deployment_version=_version_or_none(which.deployment_name, build),
-        status=to_enum(WorkerDeploymentVersionStatus, status_of(found, build, drained)),
-        ramp_percentage=found.percentage if build == found.ramping else 0,
+        status=to_enum(WorkerDeploymentVersionStatus, status_of(deployment, build, drained)),
+        ramp_percentage=deployment.percentage if build == deployment.ramping else 0,
         metadata=_metadata_message(version_of) if version_of.metadata else None,
         last_modifier_identity=version_of.last_modifier_identity,
     )
     for field in ("create_time", "routing_changed_time", "current_since_time", "ramping_since_time"):
-        _set(made, field, getattr(version_of, field))
+        set_time(made, field, getattr(version_of, field))
     for kind, queue in _task_queues_of(version_of):
         made.task_queue_infos.add(name=queue, type=TYPES[kind])
     _set_drainage(made, version_of, drained)
@@ -431,13 +433,8 @@ def _task_queues_of(version_of: Version) -> Iterator[tuple[Kind, str]]:
             yield Kind(kind), queue
 
 
-def _set_drainage(made: Any, version_of: Version, drained: str) -> None:
+def _set_drainage(info: Any, version_of: Version, drained: str) -> None:
     if drained:
-        made.drainage_info.status = to_enum(VersionDrainageStatus, drained)
-        _set(made.drainage_info, "last_changed_time", version_of.last_deactivation_time)
-        _set(made.drainage_info, "last_checked_time", now())
-
-
-def _set(made: Any, field: str, time: Any) -> None:
-    if time is not None:
-        getattr(made, field).FromDatetime(time)
+        info.drainage_info.status = to_enum(VersionDrainageStatus, drained)
+        set_time(info.drainage_info, "last_changed_time", version_of.last_deactivation_time)
+        set_time(info.drainage_info, "last_checked_time", now())

@@ -104,7 +104,7 @@ def no_deployment(name: str) -> Exception:
     return not_found(f"no Worker Deployment found with name '{name}'; does your Worker Deployment have pollers?")
 
 
-def need_room(known: Deployments) -> None:
+def check_room(known: Deployments) -> None:
     """Check that a namespace may have one more deployment.
 
     Raises:
@@ -151,7 +151,7 @@ def registered(
     name = version.deployment_name
     found = known.get(name)
     if found is None:
-        need_room(known)
+        check_room(known)
         found = WorkerDeployment(create_time=time)
     found = _with_version(found, version, time, removable)
     build = found.versions[version.build_id]
@@ -163,23 +163,26 @@ def registered(
 
 
 def _with_version(
-    found: WorkerDeployment, version: DeploymentVersion, time: datetime, removable: Callable[[DeploymentVersion], bool]
+    deployment: WorkerDeployment,
+    version: DeploymentVersion,
+    time: datetime,
+    removable: Callable[[DeploymentVersion], bool],
 ) -> WorkerDeployment:
-    if version.build_id in found.versions:
-        return found
-    versions = dict(found.versions)
+    if version.build_id in deployment.versions:
+        return deployment
+    versions = dict(deployment.versions)
     if len(versions) >= MAX_VERSIONS:
         free = (
             build
             for build in sorted(versions, key=lambda each: versions[each].create_time)
-            if build not in {found.current, found.ramping}
+            if build not in {deployment.current, deployment.ramping}
             and removable(DeploymentVersion(deployment_name=version.deployment_name, build_id=build))
         )
         oldest = next(free, None)
         if oldest is None:
             raise exhausted(f"cannot add version, maximum number of versions ({MAX_VERSIONS}) has been reached")
         del versions[oldest]
-    return replace(found, versions={**versions, version.build_id: Version(create_time=time)})
+    return replace(deployment, versions={**versions, version.build_id: Version(create_time=time)})
 
 
 # Changes by clients
@@ -197,44 +200,46 @@ class RoutingChange:
     allow_no_pollers: bool = False
 
 
-def check_change(found: WorkerDeployment, identity: str, conflict_token: bytes) -> None:
+def check_change(deployment: WorkerDeployment, identity: str, conflict_token: bytes) -> None:
     """Check that a client may change a deployment.
 
     Raises:
         RpcError: The deployment has changed since the client read it, or another client manages it.
     """
-    if conflict_token and conflict_token != found.conflict_token:
+    if conflict_token and conflict_token != deployment.conflict_token:
         raise precondition("conflict token mismatch")
-    if found.manager_identity and found.manager_identity != identity:
+    if deployment.manager_identity and deployment.manager_identity != identity:
         raise precondition(
-            f"ManagerIdentity '{found.manager_identity}' is set and does not match user identity '{identity}'; to proceed, "
+            f"ManagerIdentity '{deployment.manager_identity}' is set and does not match user identity '{identity}'; to proceed, "
             "set your own identity as the ManagerIdentity, remove the ManagerIdentity, or wait for the other client to do so"
         )
 
 
 def with_current(
-    found: WorkerDeployment, change: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
+    deployment: WorkerDeployment, change: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
 ) -> WorkerDeployment:
     """Return a deployment with another current version.
 
     Args:
-        found: The deployment.
+        deployment: The deployment.
         change: The request; an empty build ID selects unversioned workers.
         time: The time.
         active: Whether a task queue of a version gets tasks, by build ID, kind, and name of the queue.
 
     Raises:
-        RpcError: It cannot be changed so.
+        RpcError: The change is not allowed.
     """
     build = change.build_id
-    if build == found.current and change.identity == found.last_modifier_identity:
-        return found
-    found = _changeable(found, change, time)
-    if build != found.current:
-        _need_queues(found, change, "current", active)
-        versions = dict(found.versions)
-        if found.current:
-            versions[found.current] = _deactivated(versions[found.current], time, still=found.ramping == found.current)
+    if build == deployment.current and change.identity == deployment.last_modifier_identity:
+        return deployment
+    deployment = _changeable(deployment, change, time)
+    if build != deployment.current:
+        _check_queues(deployment, change, "current", active)
+        versions = dict(deployment.versions)
+        if deployment.current:
+            versions[deployment.current] = _deactivated(
+                versions[deployment.current], time, active=deployment.ramping == deployment.current
+            )
         if build:
             versions[build] = replace(
                 _activated(versions[build], time),
@@ -242,16 +247,18 @@ def with_current(
                 ramping_since_time=None,
                 last_current_time=time,
             )
-        found = replace(found, versions=versions, current=build, current_changed_time=time, revision=found.revision + 1)
-        if found.ramping == build:
-            found = replace(
-                found, ramping=None, percentage=0.0, ramping_changed_time=time, percentage_changed_time=time
+        deployment = replace(
+            deployment, versions=versions, current=build, current_changed_time=time, revision=deployment.revision + 1
+        )
+        if deployment.ramping == build:
+            deployment = replace(
+                deployment, ramping=None, percentage=0.0, ramping_changed_time=time, percentage_changed_time=time
             )
-    return replace(found, changes=found.changes + 1, last_modifier_identity=change.identity)
+    return replace(deployment, changes=deployment.changes + 1, last_modifier_identity=change.identity)
 
 
 def with_ramping(
-    found: WorkerDeployment,
+    deployment: WorkerDeployment,
     change: RoutingChange,
     percentage: float,
     time: datetime,
@@ -260,72 +267,74 @@ def with_ramping(
     """Return a deployment with another ramping version or percentage.
 
     Args:
-        found: The deployment.
+        deployment: The deployment.
         change: The request; an empty build ID selects unversioned workers or, with zero percent, no version.
         percentage: The percentage of workflows, from 0 to 100.
         time: The time.
         active: As in `with_current`.
 
     Raises:
-        RpcError: It cannot be changed so.
+        RpcError: The change is not allowed.
     """
     ramping = change.build_id if change.build_id or percentage else None
-    same = ramping == found.ramping and percentage == found.percentage
-    if same and change.identity == found.last_modifier_identity:
-        return found
-    if ramping is not None and ramping == found.current:
+    same = ramping == deployment.ramping and percentage == deployment.percentage
+    if same and change.identity == deployment.last_modifier_identity:
+        return deployment
+    if ramping is not None and ramping == deployment.current:
         shown = f"{change.name}.{ramping}" if ramping else UNVERSIONED
         raise precondition(f"requested ramping version {shown} is already current")
-    found = _changeable(found, change, time)
+    deployment = _changeable(deployment, change, time)
     if not same:
-        versions = dict(found.versions)
-        if ramping != found.ramping:
-            _need_queues(found, change, "ramping", active)
-            if found.ramping:
-                versions[found.ramping] = _deactivated(versions[found.ramping], time, still=False)
+        versions = dict(deployment.versions)
+        if ramping != deployment.ramping:
+            _check_queues(deployment, change, "ramping", active)
+            if deployment.ramping:
+                versions[deployment.ramping] = _deactivated(versions[deployment.ramping], time, active=False)
             if ramping:
                 versions[ramping] = replace(_activated(versions[ramping], time), ramping_since_time=time)
         elif ramping:
             versions[ramping] = replace(versions[ramping], routing_changed_time=time)
-        changed = time if ramping != found.ramping else found.ramping_changed_time
-        found = replace(
-            found,
+        changed = time if ramping != deployment.ramping else deployment.ramping_changed_time
+        deployment = replace(
+            deployment,
             versions=versions,
             ramping=ramping,
             percentage=percentage,
             ramping_changed_time=changed,
             percentage_changed_time=time,
-            revision=found.revision + 1,
+            revision=deployment.revision + 1,
         )
-    return replace(found, changes=found.changes + 1, last_modifier_identity=change.identity)
+    return replace(deployment, changes=deployment.changes + 1, last_modifier_identity=change.identity)
 
 
-def _changeable(found: WorkerDeployment, change: RoutingChange, time: datetime) -> WorkerDeployment:
+def _changeable(deployment: WorkerDeployment, change: RoutingChange, time: datetime) -> WorkerDeployment:
     """The deployment and the requested version."""
     build = change.build_id
-    if change.conflict_token and change.conflict_token != found.conflict_token:
+    if change.conflict_token and change.conflict_token != deployment.conflict_token:
         raise precondition("conflict token mismatch")
-    if build and build not in found.versions and not change.allow_no_pollers:
+    if build and build not in deployment.versions and not change.allow_no_pollers:
         raise not_found(f"build ID '{build}' not found in Worker Deployment '{change.name}'")
-    check_change(found, change.identity, change.conflict_token)
+    check_change(deployment, change.identity, change.conflict_token)
     if not build:
-        return found
-    return _with_version(found, DeploymentVersion(deployment_name=change.name, build_id=build), time, lambda _: False)
+        return deployment
+    return _with_version(
+        deployment, DeploymentVersion(deployment_name=change.name, build_id=build), time, lambda _: False
+    )
 
 
-def _need_queues(
-    found: WorkerDeployment, change: RoutingChange, what: str, active: Callable[[str, str, str], bool]
+def _check_queues(
+    deployment: WorkerDeployment, change: RoutingChange, noun: str, active: Callable[[str, str, str], bool]
 ) -> None:
     """Reject a version whose workers do not poll a task queue in which the current version has tasks."""
-    if change.ignore_missing_task_queues or not change.build_id or not found.current:
+    if change.ignore_missing_task_queues or not change.build_id or not deployment.current:
         return
-    current, proposed = found.versions[found.current], found.versions[change.build_id]
+    current, proposed = deployment.versions[deployment.current], deployment.versions[change.build_id]
     for kind, queues in current.task_queues.items():
         for queue in queues:
-            if not proposed.polls(kind, queue) and active(found.current, kind, queue):
+            if not proposed.polls(kind, queue) and active(deployment.current, kind, queue):
                 raise precondition(
-                    f"proposed {what} version '{change.name}:{change.build_id}' is missing active task queues from the current "
-                    f"version; these would become unversioned if it is set as the {what} version"
+                    f"proposed {noun} version '{change.name}:{change.build_id}' is missing active task queues from the current "
+                    f"version; these would become unversioned if it is set as the {noun} version"
                 )
 
 
@@ -334,13 +343,13 @@ def _activated(version: Version, time: datetime) -> Version:
     return replace(version, routing_changed_time=time, first_activation_time=first, last_deactivation_time=None)
 
 
-def _deactivated(version: Version, time: datetime, *, still: bool) -> Version:
+def _deactivated(version: Version, time: datetime, *, active: bool) -> Version:
     return replace(
         version,
         routing_changed_time=time,
         current_since_time=None,
-        ramping_since_time=version.ramping_since_time if still else None,
-        last_deactivation_time=None if still else time,
+        ramping_since_time=version.ramping_since_time if active else None,
+        last_deactivation_time=None if active else time,
     )
 
 
@@ -417,46 +426,48 @@ def drainage(version: Version, *, pinned: bool, time: datetime) -> str:
     return "Drained"
 
 
-def status_of(found: WorkerDeployment, build: str, drained: str) -> str:
+def status_of(deployment: WorkerDeployment, build: str, drained: str) -> str:
     """The status of a version, as a name of WorkerDeploymentVersionStatus."""
-    if build == found.current:
+    if build == deployment.current:
         return "Current"
-    if build == found.ramping:
+    if build == deployment.ramping:
         return "Ramping"
     return drained or "Inactive"
 
 
-def without_version(found: WorkerDeployment, name: str, build: str, identity: str) -> WorkerDeployment:
+def without_version(deployment: WorkerDeployment, name: str, build: str, identity: str) -> WorkerDeployment:
     """Return a deployment without one of its versions.
 
     Raises:
         RpcError: The version is current or ramping, or another client manages the deployment.
     """
-    if build in {found.current, found.ramping}:
+    if build in {deployment.current, deployment.ramping}:
         raise precondition(f"version '{name}:{build}' cannot be deleted since it is current or ramping")
-    check_change(found, identity, b"")
-    kept = {each: version for each, version in found.versions.items() if each != build}
-    return replace(found, versions=kept, last_modifier_identity=identity)
+    check_change(deployment, identity, b"")
+    kept = {each: version for each, version in deployment.versions.items() if each != build}
+    return replace(deployment, versions=kept, last_modifier_identity=identity)
 
 
-def with_manager(found: WorkerDeployment, manager: str, identity: str, conflict_token: bytes) -> WorkerDeployment:
+def with_manager(deployment: WorkerDeployment, manager: str, identity: str, conflict_token: bytes) -> WorkerDeployment:
     """Return a deployment that only one client may change; if `manager` is empty, any client may change it.
 
     Raises:
         RpcError: The deployment has changed since the client read it.
     """
-    if (manager, identity) == (found.manager_identity, found.last_modifier_identity):
-        return found
-    if conflict_token and conflict_token != found.conflict_token:
+    if (manager, identity) == (deployment.manager_identity, deployment.last_modifier_identity):
+        return deployment
+    if conflict_token and conflict_token != deployment.conflict_token:
         raise precondition("conflict token mismatch")
-    return replace(found, manager_identity=manager, last_modifier_identity=identity, changes=found.changes + 1)
+    return replace(
+        deployment, manager_identity=manager, last_modifier_identity=identity, changes=deployment.changes + 1
+    )
 
 
 def with_metadata(
-    found: WorkerDeployment, build: str, upserted: Mapping[str, Any], removed: Collection[str], identity: str
+    deployment: WorkerDeployment, build: str, upserted: Mapping[str, Any], removed: Collection[str], identity: str
 ) -> WorkerDeployment:
     """Return a deployment with other metadata for a version."""
-    version = found.versions[build]
+    version = deployment.versions[build]
     metadata = {key: value for key, value in {**version.metadata, **upserted}.items() if key not in removed}
     version = replace(version, metadata=metadata, last_modifier_identity=identity)
-    return replace(found, versions={**found.versions, build: version})
+    return replace(deployment, versions={**deployment.versions, build: version})

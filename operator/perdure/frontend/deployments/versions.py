@@ -32,10 +32,10 @@ from perdure.kube.events import Recorder
 
 _BURST = 20
 """Number of undelayed writes per namespace; after that, one write per second."""
-_MANY = 1_000
+_MAX_THROTTLES = 1_000
 """Maximum number of throttles before unused ones are dropped."""
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-_WORKERS_COME_WITHIN = timedelta(seconds=30)
+RECONNECT_WITHIN = timedelta(seconds=30)
 """How long workers may take to reconnect after a restart of the operator."""
 NOT_READ = DeploymentVersion(deployment_name="?", build_id="?")
 """The version of tasks whose routing is not read yet; no worker polls for it."""
@@ -65,7 +65,7 @@ class Registration:
     queue: str
 
 
-_Waiting = dict[Registration, asyncio.Future[None]]
+_Pending = dict[Registration, asyncio.Future[None]]
 
 
 class Registrations:
@@ -84,7 +84,7 @@ class Registrations:
         """
         self._registry = registry
         self._removable = removable
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _Pending] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._throttles: dict[str, Throttle] = {}
 
@@ -119,12 +119,12 @@ class Registrations:
                 future.cancel()
 
     def _throttle(self, namespace: str) -> Throttle:
-        if namespace not in self._throttles and len(self._throttles) >= _MANY:
+        if namespace not in self._throttles and len(self._throttles) >= _MAX_THROTTLES:
             time = asyncio.get_running_loop().time()
             self._throttles = {name: each for name, each in self._throttles.items() if each.wait(time)}
         return self._throttles.setdefault(namespace, Throttle(per_second=1.0, at_once=_BURST))
 
-    async def _write(self, namespace: str, waiting: _Waiting) -> None:
+    async def _write(self, namespace: str, waiting: _Pending) -> None:
         refused: dict[Registration, RpcError] = {}
 
         def change(known: Deployments) -> Deployments:
@@ -203,7 +203,7 @@ class Versions:
         self.pinned = pinned
         """Returns the versions that open workflows of a namespace are pinned to."""
         self._registrations = Registrations(registry, self._removable)
-        self._begun = now()
+        self._start_time = now()
 
     async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
         """Return the part of a task queue that a worker polls, once the settings of the task queue are known.
@@ -242,7 +242,7 @@ class Versions:
 
     def has_pollers(self, namespace: str, version: DeploymentVersion) -> bool:
         """Whether workers of a version poll, have just polled, or have not had time to poll yet."""
-        if now() < self._begun + _WORKERS_COME_WITHIN:
+        if now() < self._start_time + RECONNECT_WITHIN:
             return True
         found = self.registry.known(namespace).get(version.deployment_name)
         build = found.versions.get(version.build_id) if found is not None else None

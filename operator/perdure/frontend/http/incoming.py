@@ -41,7 +41,7 @@ class IncomingRequest:
                 raise _too_large()
         return bytes(body)
 
-    def after_sending(self, release: Callable[[], None]) -> None:
+    def on_sent(self, release: Callable[[], None]) -> None:
         """Call a function once the response is written, or the client has gone."""
         self._request[AFTERWARDS].callback(release)
 

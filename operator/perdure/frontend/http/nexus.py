@@ -19,7 +19,7 @@ from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.messages.nexus_headers import CALLBACK_PREFIX, passed
 from perdure.frontend.nexus import content as failures
 from perdure.frontend.nexus import content as nexus_content
-from perdure.frontend.nexus.content import NOT_SAID, Behavior, Json
+from perdure.frontend.nexus.content import UNSPECIFIED, Behavior, Json
 from perdure.frontend.nexus.direct_calls import Answer, DispatchNexusTaskRequest
 from perdure.frontend.nexus.endpoints import EndpointRegistry
 from perdure.frontend.transport.rpc import Rpc
@@ -86,20 +86,20 @@ class NexusGateway:
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """Answer a request."""
-        whole = _takes_temporal_failures(request)
+        wrapped = _accepts_wrapped_failures(request)
         try:
             refuse_web_pages(request)
             answer: Answer = await self._rpc.answer(
-                _NexusCall(request, self._called(request), self._endpoints, self._passed)
+                _NexusCall(request, self._target(request), self._endpoints, self._passed)
             )
-            return _checked(_response(answer, whole=whole))
+            return _checked(_response(answer, wrapped=wrapped))
         except RpcError as error:
             kind = _KINDS.get(error.code, "INTERNAL")
             headers = _OF_WORKER if kind == "UPSTREAM_TIMEOUT" else {}
             return _json(_STATUSES[kind], failures.handler_error(kind, error.message), CIMultiDict(headers))
 
     @staticmethod
-    def _called(request: web.BaseRequest) -> "_Called":
+    def _target(request: web.BaseRequest) -> "_Target":
         """The target of a request.
 
         Raises:
@@ -116,11 +116,11 @@ class NexusGateway:
             raise not_found("not found")
         if request.method != "POST":
             raise invalid(f'invalid request method: expected POST, got "{request.method}"')
-        return _Called(**{name: unquote(value or "") for name, value in found.groupdict().items()})
+        return _Target(**{name: unquote(value or "") for name, value in found.groupdict().items()})
 
 
 @dataclass(frozen=True, slots=True)
-class _Called:
+class _Target:
     """The parts of a path."""
 
     endpoint: str
@@ -137,7 +137,7 @@ class _NexusCall(IncomingRequest):
     """The call of a handler that arrived as an HTTP request."""
 
     def __init__(
-        self, request: web.BaseRequest, called: _Called, endpoints: EndpointRegistry, passed_headers: frozenset[str]
+        self, request: web.BaseRequest, target: _Target, endpoints: EndpointRegistry, passed_headers: frozenset[str]
     ) -> None:
         """Create the call without reading its body.
 
@@ -148,33 +148,33 @@ class _NexusCall(IncomingRequest):
         for name, value in request.headers.items():
             if _SURROGATE.search(name + value):
                 raise invalid(f"the header {name!r} is not UTF-8")
-        self._called = called
+        self._target = target
         self._endpoints = endpoints
         self._passed = passed_headers
         self.seconds_left = _timeout(request.headers.get("request-timeout", ""))
 
     async def decode(self, raw: bytes) -> DispatchNexusTaskRequest:
         """Build the call."""
-        called, request, name = self._called, self._request, ""
-        namespace, queue = called.namespace, called.queue
-        if called.endpoint:
-            found = await self._endpoints.find(called.endpoint)
+        target, request, name = self._target, self._request, ""
+        namespace, queue = target.namespace, target.queue
+        if target.endpoint:
+            found = await self._endpoints.find(target.endpoint)
             if found is None:
                 raise not_found("nexus endpoint not found")
             name, endpoint = found
             namespace, queue = endpoint.namespace, endpoint.task_queue
         made = Request(endpoint=name, header=dict(passed(request.headers, self._passed)))
-        made.capabilities.temporal_failure_responses = _takes_temporal_failures(request)
-        if called.cancel:
+        made.capabilities.temporal_failure_responses = _accepts_wrapped_failures(request)
+        if target.cancel:
             token = made.header.pop("nexus-operation-token", "") or request.query.get("token", "")
             if not token:
                 raise invalid("missing operation token")
             cancel = made.cancel_operation
-            cancel.service, cancel.operation = called.service, called.operation
+            cancel.service, cancel.operation = target.service, target.operation
             cancel.operation_token = cancel.operation_id = token
         else:
             start = made.start_operation
-            start.service, start.operation = called.service, called.operation
+            start.service, start.operation = target.service, target.operation
             start.request_id = request.headers.get("nexus-request-id", "")
             start.callback = request.query.get("callback", "")
             start.callback_header.update(_stripped(request.headers, CALLBACK_PREFIX))
@@ -192,7 +192,7 @@ def _timeout(text: str) -> float | None:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _takes_temporal_failures(request: web.BaseRequest) -> bool:
+def _accepts_wrapped_failures(request: web.BaseRequest) -> bool:
     return request.headers.get("temporal-nexus-failure-support") == "true"
 
 
@@ -231,52 +231,52 @@ def _checked(response: web.Response) -> web.Response:
     return response
 
 
-def _response(answer: Answer, *, whole: bool) -> web.Response:
+def _response(answer: Answer, *, wrapped: bool) -> web.Response:
     """The response to a client.
 
     Args:
         answer: The worker's response.
-        whole: Whether the client understands wrapped failures.
+        wrapped: Whether the client understands wrapped failures.
     """
     if isinstance(answer, RespondNexusTaskFailedRequest):
-        return _handler_failed(answer, whole=whole)
+        return _handler_failed(answer, wrapped=wrapped)
     if answer.response.HasField("cancel_operation"):
         return web.Response(status=HTTPStatus.ACCEPTED)
     started = answer.response.start_operation
     match started.WhichOneof("variant"):
         case "sync_success":
             described, content = nexus_content.from_payload(started.sync_success.payload)
-            headers = _linking(started.sync_success.links)
+            headers = _link_headers(started.sync_success.links)
             headers.update({f"Content-{name}": value for name, value in described.items()})
             return web.Response(body=content, headers=headers)
         case "async_success":
             token = started.async_success.operation_token or started.async_success.operation_id
             body = {"token": token, "state": "running"}
-            return _json(HTTPStatus.CREATED, body, _linking(started.async_success.links))
+            return _json(HTTPStatus.CREATED, body, _link_headers(started.async_success.links))
         case "failure" | "operation_error":
-            return _operation_failed(started, whole=whole)
-    return _failed("INTERNAL", NOT_SAID, failures.handler_error("INTERNAL", "empty outcome"))
+            return _operation_failed(started, wrapped=wrapped)
+    return _failed("INTERNAL", UNSPECIFIED, failures.handler_error("INTERNAL", "empty outcome"))
 
 
-def _operation_failed(started: StartOperationResponse, *, whole: bool) -> web.Response:
+def _operation_failed(started: StartOperationResponse, *, wrapped: bool) -> web.Response:
     if started.HasField("failure"):
         state = "canceled" if started.failure.HasField("canceled_failure_info") else "failed"
         failure = failures.of_temporal(started.failure)
     else:
         state = started.operation_error.operation_state
         failure = failures.of_nexus(started.operation_error.failure)
-    body = failures.operation_error(state, failure) if whole else failure
+    body = failures.operation_error(state, failure) if wrapped else failure
     return _json(_UNSUCCESSFUL, body, CIMultiDict({"Nexus-Operation-State": state, **_OF_WORKER}))
 
 
-def _handler_failed(answer: RespondNexusTaskFailedRequest, *, whole: bool) -> web.Response:
+def _handler_failed(answer: RespondNexusTaskFailedRequest, *, wrapped: bool) -> web.Response:
     if answer.HasField("failure"):
         info = answer.failure.nexus_handler_failure_info
         failure = failures.of_temporal(answer.failure)
-        return _failed(info.type, info.retry_behavior, failure if whole else failure.get("cause", failure))
+        return _failed(info.type, info.retry_behavior, failure if wrapped else failure.get("cause", failure))
     error = answer.error
     failure = failures.of_nexus(error.failure)
-    body = failures.handler_error(error.error_type, "", error.retry_behavior, failure) if whole else failure
+    body = failures.handler_error(error.error_type, "", error.retry_behavior, failure) if wrapped else failure
     return _failed(error.error_type, error.retry_behavior, body)
 
 
@@ -288,7 +288,7 @@ def _failed(kind: str, behavior: Behavior, body: Json) -> web.Response:
     return _json(_STATUSES.get(kind, 500), body, headers)
 
 
-def _linking(links: Any) -> "CIMultiDict[str]":
+def _link_headers(links: Any) -> "CIMultiDict[str]":
     return CIMultiDict(("Nexus-Link", f'<{link.url}>; type="{link.type}"') for link in links)
 
 

@@ -60,15 +60,15 @@ _KNOWN: Final[Mapping[str, Json]] = {
 }
 """The schemas of messages whose JSON is not an object with their fields."""
 
-_WORDS: Final = {"type": "string"}
+_STRING: Final = {"type": "string"}
 
 
-def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -> Json:
+def document(routes: Iterable[HttpRoute], served: Container[tuple[str, str]]) -> Json:
     """Describe the HTTP API.
 
     Args:
         routes: All paths.
-        offered: The served RPCs, by service and name.
+        served: The served RPCs, by service and name.
 
     Returns:
         An OpenAPI 3.1 document.
@@ -78,7 +78,7 @@ def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -
     used: dict[str, int] = {}
     for route in sorted(routes, key=lambda each: (each.segments, each.method)):
         path = "/".join(route.segments)
-        if (route.service, route.rpc) not in offered or not path.startswith(_PREFIX):
+        if (route.service, route.rpc) not in served or not path.startswith(_PREFIX):
             continue
         request, response = request_of(route.rpc).DESCRIPTOR, response_of(route.rpc).DESCRIPTOR
         used[route.rpc] = used.get(route.rpc, 0) + 1
@@ -103,7 +103,7 @@ def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {**dict(sorted(schemas.made.items())), "Status": _STATUS},
+            "schemas": {**dict(sorted(schemas.by_name.items())), "Status": _STATUS},
         },
     }
 
@@ -111,13 +111,13 @@ def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -
 def _in_path(route: HttpRoute) -> Iterator[Json]:
     for segment in route.segments:
         if segment.startswith("{"):
-            yield {"name": segment.strip("{}"), "in": "path", "required": True, "schema": _WORDS}
+            yield {"name": segment.strip("{}"), "in": "path", "required": True, "schema": _STRING}
 
 
 def _in_query(kind: Descriptor, route: HttpRoute) -> Iterator[Json]:
-    taken = {segment.strip("{}") for segment in route.segments if segment.startswith("{")}
+    path_fields = {segment.strip("{}") for segment in route.segments if segment.startswith("{")}
     for path, name, schema in _parameters(kind, _DEEPEST):
-        if path not in taken:
+        if path not in path_fields:
             yield {"name": name, "in": "query", "schema": schema}
 
 
@@ -133,7 +133,7 @@ def _parameters(kind: Descriptor, levels: int) -> Iterator[tuple[str, str, Json]
             deeper = _parameters(inner, levels - 1) if levels else ()
             yield from ((f"{field.name}.{p}", f"{field.camelcase_name}.{n}", schema) for p, n, schema in deeper)
             continue
-        one = _WORDS if field.enum_type is not None else _SCALARS[field.type]
+        one = _STRING if field.enum_type is not None else _SCALARS[field.type]
         yield field.name, field.camelcase_name, {"type": "array", "items": one} if field.is_repeated else one
 
 
@@ -150,14 +150,14 @@ class _Schemas:
     """The schemas of messages, by their names."""
 
     def __init__(self) -> None:
-        self.made: dict[str, Json] = {}
+        self.by_name: dict[str, Json] = {}
 
     def of(self, kind: Descriptor) -> Json:
         """Return a reference to the schema of a message."""
         name = kind.full_name
-        if name not in self.made:
-            self.made[name] = {}  # messages can be recursive
-            self.made[name] = _KNOWN.get(name) or {
+        if name not in self.by_name:
+            self.by_name[name] = {}  # messages can be recursive
+            self.by_name[name] = _KNOWN.get(name) or {
                 "type": "object",
                 "properties": {field.camelcase_name: self._field(field) for field in kind.fields},
             }
@@ -178,7 +178,7 @@ class _Schemas:
         return dict(_SCALARS[field.type])
 
     def _enum(self, kind: EnumDescriptor) -> Json:
-        self.made[kind.full_name] = {"type": "string", "enum": [value.name for value in kind.values]}
+        self.by_name[kind.full_name] = {"type": "string", "enum": [value.name for value in kind.values]}
         return {"$ref": f"#/components/schemas/{kind.full_name}"}
 
 
@@ -196,9 +196,9 @@ _RESULT: Final[Json] = {
     "tags": ["Perdure"],
     "description": "Waits until a run closes, and follows the runs that continue it: a retry, a cron schedule, continue-as-new.",
     "parameters": [
-        {"name": "namespace", "in": "path", "required": True, "schema": _WORDS},
-        {"name": "workflow_id", "in": "path", "required": True, "schema": _WORDS},
-        {"name": "runId", "in": "query", "schema": _WORDS},
+        {"name": "namespace", "in": "path", "required": True, "schema": _STRING},
+        {"name": "workflow_id", "in": "path", "required": True, "schema": _STRING},
+        {"name": "runId", "in": "query", "schema": _STRING},
         {"name": "wait", "in": "query", "schema": {"type": "string", "default": "60s"}},
     ],
     "responses": {
@@ -229,11 +229,11 @@ _OUTCOME: Final[Json] = _content(
         "properties": {
             "outcome": {"type": "string", "enum": ["Created", "Duplicate", "Ignored"]},
             "kind": {"type": "string", "enum": ["WorkflowRun", "Operation"]},
-            "name": _WORDS,
+            "name": _STRING,
         },
     }
 )
-_REFUSED: Final[Json] = _content({"type": "object", "properties": {"message": _WORDS}})
+_REFUSED: Final[Json] = _content({"type": "object", "properties": {"message": _STRING}})
 
 _WEBHOOK: Final[Json] = {
     "operationId": "SendWebhookRequest",
@@ -241,9 +241,9 @@ _WEBHOOK: Final[Json] = {
     "description": "Starts or signals a run, as the named Webhook defines. The request is signed and needs no token.",
     "security": [],
     "parameters": [
-        {"name": "namespace", "in": "path", "required": True, "schema": _WORDS},
-        {"name": "name", "in": "path", "required": True, "schema": _WORDS},
-        {"name": "X-Hub-Signature-256", "in": "header", "schema": _WORDS},
+        {"name": "namespace", "in": "path", "required": True, "schema": _STRING},
+        {"name": "name", "in": "path", "required": True, "schema": _STRING},
+        {"name": "X-Hub-Signature-256", "in": "header", "schema": _STRING},
     ],
     "requestBody": _content({}),
     "responses": {

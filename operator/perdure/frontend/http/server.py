@@ -169,7 +169,7 @@ class Gateway:
                 return web.json_response(result, status=status)
             response, namespace = await self._answer(request)
         except RpcError as error:
-            return self._made(error.status(), _CODES.get(error.code, 500), form)
+            return self._encoded(error.status(), _CODES.get(error.code, 500), form)
         body = await self._converter.run(namespace, response.ByteSize(), self._json, response, form)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: form.media_type})
 
@@ -193,7 +193,7 @@ class Gateway:
         answered: Message = await rpc.answer(_HttpCall(request, rpc, match, self._converter))
         return answered, match.values.get("namespace", "")
 
-    def _made(self, message: Message, status: int, form: Form) -> web.Response:
+    def _encoded(self, message: Message, status: int, form: Form) -> web.Response:
         return web.Response(body=self._json(message, form), status=status, headers={hdrs.CONTENT_TYPE: form.media_type})
 
     @staticmethod
@@ -220,7 +220,7 @@ async def serve_http(
     rpcs: Iterable[Rpc],
     nexus: NexusGateway,
     webhooks: WebhookGateway | None,
-    listening: socket.socket,
+    listener: socket.socket,
     *,
     secured: ssl.SSLContext | None,
     connections: int,
@@ -231,14 +231,14 @@ async def serve_http(
         rpcs: The served RPCs.
         nexus: Serves the paths of Nexus.
         webhooks: Serves the paths of Webhooks; None: they are not served.
-        listening: The listening socket, which is closed at the end.
+        listener: The listening socket, which is closed at the end.
         secured: The TLS context; None: no TLS.
         connections: The maximum number of connections.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
         protocol = _LimitedServer(Gateway(rpcs, nexus, webhooks, _Converter(thread)).handle, connections)
         server = await asyncio.get_running_loop().create_server(
-            protocol, sock=listening, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
+            protocol, sock=listener, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
         )
         try:
             yield

@@ -45,7 +45,7 @@ def read(text: bytes, message: Message, *, shorthand: bool) -> None:
         value = json.loads(text, parse_constant=_no_constant)
         if not isinstance(value, dict):
             raise MalformedError("it is not a JSON object")
-        exchanger = _Exchanger(_expanded if shorthand else _kept, MAX_PARTS)
+        exchanger = _Exchanger(_expanded if shorthand else _unchanged, MAX_PARTS)
         fill(message, exchanger.message(value, _kind(message)))
     except RecursionError:
         raise MalformedError("its JSON is nested too deeply") from None
@@ -91,13 +91,13 @@ class _Exchanger:
 
     def __init__(self, payload: Exchange, parts: float = inf) -> None:
         """`payload` converts one payload. `parts` limits the items in all lists and maps of the message."""
-        self._payload = payload
+        self._convert_payload = payload
         self._parts = parts
 
     def message(self, value: Any, kind: Descriptor) -> Any:
         """Convert each payload in the JSON of a message."""
         if kind.full_name == _PAYLOAD:
-            return self._payload(value)
+            return self._convert_payload(value)
         if kind.full_name == _PAYLOADS:
             return self._list(value)
         if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
@@ -107,14 +107,14 @@ class _Exchanger:
     def _list(self, value: Any) -> Any:
         """Convert several payloads, whose shorthand is a list of values."""
         self._count(value.get("payloads") if isinstance(value, dict) else value)
-        if self._payload is _kept:
+        if self._convert_payload is _unchanged:
             return value
-        if self._payload is _expanded:
+        if self._convert_payload is _expanded:
             if value is None:
                 return {}
             return {"payloads": [_expanded(each) for each in value]} if isinstance(value, list) else value
         before = value.get("payloads", [])
-        after = [self._payload(each) for each in before]
+        after = [self._convert_payload(each) for each in before]
         all_short = all(new is not old or _is_null(old) for old, new in zip(before, after, strict=True))
         return after if all_short else {"payloads": after}
 
@@ -154,29 +154,29 @@ def _enum(value: Any, kind: EnumDescriptor) -> Any:
     """Convert an enum value to its full name; ``AllowDuplicate`` is also accepted."""
     if not isinstance(value, str) or value in kind.values_by_name:
         return value
-    whole = f"{_screaming(kind.name)}_{_screaming(value)}"
-    return whole if whole in kind.values_by_name else value
+    full = f"{_upper_snake(kind.name)}_{_upper_snake(value)}"
+    return full if full in kind.values_by_name else value
 
 
-def _screaming(name: str) -> str:
+def _upper_snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
 
 
-def _kept(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
 def _expanded(value: Any) -> Any:
     """Convert a shorthand to a payload, unless it is already a payload."""
     if value is None:
-        return _whole(_NULL)
+        return _payload(_NULL)
     if isinstance(value, dict):
-        if _is_whole(value):
+        if _is_payload(value):
             return value
         if _MESSAGE_TYPE in value:
             rest = {key: each for key, each in value.items() if key != _MESSAGE_TYPE}
-            return _whole(_PROTOBUF, rest, messageType=value[_MESSAGE_TYPE])
-    return _whole(_PLAIN, value)
+            return _payload(_PROTOBUF, rest, messageType=value[_MESSAGE_TYPE])
+    return _payload(_PLAIN, value)
 
 
 def _abbreviated(value: Any) -> Any:
@@ -195,7 +195,7 @@ def _abbreviated(value: Any) -> Any:
     return {**data, _MESSAGE_TYPE: kind} if kind else data
 
 
-def _is_whole(value: dict[str, Any]) -> bool:
+def _is_payload(value: dict[str, Any]) -> bool:
     """Whether an object is a payload and not a value: it has metadata with an encoding, and data unless the value is null."""
     metadata, data = value.get("metadata"), value.get("data")
     if not isinstance(metadata, dict) or "encoding" not in metadata:
@@ -206,7 +206,7 @@ def _is_whole(value: dict[str, Any]) -> bool:
 
 
 def _is_null(value: dict[str, Any]) -> bool:
-    return value == _whole(_NULL)
+    return value == _payload(_NULL)
 
 
 def _is_base64(text: Any) -> bool:
@@ -220,15 +220,15 @@ def _is_base64(text: Any) -> bool:
     return True
 
 
-_NOTHING = object()
+_NO_DATA = object()
 
 
-def _whole(encoding: str, value: Any = _NOTHING, **metadata: str) -> dict[str, Any]:
+def _payload(encoding: str, value: Any = _NO_DATA, **metadata: str) -> dict[str, Any]:
     """Build a payload."""
     made: dict[str, Any] = {
         "metadata": {key: _encoded(each) for key, each in {"encoding": encoding, **metadata}.items()}
     }
-    if value is not _NOTHING:
+    if value is not _NO_DATA:
         made["data"] = _encoded(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     return made
 

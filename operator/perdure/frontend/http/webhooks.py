@@ -30,7 +30,7 @@ _PATH: Final = re.compile(r"/webhooks/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
 _READ_SECONDS: Final = 10.0
 _REFUSAL_SECONDS: Final = 0.5
 """Seconds from the arrival of a request to its rejection, which is longer than reading a Secret takes."""
-_MOST_THROTTLES: Final = 10_000
+_MAX_THROTTLES: Final = 10_000
 _STATUSES: Final = {
     DeliveryOutcome.CREATED: HTTPStatus.ACCEPTED,
     DeliveryOutcome.DUPLICATE: HTTPStatus.OK,
@@ -101,7 +101,7 @@ class WebhookGateway:
             if found is not None and request.method == "POST":
                 known = await self._find(unquote(found["namespace"]), unquote(found["name"]), delivery)
         if known is None:
-            await self._hold_back(until)
+            await self._delay_rejection(until)
             raise _RejectedError(HTTPStatus.UNAUTHORIZED, "Unauthenticated", _UNAUTHENTICATED)
         return known, delivery
 
@@ -114,7 +114,7 @@ class WebhookGateway:
             )
             return None
 
-    async def _hold_back(self, until: float) -> None:
+    async def _delay_rejection(self, until: float) -> None:
         if self._refusals.free(None):
             with self._refusals.take(None):
                 await asyncio.sleep(max(0.0, until - asyncio.get_running_loop().time()))
@@ -139,7 +139,7 @@ class WebhookGateway:
         per_minute, time = known.program.spec.requests_per_minute, asyncio.get_running_loop().time()
         throttle = self._throttles.get(known.metadata["uid"])
         if throttle is None or throttle.at_once != per_minute:
-            if len(self._throttles) >= _MOST_THROTTLES:
+            if len(self._throttles) >= _MAX_THROTTLES:
                 self._throttles = {uid: each for uid, each in self._throttles.items() if each.wait(time)}
             throttle = self._throttles[known.metadata["uid"]] = Throttle(per_minute / 60, at_once=per_minute)
         wait = throttle.wait(time)

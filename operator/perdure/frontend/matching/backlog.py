@@ -26,7 +26,7 @@ LONGEST_FAIRNESS_KEY = 64
 LEVELS = 5
 """Priorities range from 1, the most urgent, to this (temporal.api.common.v1.Priority)."""
 DEFAULT_LEVEL = 3
-LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 _SLACK = 64
 """The backlog is compacted when it has this many entries more than twice the number in use."""
 
@@ -42,7 +42,7 @@ class Rank(MessageStruct, frozen=True):
     def of(cls, priority_key: int, fairness_key: str, weight: float) -> "Rank":
         """The rank for a priority; zero and empty mean the default, and values out of range are clamped."""
         level = min(max(priority_key, 1), LEVELS) if priority_key else DEFAULT_LEVEL
-        return cls(level, fairness_key, min(max(weight, LEAST_WEIGHT), MOST_WEIGHT) if weight else 1.0)
+        return cls(level, fairness_key, min(max(weight, MIN_WEIGHT), MAX_WEIGHT) if weight else 1.0)
 
 
 ORDINARY = Rank()
@@ -208,15 +208,15 @@ def requested_priority(message: Any) -> Any:
     return data.message_to_json(priority)
 
 
-def effective_priority(of_workflow: Any, own: Any) -> Priority:
+def effective_priority(of_workflow: Any, of_activity: Any) -> Priority:
     """The priority of an activity: each unset field comes from its workflow."""
-    merged: Priority = data.message_from_json(inherited_priority(of_workflow, own) or {}, Priority)
+    merged: Priority = data.message_from_json(inherited_priority(of_workflow, of_activity) or {}, Priority)
     return merged
 
 
-def rank_of(of_workflow: Any, own: Any = None) -> Rank:
+def rank_of(of_workflow: Any, of_activity: Any = None) -> Rank:
     """The rank of a task in its queue."""
-    if of_workflow is None and own is None:
+    if of_workflow is None and of_activity is None:
         return ORDINARY
-    priority = effective_priority(of_workflow, own)
+    priority = effective_priority(of_workflow, of_activity)
     return Rank.of(priority.priority_key, priority.fairness_key, priority.fairness_weight)

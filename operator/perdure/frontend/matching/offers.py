@@ -71,7 +71,7 @@ class PolledQueues(MessageStruct, frozen=True, kw_only=True):
     polled: list[QueueName]
 
 
-class UnreachedError(Exception):
+class UnreachableError(Exception):
     """The member with the offer cannot be reached, or no longer owns the run."""
 
 
@@ -96,7 +96,7 @@ class Members(Protocol):
         ...
 
 
-class Alone:
+class SingleMember:
     """The members of a fleet of one."""
 
     def owner(self, queue: QueueName) -> str:
@@ -117,13 +117,13 @@ class Matching:
 
     def __init__(self) -> None:
         """Start without offers and without other members."""
-        self.members: Members = Alone()
+        self.members: Members = SingleMember()
         self.lost: Callable[[str], None] = lambda _: None
         """Called with each member that has left."""
         self.queues = TaskQueues(self._place_again)
         self._takers: dict[Kind, Taker] = {}
         self._returners: dict[Kind, Returner] = {}
-        self._own: dict[str, dict[Offer, Destination]] = {}
+        self._local: dict[str, dict[Offer, Destination]] = {}
         """The offers of the runs that this process owns, by key."""
         self._placed: dict[str, dict[Offer, Destination]] = {}
         """The offers in the queues of this process, including offers of other members, by key."""
@@ -137,11 +137,11 @@ class Matching:
 
     def settle(self, key: str, offers: Offers) -> None:
         """Set all offers of a key, which is a run, a query, or a Nexus call. Other offers of the key are withdrawn."""
-        before = self._own.get(key, {})
+        before = self._local.get(key, {})
         if offers:
-            self._own[key] = dict(offers)
+            self._local[key] = dict(offers)
         elif before:
-            del self._own[key]
+            del self._local[key]
         else:
             return
         self._place(key, self._offered_to("", key))
@@ -156,18 +156,18 @@ class Matching:
             self._sessions.pop(member, None)
             self._polled.pop(member, None)
             self.lost(member)
-        for key in self._own:
+        for key in self._local:
             self._place(key, self._offered_to("", key))
 
     def offered_to(self, member: str, keys: list[str] | None) -> dict[str, list[tuple[Offer, Destination]]]:
         """The offers to a member for some keys; None for all keys."""
         if keys is not None:
             return {key: list(self._offered_to(member, key).items()) for key in keys}
-        found = {key: list(self._offered_to(member, key).items()) for key in self._own}
+        found = {key: list(self._offered_to(member, key).items()) for key in self._local}
         return {key: offers for key, offers in found.items() if offers}
 
     def _offered_to(self, member: str, key: str) -> dict[Offer, Destination]:
-        offers = self._own.get(key, {})
+        offers = self._local.get(key, {})
         return {offer: to for offer, to in offers.items() if self.members.owner(to.queue) == member}
 
     # Offers of other members
@@ -210,7 +210,7 @@ class Matching:
 
     # Workers
 
-    def takes(self, kind: Kind, taker: Taker, returner: Returner = lambda *_: None) -> None:
+    def register(self, kind: Kind, taker: Taker, returner: Returner = lambda *_: None) -> None:
         """Set the functions that hand out the offers of this process's runs, and take them back."""
         self._takers[kind] = taker
         self._returners[kind] = returner
@@ -225,7 +225,7 @@ class Matching:
             return await self._takers[kind](offer, poller)
         try:
             return await self.members.take(kind, offer, poller)
-        except UnreachedError:
+        except UnreachableError:
             self.queues.requeue(key_of(offer), offer)
             return None
         except BaseException:

@@ -20,15 +20,15 @@ DEAD_AFTER = timedelta(seconds=10)
 FORGOTTEN_AFTER = timedelta(minutes=5)
 """After this time without a poll, a poller is no longer listed."""
 _RATE_OVER = timedelta(seconds=30)
-_MANY = 1_000
+_FORGET_AT = 1_000
 """Maximum number of queues before unused ones are dropped."""
-MOST_POLLED = 4_000
+MAX_POLLED = 4_000
 """Maximum number of polled queues per namespace; each worker has its own sticky queue."""
-MOST_POLLERS = 1_000
+MAX_POLLERS = 1_000
 """Maximum number of listed pollers per queue; the newest are listed."""
 
 
-MOST_POLLER_BYTES = 8 * 2**20
+MAX_POLLER_BYTES = 8 * 2**20
 """Memory for the pollers of a namespace that are listed, the newest."""
 _ENTRY = 400
 """Memory of a poller besides its identity, in bytes."""
@@ -73,12 +73,12 @@ class _Rate:
     since: datetime = field(default_factory=now)
 
     def count(self) -> None:
-        self.weight, self.since = self._left() + 1.0, now()
+        self.weight, self.since = self._decayed() + 1.0, now()
 
     def per_second(self) -> float:
-        return self._left() / _RATE_OVER.total_seconds()
+        return self._decayed() / _RATE_OVER.total_seconds()
 
-    def _left(self) -> float:
+    def _decayed(self) -> float:
         return self.weight * math.exp(-((now() - self.since) / _RATE_OVER))
 
 
@@ -106,23 +106,23 @@ class _Queue:
     added: _Rate = field(default_factory=_Rate)
     dispatched: _Rate = field(default_factory=_Rate)
 
-    def hand_out(self) -> None:
+    def dispatch(self) -> None:
         """Dispatch waiting offers to waiting pollers, within the rate limit."""
         while self.offers and self.waiting:
             time = asyncio.get_running_loop().time()
             rank = self.offers.first.rank
             seconds = self.limits.wait(time, rank)
             if seconds > 0:
-                self._hand_out_in(seconds)
+                self._dispatch_in(seconds)
                 return
             self.limits.count(time, rank)
             self.dispatched.count()
             self.waiting.popleft().set_result(self.offers.pop())
 
-    def _hand_out_in(self, seconds: float) -> None:
+    def _dispatch_in(self, seconds: float) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self.hand_out)
+        self.timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self.dispatch)
 
 
 class _Pollers:
@@ -142,9 +142,9 @@ class _Pollers:
         self._of_queue.setdefault(name, {})[identity] = time
         self._oldest_first[name, identity] = None
         self._bytes += _size_of(identity)
-        if len(self._of_queue[name]) > MOST_POLLERS:
+        if len(self._of_queue[name]) > MAX_POLLERS:
             self._drop(name, next(iter(self._of_queue[name])))
-        while self._bytes > MOST_POLLER_BYTES:
+        while self._bytes > MAX_POLLER_BYTES:
             self._drop(*next(iter(self._oldest_first)))
         self._forget(time)
 
@@ -186,14 +186,14 @@ class TaskQueues:
         """By namespace."""
         self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
         """By namespace and task queue."""
-        self._many = _MANY
+        self._forget_at = _FORGET_AT
 
     def _queue(self, name: QueueName) -> _Queue:
         queue = self._queues.get(name)
         if queue is None:
-            if len(self._queues) >= self._many:
+            if len(self._queues) >= self._forget_at:
                 self._forget()
-                self._many = max(_MANY, 2 * len(self._queues))
+                self._forget_at = max(_FORGET_AT, 2 * len(self._queues))
             queue = self._queues[name] = self._new_queue(name)
             self._of_namespace[name.namespace] += 1
         return queue
@@ -219,24 +219,24 @@ class TaskQueues:
                 if found != queue.limits.settings:
                     queue.limits.configure(found)
                 queue.offers.set_weights(found.weight)
-                queue.hand_out()
+                queue.dispatch()
 
     def limits(self, name: QueueName) -> RateLimits:
         """Return the limits of a task queue, which all versions share."""
         parts = self.versions(name)
         return self._queues[parts[0]].limits if parts else RateLimits(self._settings_of(name))
 
-    def _need_room(self, name: QueueName) -> None:
+    def _check_room(self, name: QueueName) -> None:
         """Check that a namespace may have another polled queue.
 
         Raises:
             RpcError: The namespace has the maximum number of polled queues.
         """
-        if name in self._queues or self._of_namespace[name.namespace] < MOST_POLLED:
+        if name in self._queues or self._of_namespace[name.namespace] < MAX_POLLED:
             return
         self._forget()
-        if self._of_namespace[name.namespace] >= MOST_POLLED:
-            raise exhausted(f"too many task queues: {MOST_POLLED:,} in a namespace; retry later")
+        if self._of_namespace[name.namespace] >= MAX_POLLED:
+            raise exhausted(f"too many task queues: {MAX_POLLED:,} in a namespace; retry later")
 
     def _forget(self) -> None:
         """Drop empty queues that were not polled for minutes, because every worker has its own sticky queue."""
@@ -257,7 +257,7 @@ class TaskQueues:
                 self._withdraw(offer, name)
         for offer, name in offers.items():
             if before.get(offer) != name or offer not in self._queue(name).offers:
-                self._give(offer, name)
+                self._enqueue(offer, name)
         if offers:
             self._of_key[key] = dict(offers)
         else:
@@ -267,13 +267,13 @@ class TaskQueues:
         """Return an offer that did not reach its poller, unless it was withdrawn."""
         name = self._of_key.get(key, {}).get(offer)
         if name is not None and offer not in self._queue(name).offers:
-            self._give(offer, name)
+            self._enqueue(offer, name)
 
-    def _give(self, offer: Offer, name: QueueName) -> None:
+    def _enqueue(self, offer: Offer, name: QueueName) -> None:
         queue = self._queue(name)
         queue.added.count()
         queue.offers.put(offer, now())
-        queue.hand_out()
+        queue.dispatch()
 
     def _withdraw(self, offer: Offer, name: QueueName) -> None:
         queue = self._queues.get(name)
@@ -301,14 +301,14 @@ class TaskQueues:
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
         """
-        self._need_room(name)
+        self._check_room(name)
         self._queue(name).limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
         if offer is not None:
             try:
                 await recheck()
             except BaseException:
-                self._give(offer, name)
+                self._enqueue(offer, name)
                 raise
         return offer
 
@@ -318,15 +318,15 @@ class TaskQueues:
         self._pollers[name.namespace].add(name, identity, queue.last_poll)
         poller: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
         queue.waiting.append(poller)
-        queue.hand_out()
+        queue.dispatch()
         try:
             await asyncio.wait({poller}, timeout=seconds)
         except asyncio.CancelledError:
             self._leave(queue, poller)
             if poller.done():
-                self._give(poller.result(), name)
+                self._enqueue(poller.result(), name)
             if not queue.waiting:
-                self._desert(queue)
+                self._on_last_poller_lost(queue)
             raise
         self._leave(queue, poller)
         queue.last_poll = now()
@@ -338,7 +338,7 @@ class TaskQueues:
         if poller in queue.waiting:
             queue.waiting.remove(poller)
 
-    def _desert(self, queue: _Queue) -> None:
+    def _on_last_poller_lost(self, queue: _Queue) -> None:
         """Handle the loss of the last poller of a queue, whose connection broke or whose call ended.
 
         A busy worker does not end its call.
@@ -358,7 +358,7 @@ class TaskQueues:
         """Close the sticky queue of a worker that shuts down."""
         queue = self._queues.get(name)
         if queue is not None:
-            self._desert(queue)
+            self._on_last_poller_lost(queue)
 
     def pollers(self, name: QueueName) -> dict[str, datetime]:
         """Return the recent pollers of a queue, and when each last polled."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from perdure.api.stored import StoredStruct
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching.backlog import LEAST_WEIGHT, LONGEST_FAIRNESS_KEY, MOST_WEIGHT, Rank
+from perdure.frontend.matching.backlog import LONGEST_FAIRNESS_KEY, MAX_WEIGHT, MIN_WEIGHT, Rank
 from perdure.frontend.messages.values import Time
 from perdure.frontend.registry import EntryKind
 
@@ -64,7 +64,7 @@ class QueueSettings(StoredStruct, frozen=True, kw_only=True):
     def weight(self, rank: Rank) -> float:
         """Return the weight of a fairness key: from these settings or, if not set, from the task."""
         override = self.fairness_weight_overrides.get(rank.fairness_key)
-        return rank.weight if override is None else min(max(override, LEAST_WEIGHT), MOST_WEIGHT)
+        return rank.weight if override is None else min(max(override, MIN_WEIGHT), MAX_WEIGHT)
 
 
 NO_SETTINGS = QueueSettings()
@@ -169,7 +169,7 @@ class RateLimits:
     settings: QueueSettings = NO_SETTINGS
     requested_rate: float | None = None
     """Tasks per second from the last poll; None: no limit."""
-    _whole: Throttle | None = None
+    _queue: Throttle | None = None
     _keys: dict[str, Throttle] = field(default_factory=dict)
     """The throttles by fairness key."""
 
@@ -195,22 +195,22 @@ class RateLimits:
 
     def wait(self, time: float, rank: Rank) -> float:
         """Return the seconds from a time until a task of a rank may be dispatched; infinite: never at this rate."""
-        whole = self._whole.wait(time) if self._whole is not None else 0.0
+        queue = self._queue.wait(time) if self._queue is not None else 0.0
         key = self._key(time, rank)
-        return whole if key is None else max(whole, key.wait(time))
+        return queue if key is None else max(queue, key.wait(time))
 
     def count(self, time: float, rank: Rank) -> None:
         """Count a dispatched task of a rank."""
-        if self._whole is not None:
-            self._whole.count(time)
+        if self._queue is not None:
+            self._queue.count(time)
         key = self._key(time, rank)
         if key is not None:
             key.count(time)
 
     def _set_rate(self) -> None:
         rate = self.per_second
-        if rate != (self._whole.per_second if self._whole is not None else None):
-            self._whole = None if rate is None else Throttle(rate)
+        if rate != (self._queue.per_second if self._queue is not None else None):
+            self._queue = None if rate is None else Throttle(rate)
 
     def _key(self, time: float, rank: Rank) -> Throttle | None:
         if self.settings.key_rate is None:

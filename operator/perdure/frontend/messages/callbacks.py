@@ -18,20 +18,20 @@ from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, token_of
 _MAX_HEADER = 8_192
 
 
-def callbacks_of(request: Any, served: ServedNamespaces, most: int = MAX_CALLBACKS) -> tuple[Callback, ...]:
+def callbacks_of(request: Any, served: ServedNamespaces, limit: int = MAX_CALLBACKS) -> tuple[Callback, ...]:
     """The completion callbacks of a request.
 
     Args:
         request: Any message with the field `completion_callbacks`.
         served: The namespaces that this operator serves.
-        most: The maximum number of callbacks.
+        limit: The maximum number of callbacks.
 
     Raises:
         UnfitError: A callback is not a Nexus operation of a workflow of this operator, or there are too many.
     """
     found = to_engine(request.completion_callbacks)
-    if len(found) > most:
-        raise UnfitError(f"cannot attach more than {most} callbacks to an execution")
+    if len(found) > limit:
+        raise UnfitError(f"cannot attach more than {limit} callbacks to an execution")
     for callback in found:
         if callback.url != SYSTEM_URL:
             raise UnfitError(f"invalid url: url does not match any configured callback address: {callback.url[:1_000]}")
@@ -60,34 +60,34 @@ def _to_engine(proto: ProtoCallback) -> Callback:
     return Callback(url=proto.nexus.url, header=header, links=links.to_json(proto.links))
 
 
-def to_proto(found: Callback) -> ProtoCallback:
+def to_proto(callback: Callback) -> ProtoCallback:
     """Convert a callback to the form for clients."""
-    made = ProtoCallback(links=links.from_json(found.links))
-    made.nexus.url = found.url
-    made.nexus.header.update(found.header)
+    made = ProtoCallback(links=links.from_json(callback.links))
+    made.nexus.url = callback.url
+    made.nexus.header.update(callback.header)
     return made
 
 
-def describe(made: Any, pending: PendingCallback, *, due: bool) -> None:
+def describe(info: Any, pending: PendingCallback, *, due: bool) -> None:
     """Fill a CallbackInfo of temporal.api.workflow.v1 or temporal.api.callback.v1.
 
     Args:
-        made: The message to fill.
+        info: The message to fill.
         pending: The callback.
         due: Whether its operation can be completed now.
     """
-    made.callback.CopyFrom(to_proto(pending.callback))
-    made.state = to_enum(CallbackState, pending.state or ("Scheduled" if due else "Standby"))
-    made.attempt = 1 if pending.state else 0
-    made.request_id = pending.request_id
-    made.registration_time.FromDatetime(pending.registration_time)
+    info.callback.CopyFrom(to_proto(pending.callback))
+    info.state = to_enum(CallbackState, pending.state or ("Scheduled" if due else "Standby"))
+    info.attempt = 1 if pending.state else 0
+    info.request_id = pending.request_id
+    info.registration_time.FromDatetime(pending.registration_time)
     if pending.complete_time is not None:
-        made.last_attempt_complete_time.FromDatetime(pending.complete_time)
+        info.last_attempt_complete_time.FromDatetime(pending.complete_time)
     if pending.failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
+        info.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
 
 
-def own_links(request: Any) -> Any:
+def request_links(request: Any) -> Any:
     """The links of a request, as JSON, without those of its callbacks."""
     of_callbacks = [link for each in getattr(request, "completion_callbacks", ()) for link in each.links]
     return links.to_json(link for link in request.links if link not in of_callbacks)

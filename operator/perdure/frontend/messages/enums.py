@@ -8,13 +8,13 @@ from typing import Any
 def _names(kind: Any) -> tuple[dict[str, int], dict[int, str]]:
     descriptor = kind.DESCRIPTOR
     prefix = "".join(f"_{c}" if c.isupper() and i else c for i, c in enumerate(descriptor.name)).upper() + "_"
-    there: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     back: dict[int, str] = {}
     for value in descriptor.values:
         name = "".join(word.capitalize() for word in value.name.removeprefix(prefix).split("_"))
-        there[name] = value.number
+        numbers[name] = value.number
         back.setdefault(value.number, name)
-    return there, back
+    return numbers, back
 
 
 _ALIASES = {"Cancelled": "Canceled"}
@@ -22,8 +22,8 @@ _ALIASES = {"Cancelled": "Canceled"}
 
 def to_enum(kind: Any, name: str) -> Any:
     """The number of a CamelCase name; 0 if the enum does not have the name."""
-    there, _ = _names(kind)
-    return there.get(name, there.get(_ALIASES.get(name, ""), 0))
+    numbers, _ = _names(kind)
+    return numbers.get(name, numbers.get(_ALIASES.get(name, ""), 0))
 
 
 def from_enum(kind: Any, number: int) -> str:

@@ -38,16 +38,16 @@ def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
         "stack_trace": failure.stack_trace or None,
     }
     if failure.HasField("encoded_attributes"):
-        fields["encoded_attributes"] = _whole([failure.encoded_attributes])
+        fields["encoded_attributes"] = _payloads_json([failure.encoded_attributes])
     if failure.HasField("cause") and depth < MAX_DEPTH:
         fields["cause"] = to_json(failure.cause, depth + 1)
     fields |= _info(failure, info)
     return Failure(**fields)
 
 
-def _whole(payloads: Sequence[Payload]) -> Any:
+def _payloads_json(payloads: Sequence[Payload]) -> Any:
     """Convert payloads of any size, because a run ends if its failure is too large."""
-    return data.to_json(payloads, most=UNLIMITED)
+    return data.to_json(payloads, limit=UNLIMITED)
 
 
 def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
@@ -58,11 +58,11 @@ def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
             return {
                 "kind": FailureKind.TIMEOUT,
                 "timeout_type": TimeoutType(kind),
-                "last_heartbeat_details": _whole(timeout.last_heartbeat_details.payloads),
+                "last_heartbeat_details": _payloads_json(timeout.last_heartbeat_details.payloads),
             }
         case "canceled_failure_info":
             cancelled = failure.canceled_failure_info
-            return {"kind": FailureKind.CANCELLED, "details": _whole(cancelled.details.payloads)}
+            return {"kind": FailureKind.CANCELLED, "details": _payloads_json(cancelled.details.payloads)}
         case "terminated_failure_info":
             return {"kind": FailureKind.TERMINATED}
         case "server_failure_info":
@@ -126,7 +126,7 @@ def _application(failure: ProtoFailure) -> dict[str, Any]:
         "kind": FailureKind.APPLICATION,
         "type": application.type or None,
         "non_retryable": application.non_retryable,
-        "details": _whole(application.details.payloads),
+        "details": _payloads_json(application.details.payloads),
         "next_retry_delay": delay,
         "category": category,
     }
@@ -150,12 +150,12 @@ def to_proto(failure: Failure) -> ProtoFailure:
     return made
 
 
-def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR0912, PLR0915 (one case for each kind)
+def _fill_info(message: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR0912, PLR0915 (one case for each kind)
     match failure.kind:
         case FailureKind.APPLICATION if failure.kindless:
             pass
         case FailureKind.APPLICATION:
-            application = made.application_failure_info
+            application = message.application_failure_info
             application.SetInParent()
             application.type = failure.type or ""
             application.non_retryable = failure.non_retryable
@@ -167,21 +167,21 @@ def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR
                 application.category = to_enum(ApplicationErrorCategory, failure.category)
         case FailureKind.TIMEOUT:
             kind = failure.timeout_type or TimeoutType.START_TO_CLOSE
-            made.timeout_failure_info.timeout_type = to_enum(ProtoTimeoutType, kind.value)
+            message.timeout_failure_info.timeout_type = to_enum(ProtoTimeoutType, kind.value)
             if failure.last_heartbeat_details is not None:
-                made.timeout_failure_info.last_heartbeat_details.payloads.extend(
+                message.timeout_failure_info.last_heartbeat_details.payloads.extend(
                     data.from_json(failure.last_heartbeat_details)
                 )
         case FailureKind.CANCELLED:
-            made.canceled_failure_info.SetInParent()
+            message.canceled_failure_info.SetInParent()
             if failure.details is not None:
-                made.canceled_failure_info.details.payloads.extend(data.from_json(failure.details))
+                message.canceled_failure_info.details.payloads.extend(data.from_json(failure.details))
         case FailureKind.TERMINATED:
-            made.terminated_failure_info.SetInParent()
+            message.terminated_failure_info.SetInParent()
         case FailureKind.SERVER:
-            made.server_failure_info.non_retryable = failure.non_retryable
+            message.server_failure_info.non_retryable = failure.non_retryable
         case FailureKind.ACTIVITY:
-            activity = made.activity_failure_info
+            activity = message.activity_failure_info
             activity.activity_type.CopyFrom(ActivityType(name=failure.activity or ""))
             activity.activity_id = failure.activity_id or ""
             activity.scheduled_event_id = failure.scheduled_event_id or 0
@@ -190,7 +190,7 @@ def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR
             if failure.retry_state is not None:
                 activity.retry_state = to_enum(ProtoRetryState, failure.retry_state.value)
         case FailureKind.CHILD_WORKFLOW:
-            child = made.child_workflow_execution_failure_info
+            child = message.child_workflow_execution_failure_info
             child.namespace = failure.namespace or ""
             child.workflow_execution.CopyFrom(
                 WorkflowExecution(workflow_id=failure.workflow_id or "", run_id=failure.run_id or "")
@@ -201,13 +201,13 @@ def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR
             if failure.retry_state is not None:
                 child.retry_state = to_enum(ProtoRetryState, failure.retry_state.value)
         case FailureKind.NEXUS_OPERATION:
-            operation = made.nexus_operation_execution_failure_info
+            operation = message.nexus_operation_execution_failure_info
             operation.endpoint, operation.service = failure.endpoint or "", failure.service or ""
             operation.operation = failure.operation or ""
             operation.operation_id = operation.operation_token = failure.operation_token or ""
             operation.scheduled_event_id = failure.scheduled_event_id or 0
         case FailureKind.NEXUS_HANDLER:
-            handler = made.nexus_handler_failure_info
+            handler = message.nexus_handler_failure_info
             handler.type = failure.type or ""
             if failure.retry_behavior is not None:
                 handler.retry_behavior = to_enum(NexusHandlerErrorRetryBehavior, failure.retry_behavior)

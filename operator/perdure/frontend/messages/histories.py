@@ -442,8 +442,8 @@ def _child_initiated(attributes: Any, event: ev.StartChildWorkflowExecutionIniti
     attributes.workflow_id = event.start.workflow_id
     attributes.workflow_run_timeout.SetInParent()
     start = event.start
-    most = start.workflow_run_timeout or start.workflow_execution_timeout
-    attributes.workflow_task_timeout.FromTimedelta(task_timeout(start.workflow_task_timeout, most))
+    longest = start.workflow_run_timeout or start.workflow_execution_timeout
+    attributes.workflow_task_timeout.FromTimedelta(task_timeout(start.workflow_task_timeout, longest))
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 

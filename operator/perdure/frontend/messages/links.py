@@ -68,11 +68,11 @@ def to_event(run: RunRef, event_id: int, kind: "EventType.ValueType") -> Link:
     return link
 
 
-def to_json(found: Iterable[Link]) -> Any:
+def to_json(links: Iterable[Link]) -> Any:
     """Convert links to JSON; None if there are none."""
-    return [MessageToDict(link) for link in found] or None
+    return [MessageToDict(link) for link in links] or None
 
 
-def from_json(found: Any) -> list[Link]:
+def from_json(links: Any) -> list[Link]:
     """Read links that were stored as JSON."""
-    return [ParseDict(link, Link(), ignore_unknown_fields=True) for link in found or ()]
+    return [ParseDict(link, Link(), ignore_unknown_fields=True) for link in links or ()]

@@ -11,21 +11,21 @@ MAX_BYTES = 3 * 1024 * 1024
 """Size limit of a page in bytes: SDKs accept responses of up to 4 MiB."""
 
 
-def page_size(wanted: int, most: int) -> int:
+def page_size(requested: int, limit: int) -> int:
     """The size of a page: the requested number, up to the maximum."""
-    return min(wanted, most) if wanted > 0 else most
+    return min(requested, limit) if requested > 0 else limit
 
 
 def page_of(
-    found: Sequence[_Item], token: bytes, size: int, most: int, weigh: Callable[[_Item], int] = lambda _: 0
+    items: Sequence[_Item], token: bytes, size: int, limit: int, weigh: Callable[[_Item], int] = lambda _: 0
 ) -> tuple[Sequence[_Item], bytes]:
     """Return one page of a list, and the token of the next page, which is empty for the last page.
 
     Args:
-        found: The whole list.
+        items: The whole list.
         token: The token from the previous page; empty for the first page.
         size: The requested number of items.
-        most: The maximum number of items.
+        limit: The maximum number of items.
         weigh: Returns the size of an item in the response, in bytes.
 
     Raises:
@@ -34,15 +34,15 @@ def page_of(
     if token and (not token.isdigit() or len(token) > _DIGITS):
         raise invalid("invalid next_page_token")
     start = int(token or b"0")
-    end = start + that_fit(found[start : start + page_size(size, most)], weigh)
-    return found[start:end], str(end).encode() if end < len(found) else b""
+    end = start + page_length(items[start : start + page_size(size, limit)], weigh)
+    return items[start:end], str(end).encode() if end < len(items) else b""
 
 
-def that_fit(found: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:
+def page_length(items: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:
     """How many items from the start of a list fit into one response: at least one, if the list is not empty."""
     total = 0
-    for count, item in enumerate(found):
+    for count, item in enumerate(items):
         total += weigh(item)
         if total > MAX_BYTES and count:
             return count
-    return len(found)
+    return len(items)

@@ -8,7 +8,7 @@ YAML can call each other. All others (binary, encrypted, compressed, numbers tha
     {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
 
 Payloads of more than 16 KiB, and payloads without room in the status, are stored in a blob, as bytes (``runtime/blobs.py``), and
-the JSON is a reference to it. Blobs are read before the data that refers to them is converted to messages: `looking_up` reports
+the JSON is a reference to it. Blobs are read before the data that refers to them is converted to messages: `use_blobs` reports
 missing ones.
 """
 
@@ -135,22 +135,22 @@ def _plain(value: Any) -> Payload:
 
 
 def to_json(
-    payloads: Sequence[Payload], *, apart: bool = False, room: Room | None = None, most: int = values.MAX_INLINE
+    payloads: Sequence[Payload], *, allow_blob: bool = False, room: Room | None = None, limit: int = values.MAX_INLINE
 ) -> Any:
     """Convert payloads to JSON: None for no payloads, the value itself for one payload of plain JSON.
 
     Args:
         payloads: The payloads.
-        apart: Whether large payloads may become a blob: only in data that becomes part of a history, and that only SDKs read.
+        allow_blob: Whether large payloads may become a blob: only in data that becomes part of a history and that only SDKs read.
         room: The space in the status, shared with other payloads; None: only for these payloads.
-        most: The size limit in bytes without a blob. The limit of a blob is that of Temporal's server.
+        limit: The size limit in bytes without a blob. The limit of a blob is that of Temporal's server.
 
     Raises:
         UnfitError: There are too many values, or they are too large.
     """
-    values.few(payloads)
-    values.small(payloads, values.MAX_BLOB if apart else most)
-    if apart and not (room or Room()).takes(sum(each.ByteSize() for each in payloads)):
+    values.check_count(payloads)
+    values.check_total_size(payloads, values.MAX_BLOB if allow_blob else limit)
+    if allow_blob and not (room or Room()).reserve(sum(each.ByteSize() for each in payloads)):
         return refer(Payloads(payloads=payloads).SerializeToString())
     found = [_one_to_json(payload) for payload in payloads]
     if not found:
@@ -168,7 +168,7 @@ def from_json(value: Any) -> list[Payload]:
         return []
     reference = reference_in(value)
     if reference is not None:
-        return list(Payloads.FromString(_looked_up(reference)).payloads)
+        return list(Payloads.FromString(_content_of(reference)).payloads)
     if _is_wrapped(value):
         with suppress(msgspec.ValidationError):
             return [_one_from_json(wrapped) for wrapped in value["payloads"]]
@@ -181,7 +181,7 @@ class KnownBlobs:
 
     contents: dict[str, bytes] = field(default_factory=dict)
     missing: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    most: int = values.UNLIMITED
+    limit: int = values.UNLIMITED
     """Size limit of all blobs in bytes; blobs beyond it stay empty."""
 
     @property
@@ -194,7 +194,7 @@ _known: ContextVar[KnownBlobs] = ContextVar("blobs")
 
 
 @contextmanager
-def looking_up(known: KnownBlobs) -> Iterator[None]:
+def use_blobs(known: KnownBlobs) -> Iterator[None]:
     """Resolve references to these blobs within the block. Missing blobs are recorded and resolve to nothing."""
     before = _known.set(known)
     try:
@@ -204,12 +204,12 @@ def looking_up(known: KnownBlobs) -> Iterator[None]:
 
 
 def missing_bytes() -> int:
-    """The bytes missing so far in the block of `looking_up`; 0 outside of a block."""
+    """The bytes missing so far in the block of `use_blobs`; 0 outside of a block."""
     known = _known.get(None)
     return known.missing_bytes if known is not None else 0
 
 
-def _looked_up(reference: Mapping[str, Any]) -> bytes:
+def _content_of(reference: Mapping[str, Any]) -> bytes:
     """The content of a blob.
 
     Raises:
@@ -221,7 +221,7 @@ def _looked_up(reference: Mapping[str, Any]) -> bytes:
     content = known.contents.get(reference["name"])
     if content is not None:
         return content
-    if known.missing_bytes + sum(map(len, known.contents.values())) + reference["sizeBytes"] <= known.most:
+    if known.missing_bytes + sum(map(len, known.contents.values())) + reference["sizeBytes"] <= known.limit:
         known.missing[reference["name"]] = reference
     return b""
 
@@ -251,14 +251,14 @@ def one_to_json(payload: Payload) -> Any:
     return to_json([payload])
 
 
-def fields_to_json(fields: Mapping[str, Payload], most: int = values.MAX_BLOB) -> dict[str, Any] | None:
+def fields_to_json(fields: Mapping[str, Payload], limit: int = values.MAX_BLOB) -> dict[str, Any] | None:
     """Convert the fields of a header or memo to JSON; None if there are none.
 
     Raises:
         UnfitError: There are too many values, or they are too large.
     """
-    values.few(fields)
-    values.small(fields.values(), most)
+    values.check_count(fields)
+    values.check_total_size(fields.values(), limit)
     return {name: one_to_json(payload) for name, payload in fields.items()} or None
 
 
@@ -281,7 +281,7 @@ def memo(value: Any) -> Memo | None:
     return Memo(fields={name: one_payload(each) for name, each in value.items()}) if value else None
 
 
-def is_nothing(payload: Payload) -> bool:
+def is_removal(payload: Payload) -> bool:
     """Whether a payload requests the removal of an entry."""
     encoding = payload.metadata.get("encoding", b"")
     return encoding == b"binary/null" or payload.data in {b"null", b"[]"} or (not encoding and not payload.data)
@@ -302,9 +302,9 @@ def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
     Raises:
         UnfitError: The values are too large.
     """
-    values.few(fields)
-    values.small(fields.values(), values.MAX_MEMO)
-    return {name: None if is_nothing(payload) else one_to_json(payload) for name, payload in fields.items()}
+    values.check_count(fields)
+    values.check_total_size(fields.values(), values.MAX_MEMO)
+    return {name: None if is_removal(payload) else one_to_json(payload) for name, payload in fields.items()}
 
 
 # Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} if the value does not imply the type
@@ -339,31 +339,31 @@ def attribute_value(value: Any) -> Any:
     return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= set(value) else value
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def _is_number(value: Any) -> bool:
-    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _is_word(value: Any) -> bool:
+def _is_string(value: Any) -> bool:
     return isinstance(value, str) and _is_text(value)
 
 
-def _is_moment(value: Any) -> bool:
-    found = attribute_moment(value) if isinstance(value, str) else None
+def _is_time(value: Any) -> bool:
+    found = attribute_time(value) if isinstance(value, str) else None
     return found is not None and found.tzinfo is not None
 
 
 _FITS: dict[str, Callable[[Any], bool]] = {
-    AttributeType.KEYWORD: _is_word,
-    AttributeType.TEXT: _is_word,
-    AttributeType.INT: _is_whole,
+    AttributeType.KEYWORD: _is_string,
+    AttributeType.TEXT: _is_string,
+    AttributeType.INT: _is_integer,
     AttributeType.DOUBLE: _is_number,
     AttributeType.BOOL: lambda value: isinstance(value, bool),
-    AttributeType.DATETIME: _is_moment,
-    AttributeType.KEYWORD_LIST: lambda value: isinstance(value, list) and all(map(_is_word, value)),
+    AttributeType.DATETIME: _is_time,
+    AttributeType.KEYWORD_LIST: lambda value: isinstance(value, list) and all(map(_is_string, value)),
 }
 """The Python types that each type of search attribute accepts."""
 ATTRIBUTE_TYPES = tuple(_FITS)
@@ -380,7 +380,7 @@ def attribute_to_json(payload: Payload, kind: str) -> Any:
     Raises:
         UnfitError: The value does not have this type.
     """
-    if is_nothing(payload):
+    if is_removal(payload):
         return None
     try:
         value = json.loads(payload.data)
@@ -460,7 +460,7 @@ def attributes(value: Mapping[str, Any] | None, *, registered: bool = False) -> 
     )
 
 
-def attribute_moment(value: Any) -> datetime | None:
+def attribute_time(value: Any) -> datetime | None:
     """The time in a Datetime attribute."""
     try:
         return datetime.fromisoformat(str(attribute_value(value)))

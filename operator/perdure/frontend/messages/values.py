@@ -1,4 +1,4 @@
-"""Check the durations, times, names, and sizes in requests. An error names the field. Pure."""
+"""Read and check the durations, times, names, and sizes in requests; an error names the field. Set times in responses. Pure."""
 
 import math
 from collections.abc import Iterable, Sized
@@ -82,7 +82,7 @@ def duration_or_none(message: Any, field: str) -> timedelta | None:
     return duration(message, field) or None
 
 
-def moment(message: Any, field: str) -> datetime | None:
+def timestamp(message: Any, field: str) -> datetime | None:
     """Read a time; None if it is not set.
 
     Raises:
@@ -95,6 +95,12 @@ def moment(message: Any, field: str) -> datetime | None:
     except (ValueError, OverflowError):
         raise UnfitError(f"invalid {field}: must be a time between the years 1 and 9999") from None
     return found
+
+
+def set_time(message: Any, field: str, time: datetime | None) -> None:
+    """Set a time in a message, if there is one."""
+    if time is not None:
+        getattr(message, field).FromDatetime(time)
 
 
 def name(value: str, field: str, *, required: bool = True) -> str:
@@ -110,11 +116,11 @@ def name(value: str, field: str, *, required: bool = True) -> str:
     return value
 
 
-def few(payloads: Sized) -> None:
+def check_count(payloads: Sized) -> None:
     """Check that there are not too many payloads.
 
     Raises:
-        UnfitError: They are.
+        UnfitError: There are too many.
     """
     if len(payloads) > MAX_PAYLOADS:
         raise UnfitError(
@@ -148,24 +154,24 @@ def parts(message: Message) -> int:
     return count
 
 
-def small(messages: Iterable[Message], most: int = MAX_INLINE) -> None:
-    """Check that payloads are not too large.
+def check_total_size(messages: Iterable[Message], limit: int = MAX_INLINE) -> None:
+    """Check that the total size of payloads is within a limit.
 
     Raises:
-        UnfitError: They are.
+        UnfitError: The payloads are too large.
     """
-    fits(sum(each.ByteSize() for each in messages), most, "Memo" if most == MAX_MEMO else "Blob data")
+    check_size(sum(each.ByteSize() for each in messages), limit, "Memo" if limit == MAX_MEMO else "Blob data")
 
 
-def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
-    """Check that a value is not too large.
+def check_size(size: int, limit: int = MAX_INLINE, noun: str = "Blob data") -> None:
+    """Check that the size of a value, in bytes, is within a limit.
 
     Raises:
         UnfitError: The value is too large; an OversizeError if the limit is one of Temporal's.
     """
-    if size > most:
-        error = OversizeError if most == MAX_BLOB else UnfitError
-        raise error(f"{what} size exceeds limit. It has {size:,} bytes; the limit is {most:,}.")
+    if size > limit:
+        error = OversizeError if limit == MAX_BLOB else UnfitError
+        raise error(f"{noun} size exceeds limit. It has {size:,} bytes; the limit is {limit:,}.")
 
 
 def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:

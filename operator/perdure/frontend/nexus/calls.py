@@ -66,7 +66,7 @@ class HandlerCall:
         return Offer(self.name.run_id, query=self.call_id)
 
 
-class HandlerCallsOpen:
+class OpenHandlerCalls:
     """The calls that wait for a worker, or for its response."""
 
     def __init__(self, runs: RunGateway, matching: Matching, endpoints: EndpointRegistry) -> None:
@@ -172,9 +172,9 @@ class HandlerCallsOpen:
                 outcome=OperationOutcome.ATTEMPT_FAILED if is_retryable(failure) else OperationOutcome.REFUSED,
                 failure=failure,
             )
-        answer = await self._runs.ask(entry, report)
+        answer = await self._runs.request(entry, report)
         if answer.reason == ConditionReason.PAYLOAD_TOO_LARGE and isinstance(report, inputs.OperationReported):
-            await self._runs.ask(entry, too_large(report))
+            await self._runs.request(entry, too_large(report))
 
     def entry(self, call: HandlerCall) -> Entry | None:
         """The run that waits for a call."""
@@ -208,7 +208,7 @@ def _request(run: FollowedRun, operation: PendingOperation, calls: HandlerCalls,
         cancel.service, cancel.operation = operation.service, operation.operation
         cancel.operation_token = cancel.operation_id = operation.operation_token
         return made
-    longest = min(_times_left(operation, time), default=None)
+    longest = min(_remaining_times(operation, time), default=None)
     if longest is not None and _OPERATION_TIMEOUT not in made.header:
         made.header[_OPERATION_TIMEOUT] = milliseconds(longest)
     start = made.start_operation
@@ -236,16 +236,16 @@ def _link(run: FollowedRun, operation: PendingOperation) -> NexusLink:
     return nexus_links.to_event(link.workflow_event)
 
 
-def _times_left(operation: PendingOperation, time: datetime) -> Iterator[timedelta]:
+def _remaining_times(operation: PendingOperation, time: datetime) -> Iterator[timedelta]:
     if operation.start_to_close_timeout is not None:
         yield operation.start_to_close_timeout
     if operation.schedule_to_close_timeout is not None:
         yield operation.scheduled_time + operation.schedule_to_close_timeout - time
 
 
-def set_request_timeout(made: Request, seconds: float) -> None:
+def set_request_timeout(request: Request, seconds: float) -> None:
     """Set the header that tells a handler how long the caller waits."""
-    made.header[_REQUEST_TIMEOUT] = made.header[_JAVAS_REQUEST_TIMEOUT] = milliseconds(timedelta(seconds=seconds))
+    request.header[_REQUEST_TIMEOUT] = request.header[_JAVAS_REQUEST_TIMEOUT] = milliseconds(timedelta(seconds=seconds))
 
 
 def milliseconds(length: timedelta) -> str:

@@ -1,6 +1,6 @@
 """The content of Nexus HTTP requests and responses: payloads, and failures as JSON. Pure.
 
-It is that of Temporal (common/nexus/payload_serializer.go, common/nexus/failure.go, nexusrpc/failure_converter.go).
+The format is Temporal's (common/nexus/payload_serializer.go, common/nexus/failure.go, nexusrpc/failure_converter.go).
 """
 
 import base64
@@ -21,13 +21,13 @@ from perdure.frontend.errors import invalid
 
 Json = dict[str, Any]
 Behavior: TypeAlias = "NexusHandlerErrorRetryBehavior.ValueType"
-NOT_SAID: Behavior = NexusHandlerErrorRetryBehavior.NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_UNSPECIFIED
+UNSPECIFIED: Behavior = NexusHandlerErrorRetryBehavior.NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_UNSPECIFIED
 _RETRYABLE = {
     NexusHandlerErrorRetryBehavior.NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_RETRYABLE: True,
     NexusHandlerErrorRetryBehavior.NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_NON_RETRYABLE: False,
 }
 
-_WHOLE = "application/x-temporal-payload"
+_SERIALIZED = "application/x-temporal-payload"
 _UNKNOWN = "unknown/nexus-content"
 _OF_TRANSPORT = frozenset({"encoding", "length"})
 """The transport decodes content and counts it: these headers never describe a payload."""
@@ -49,7 +49,7 @@ def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
     if not described and not content:
         return Payload(metadata={"encoding": b"binary/null"})
     known = _known(described["type"]) if described.keys() == {"type"} else None
-    if known == {"encoding": _WHOLE.encode()}:
+    if known == {"encoding": _SERIALIZED.encode()}:
         try:
             return Payload.FromString(content)
         except DecodeError:
@@ -66,7 +66,7 @@ def _known(content_type: str) -> dict[str, bytes] | None:
     message_type = parameters.get("message-type", "")
     match parsed.get_content_type(), parameters:
         case "application/x-temporal-payload", _:
-            return {"encoding": _WHOLE.encode()}
+            return {"encoding": _SERIALIZED.encode()}
         case "application/json", _ if parameters == {"format": "protobuf", "message-type": message_type}:
             return {"encoding": b"json/protobuf", "messageType": message_type.encode()}
         case "application/x-protobuf", _ if parameters == {"message-type": message_type}:
@@ -100,7 +100,7 @@ def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
             return {"Type": "application/octet-stream"}, payload.data
         case "binary/null", []:
             return {}, payload.data
-    return {"Type": _WHOLE}, payload.SerializeToString()
+    return {"Type": _SERIALIZED}, payload.SerializeToString()
 
 
 def has_control_characters(text: str) -> bool:
@@ -111,7 +111,7 @@ def has_control_characters(text: str) -> bool:
 def of_nexus(failure: NexusFailure) -> Json:
     """Convert a failure of Nexus to JSON. Details that are not JSON are left out."""
     cause = of_nexus(failure.cause) if failure.HasField("cause") else None
-    return _made(failure.message, failure.stack_trace, dict(failure.metadata), _parsed(failure.details), cause)
+    return _failure(failure.message, failure.stack_trace, dict(failure.metadata), _parsed(failure.details), cause)
 
 
 def of_temporal(failure: Failure) -> Json:
@@ -123,16 +123,16 @@ def of_temporal(failure: Failure) -> Json:
         if failure.HasField("encoded_attributes"):
             attributes = MessageToJson(failure.encoded_attributes, indent=None).encode()
             details["encodedAttributes"] = base64.urlsafe_b64encode(attributes).rstrip(b"=").decode()
-        return _made(failure.message, failure.stack_trace, {"type": "nexus.HandlerError"}, details, cause)
+        return _failure(failure.message, failure.stack_trace, {"type": "nexus.HandlerError"}, details, cause)
     details = MessageToDict(failure)
     for field in ("message", "stackTrace"):
         details.pop(field, None)
-    return _made(failure.message, failure.stack_trace, {"type": Failure.DESCRIPTOR.full_name}, details, cause)
+    return _failure(failure.message, failure.stack_trace, {"type": Failure.DESCRIPTOR.full_name}, details, cause)
 
 
-def handler_error(kind: str, message: str, behavior: Behavior = NOT_SAID, cause: Json | None = None) -> Json:
+def handler_error(kind: str, message: str, behavior: Behavior = UNSPECIFIED, cause: Json | None = None) -> Json:
     """Build the error of a handler, or of the server on its behalf."""
-    return _made(message, "", {"type": "nexus.HandlerError"}, _handler_details(kind, behavior), cause)
+    return _failure(message, "", {"type": "nexus.HandlerError"}, _handler_details(kind, behavior), cause)
 
 
 def _handler_details(kind: str, behavior: Behavior) -> Json:
@@ -148,10 +148,10 @@ def is_retryable(behavior: Behavior) -> bool | None:
 def operation_error(state: str, cause: Json) -> Json:
     """Build the failure of an operation with its cause."""
     metadata = {"type": "nexus.OperationError", "unwrap-error": "true"}
-    return _made("operation error", "", metadata, {"state": state}, cause)
+    return _failure("operation error", "", metadata, {"state": state}, cause)
 
 
-def _made(message: str, stack_trace: str, metadata: dict[str, str], details: Any, cause: Json | None) -> Json:
+def _failure(message: str, stack_trace: str, metadata: dict[str, str], details: Any, cause: Json | None) -> Json:
     fields = {
         "message": message,
         "stackTrace": stack_trace,

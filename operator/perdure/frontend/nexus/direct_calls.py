@@ -65,7 +65,7 @@ class DirectCalls:
         self._matching = matching
         self._calls: dict[str, DirectCall] = {}
 
-    async def make(self, request: DispatchNexusTaskRequest, seconds: float) -> Answer:
+    async def call(self, request: DispatchNexusTaskRequest, seconds: float) -> Answer:
         """Call a handler.
 
         Raises:
@@ -117,6 +117,6 @@ class NexusDispatch:
             raise unavailable("this operator owns no shard at the moment, so no response would reach it; retry later")
         request.request.scheduled_time.FromDatetime(now())
         try:
-            return await self._direct_calls.make(request, call.within(LONGEST_POLL))
+            return await self._direct_calls.call(request, call.within(LONGEST_POLL))
         except TimeoutError:
             raise too_late("upstream timeout") from None

@@ -1,8 +1,10 @@
-"""Nexus endpoints, stored in one ConfigMap: names for a task queue of a namespace, with the namespaces that may call it.
+"""Nexus endpoints and the RPCs of administrators about them. An endpoint is a name for a task queue of a namespace.
 
-The ConfigMap is in the operator's own namespace: anyone who can write there decides which namespace can call which other one.
+Endpoints are stored, with the namespaces that may call them, in one ConfigMap in the operator's own namespace: anyone who can
+write there decides which namespace can call which other one.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,20 +13,43 @@ from typing import Any
 
 import msgspec
 import structlog
+from temporalio.api.nexus.v1 import Endpoint as ProtoEndpoint
+from temporalio.api.nexus.v1 import EndpointSpec
+from temporalio.api.operatorservice.v1 import (
+    CreateNexusEndpointRequest,
+    CreateNexusEndpointResponse,
+    DeleteNexusEndpointRequest,
+    DeleteNexusEndpointResponse,
+    GetNexusEndpointRequest,
+    GetNexusEndpointResponse,
+    ListNexusEndpointsRequest,
+    ListNexusEndpointsResponse,
+    UpdateNexusEndpointRequest,
+    UpdateNexusEndpointResponse,
+)
 
 from perdure.api import lenient
 from perdure.api.stored import StoredStruct
-from perdure.frontend.errors import exists, not_found, precondition, unavailable
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.frontend.errors import exists, invalid, not_found, precondition, unavailable
+from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages import values
+from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 CONFIG_MAP = "perdure-nexus-endpoints"
 """Name of the ConfigMap."""
+CALLERS_HEADER = "perdure-allowed-callers"
+"""gRPC metadata of CreateNexusEndpoint and UpdateNexusEndpoint: other namespaces that may call it, separated by commas."""
 ANYONE = "*"
 """Stands for every namespace in the list of callers."""
 _FRESH = timedelta(seconds=10)
 """How long a cached ConfigMap is used: an edit with `kubectl` takes effect within this time."""
 _TRIES = 20
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9\-]*[a-zA-Z0-9]")
+_MAX_NAME, _MAX_DESCRIPTION = 200, 20_000
+_PAGE, _MAX_PAGE = 100, 1_000
 _log = structlog.get_logger("perdure.frontend.nexus.endpoints")
 
 
@@ -208,12 +233,151 @@ def _by_id(known: Endpoints, endpoint_id: str, message: str) -> str:
     raise not_found(message.format(endpoint_id))
 
 
-def _decoded(found: kube.Object) -> dict[str, Endpoint]:
+def _decoded(config_map: kube.Object) -> dict[str, Endpoint]:
     """Decode the endpoints of a ConfigMap. An invalid endpoint is logged, and admits nobody."""
     endpoints = {}
-    for name, value in (found.get("data") or {}).items():
+    for name, value in (config_map.get("data") or {}).items():
         try:
             endpoints[name] = lenient.decode(value, Endpoint)
         except msgspec.MsgspecError as error:
             _log.warning("A Nexus endpoint cannot be read", endpoint=name, error=str(error))
     return endpoints
+
+
+# RPCs
+
+
+class NexusEndpoints:
+    """Creates, changes, deletes, and shows endpoints."""
+
+    def __init__(self, endpoints: EndpointRegistry, served: ServedNamespaces) -> None:
+        self._endpoints = endpoints
+        self._served = served
+
+    async def create_nexus_endpoint(
+        self, request: CreateNexusEndpointRequest, call: CallContext
+    ) -> CreateNexusEndpointResponse:
+        """Create an endpoint. Only workflows of its own namespace may call it, unless the caller says which others may."""
+        named, fields = self._spec(request.spec, call)
+        made = await self._endpoints.create(named, **fields)
+        return CreateNexusEndpointResponse(endpoint=_endpoint(named, made))
+
+    async def update_nexus_endpoint(
+        self, request: UpdateNexusEndpointRequest, call: CallContext
+    ) -> UpdateNexusEndpointResponse:
+        """Change an endpoint. Its callers stay the same unless the caller names others."""
+        _check_id(request.id)
+        if request.version <= 0:
+            raise invalid("endpoint version is non-positive")
+        named, fields = self._spec(request.spec, call)
+        changed = await self._endpoints.update(request.id, request.version, named, **fields)
+        return UpdateNexusEndpointResponse(endpoint=_endpoint(named, changed))
+
+    async def delete_nexus_endpoint(
+        self, request: DeleteNexusEndpointRequest, call: CallContext
+    ) -> DeleteNexusEndpointResponse:
+        """Delete an endpoint."""
+        del call
+        _check_id(request.id)
+        if request.version <= 0:
+            raise invalid("endpoint version is non-positive")
+        await self._endpoints.delete(request.id)
+        return DeleteNexusEndpointResponse()
+
+    async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: CallContext) -> GetNexusEndpointResponse:
+        """Return one endpoint."""
+        del call
+        _check_id(request.id)
+        found = await self._endpoints.find(request.id)
+        if found is None:
+            raise not_found(f"Nexus endpoint with ID `{request.id}` not found")
+        return GetNexusEndpointResponse(endpoint=_endpoint(*found))
+
+    async def list_nexus_endpoints(
+        self, request: ListNexusEndpointsRequest, call: CallContext
+    ) -> ListNexusEndpointsResponse:
+        """List all endpoints, or the endpoint with a name."""
+        del call
+        known = await self._endpoints.all()
+        if request.name:
+            return ListNexusEndpointsResponse(
+                endpoints=[_endpoint(n, e) for n, e in known.items() if n == request.name]
+            )
+        if request.page_size < 0:
+            raise invalid("page_size is negative")
+        if request.page_size > _MAX_PAGE:
+            raise invalid(f"page_size exceeds limit of {_MAX_PAGE}")
+        after = request.next_page_token.decode(errors="replace")
+        # In the order of Temporal's server, by ID, so that a deletion between two pages changes nothing.
+        found = sorted(((n, e) for n, e in known.items() if e.id > after), key=lambda each: each[1].id)
+        page = found[: request.page_size or _PAGE]
+        response = ListNexusEndpointsResponse(endpoints=[_endpoint(*each) for each in page])
+        if len(page) < len(found):
+            response.next_page_token = page[-1][1].id.encode()
+        return response
+
+    def _spec(self, spec: EndpointSpec, call: CallContext) -> tuple[str, dict[str, Any]]:
+        """The name and the fields of an endpoint.
+
+        Raises:
+            RpcError: The endpoint is not valid.
+        """
+        issues = _name_issues(spec.name)
+        target = spec.target.worker
+        match spec.target.WhichOneof("variant"):
+            case "worker":
+                if not target.namespace:
+                    issues.append("target namespace not set")
+                elif target.namespace not in self._served:
+                    missing = f"Namespace {target.namespace} is not found."
+                    raise precondition(f"could not verify namespace referenced by target exists: {missing}")
+                if not target.task_queue or len(target.task_queue) > values.MAX_ID:
+                    issues.append('invalid target task queue: "taskQueue is not set, or its length exceeds limit"')
+            case "external":
+                issues.append("external endpoints are not supported: the target must be a namespace and a task queue")
+            case _:
+                issues.append("empty target variant")
+        if spec.description.ByteSize() > _MAX_DESCRIPTION:
+            issues.append(f"description size exceeds limit of {_MAX_DESCRIPTION}")
+        if issues:
+            raise invalid(", ".join(issues))
+        description = data.one_to_json(spec.description) if spec.HasField("description") else None
+        fields = {"namespace": target.namespace, "task_queue": target.task_queue, "description": description}
+        given_callers = [str(value) for key, value in call.metadata if key == CALLERS_HEADER]
+        if given_callers:
+            callers = (each.strip() for each in ",".join(given_callers).split(","))
+            fields["allowed_callers"] = tuple(filter(None, callers))
+        return spec.name, fields
+
+
+def _name_issues(named: str) -> list[str]:
+    if not named:
+        return ["endpoint name not set"]
+    issues = []
+    if len(named) > _MAX_NAME:
+        issues.append(f"endpoint name exceeds length limit of {_MAX_NAME}")
+    if not _NAME.fullmatch(named):
+        issues.append('endpoint name must match the regex: "^[a-zA-Z][a-zA-Z0-9\\\\-]*[a-zA-Z0-9]$"')
+    return issues
+
+
+def _check_id(endpoint_id: str) -> None:
+    if not endpoint_id:
+        raise invalid("endpoint ID not set")
+    if not values.is_uuid(endpoint_id):
+        raise invalid(f'malformed endpoint ID: "{endpoint_id[:63]}"')
+
+
+def _endpoint(named: str, endpoint: Endpoint) -> ProtoEndpoint:
+    made = ProtoEndpoint(
+        id=endpoint.id, version=endpoint.version, url_prefix=f"/nexus/endpoints/{endpoint.id}/services"
+    )
+    made.spec.name = named
+    made.spec.target.worker.namespace = endpoint.namespace
+    made.spec.target.worker.task_queue = endpoint.task_queue
+    if endpoint.description is not None:
+        made.spec.description.CopyFrom(data.one_payload(endpoint.description))
+    made.created_time.FromDatetime(endpoint.created_time)
+    if endpoint.last_modified_time is not None:
+        made.last_modified_time.FromDatetime(endpoint.last_modified_time)
+    return made

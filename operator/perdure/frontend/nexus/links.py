@@ -39,9 +39,9 @@ def _url(namespace: str, kind: str, named: str, run_id: str, end: str) -> str:
     return f"temporal:///namespaces/{namespace}/{kind}/{named}/{run_id}/{end}"
 
 
-def from_nexus(found: Iterable[NexusLink]) -> Any:
+def from_nexus(links: Iterable[NexusLink]) -> Any:
     """Convert the links of a handler to JSON, without links of unknown kinds. None if there are none."""
-    read = [link for link in map(_read, found) if link is not None]
+    read = [link for link in map(_read, links) if link is not None]
     return [MessageToDict(link) for link in read] or None
 
 
@@ -60,7 +60,7 @@ def _read(link: NexusLink) -> Link | None:
     return None
 
 
-def _read_event(made: Link, url: SplitResult, *named: str) -> None:
+def _read_event(link: Link, url: SplitResult, *named: str) -> None:
     query = parse_qs(url.query)
     kind = to_enum(EventType, query.get("eventType", [""])[0])
     event = Link.WorkflowEvent()
@@ -72,20 +72,20 @@ def _read_event(made: Link, url: SplitResult, *named: str) -> None:
         event.request_id_ref.event_type = kind
     else:
         return
-    made.workflow_event.CopyFrom(event)
+    link.workflow_event.CopyFrom(event)
 
 
-def _read_workflow(made: Link, url: SplitResult, *named: str) -> None:
-    made.workflow.namespace, made.workflow.workflow_id, made.workflow.run_id = named
-    made.workflow.reason = parse_qs(url.query).get("reason", [""])[0]
+def _read_workflow(link: Link, url: SplitResult, *named: str) -> None:
+    link.workflow.namespace, link.workflow.workflow_id, link.workflow.run_id = named
+    link.workflow.reason = parse_qs(url.query).get("reason", [""])[0]
 
 
-def _read_activity(made: Link, _: SplitResult, *named: str) -> None:
-    made.activity.namespace, made.activity.activity_id, made.activity.run_id = named
+def _read_activity(link: Link, _: SplitResult, *named: str) -> None:
+    link.activity.namespace, link.activity.activity_id, link.activity.run_id = named
 
 
-def _read_operation(made: Link, _: SplitResult, *named: str) -> None:
-    made.nexus_operation.namespace, made.nexus_operation.operation_id, made.nexus_operation.run_id = named
+def _read_operation(link: Link, _: SplitResult, *named: str) -> None:
+    link.nexus_operation.namespace, link.nexus_operation.operation_id, link.nexus_operation.run_id = named
 
 
 _KINDS: Mapping[str, tuple[str, Callable[..., None]]] = {

@@ -7,13 +7,13 @@ from temporalio.api.enums.v1 import NexusOperationCancellationState, PendingNexu
 from temporalio.api.workflow.v1 import PendingNexusOperationInfo
 
 from perdure.engine.state import HandlerCalls, PendingOperation
-from perdure.frontend.messages import failures
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages.enums import to_enum
 
 TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout")
 
 
-def pending(operation: PendingOperation, now: datetime) -> PendingNexusOperationInfo:
+def pending_operation(operation: PendingOperation, now: datetime) -> PendingNexusOperationInfo:
     """Describe an operation that a workflow waits for."""
     made = PendingNexusOperationInfo(
         endpoint=operation.endpoint,
@@ -25,12 +25,12 @@ def pending(operation: PendingOperation, now: datetime) -> PendingNexusOperation
         state=state_of(operation, now),
     )
     set_calls(made, operation.calls, now)
-    set_time(made, "scheduled_time", operation.scheduled_time)
+    values.set_time(made, "scheduled_time", operation.scheduled_time)
     for name in TIMEOUTS:
         getattr(made, name).FromTimedelta(getattr(operation, name) or timedelta(0))
     if operation.cancellation is not None:
         set_cancellation(made.cancellation_info, operation, now)
-        set_time(made.cancellation_info, "requested_time", operation.cancellation.requested_time)
+        values.set_time(made.cancellation_info, "requested_time", operation.cancellation.requested_time)
     return made
 
 
@@ -43,7 +43,7 @@ def state_of(operation: PendingOperation, now: datetime) -> "PendingNexusOperati
     return found
 
 
-def set_cancellation(made: Any, operation: PendingOperation, now: datetime) -> None:
+def set_cancellation(info: Any, operation: PendingOperation, now: datetime) -> None:
     """Describe the cancellation of an operation and the calls of its handler."""
     cancellation = operation.cancellation
     if cancellation is None:
@@ -51,21 +51,15 @@ def set_cancellation(made: Any, operation: PendingOperation, now: datetime) -> N
     state = cancellation.state
     if cancellation.calls is not None:
         state = state or ("BackingOff" if cancellation.calls.due > now else "Scheduled")
-        set_calls(made, cancellation.calls, now)
-    made.state = to_enum(NexusOperationCancellationState, state)
+        set_calls(info, cancellation.calls, now)
+    info.state = to_enum(NexusOperationCancellationState, state)
 
 
-def set_calls(made: Any, calls: HandlerCalls, now: datetime) -> None:
+def set_calls(info: Any, calls: HandlerCalls, now: datetime) -> None:
     """Describe the calls of a handler."""
-    made.attempt = calls.attempts
-    set_time(made, "last_attempt_complete_time", calls.last_attempt_complete_time)
+    info.attempt = calls.attempts
+    values.set_time(info, "last_attempt_complete_time", calls.last_attempt_complete_time)
     if calls.last_failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
+        info.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
     if calls.due > now:
-        set_time(made, "next_attempt_schedule_time", calls.due)
-
-
-def set_time(made: Any, field: str, time: datetime | None) -> None:
-    """Set a time, if there is one."""
-    if time is not None:
-        getattr(made, field).FromDatetime(time)
+        values.set_time(info, "next_attempt_schedule_time", calls.due)

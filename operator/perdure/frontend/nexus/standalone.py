@@ -36,12 +36,12 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PendingOperation, RunState
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.messages import failures, links, nexus_headers
+from perdure.frontend.messages import failures, links, nexus_headers, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
-from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, set_time, state_of
+from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, state_of
 from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
@@ -97,8 +97,8 @@ class StandaloneNexusOperations:
         self, request: StartNexusOperationExecutionRequest, call: CallContext
     ) -> StartNexusOperationExecutionResponse:
         """Start a standalone Nexus operation, or find it open."""
-        begun = await self._begin(request, call.principal)
-        return StartNexusOperationExecutionResponse(run_id=begun.entry.uid, started=begun.started)
+        started_run = await self._begin(request, call.principal)
+        return StartNexusOperationExecutionResponse(run_id=started_run.entry.uid, started=started_run.started)
 
     async def _begin(self, request: StartNexusOperationExecutionRequest, principal: str) -> StartedRun:
         _check(request)
@@ -331,7 +331,7 @@ def described(
     )
     made.schedule_time.FromDatetime(state.start_time)
     made.execution_duration.FromTimedelta((state.close_time or now) - state.start_time)
-    set_time(made, "close_time", state.close_time)
+    values.set_time(made, "close_time", state.close_time)
     if operation is None:
         return made
     made.request_id, made.operation_token = operation.request_id, operation.operation_token
@@ -350,7 +350,7 @@ def described(
 
 
 def _describe_calls(
-    made: NexusOperationExecutionInfo,
+    info: NexusOperationExecutionInfo,
     operation: PendingOperation,
     state: RunState,
     history: Sequence[ev.AnyEvent],
@@ -358,19 +358,19 @@ def _describe_calls(
 ) -> None:
     """Describe the calls that start the operation, including a call that has not failed."""
     time, calls = state.close_time or now, operation.calls
-    set_calls(made, calls, time)
+    set_calls(info, calls, time)
     if operation.started_time is None and calls.due <= time:
-        made.attempt = calls.attempt
+        info.attempt = calls.attempt
     if not state.closed:
-        made.state = state_of(operation, now)
+        info.state = state_of(operation, now)
         return
-    made.ClearField("next_attempt_schedule_time")
+    info.ClearField("next_attempt_schedule_time")
     ended = _end(history)
     if ended is None or isinstance(ended, ev.NexusOperationCompleted) or operation.started_time is not None:
         return
     if not isinstance(ended, ev.NexusOperationTimedOut) or calls.due <= time:  # a call was due, or its answer has come
-        made.last_attempt_complete_time.FromDatetime(ended.event_time)
-        made.last_attempt_failure.CopyFrom(failures.to_proto(ended.failure.cause or ended.failure))
+        info.last_attempt_complete_time.FromDatetime(ended.event_time)
+        info.last_attempt_failure.CopyFrom(failures.to_proto(ended.failure.cause or ended.failure))
 
 
 def _describe_cancellation(

@@ -1,6 +1,5 @@
-"""RPCs of workers that handle Nexus operations, and of administrators about endpoints."""
+"""RPCs of workers that handle Nexus operations: they poll for calls of handlers, and respond to them."""
 
-import re
 import uuid
 from typing import Any
 
@@ -9,21 +8,8 @@ from google.protobuf.json_format import ParseDict, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import NexusHandlerErrorRetryBehavior
 from temporalio.api.failure.v1 import Failure as ProtoFailure
-from temporalio.api.nexus.v1 import Endpoint as ProtoEndpoint
-from temporalio.api.nexus.v1 import EndpointSpec, HandlerError, StartOperationResponse
 from temporalio.api.nexus.v1 import Failure as NexusFailure
-from temporalio.api.operatorservice.v1 import (
-    CreateNexusEndpointRequest,
-    CreateNexusEndpointResponse,
-    DeleteNexusEndpointRequest,
-    DeleteNexusEndpointResponse,
-    GetNexusEndpointRequest,
-    GetNexusEndpointResponse,
-    ListNexusEndpointsRequest,
-    ListNexusEndpointsResponse,
-    UpdateNexusEndpointRequest,
-    UpdateNexusEndpointResponse,
-)
+from temporalio.api.nexus.v1 import HandlerError, StartOperationResponse
 from temporalio.api.workflowservice.v1 import (
     PollNexusTaskQueueRequest,
     PollNexusTaskQueueResponse,
@@ -34,34 +20,27 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.fleet.shards import SHARDS, Shards, shard_of
-from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
 from perdure.frontend.deployments.versions import Versions
-from perdure.frontend.errors import invalid, not_found, precondition
+from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
-from perdure.frontend.messages import failures, values
+from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.task_tokens import NexusToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.nexus import links
-from perdure.frontend.nexus.calls import HandlerCall, HandlerCallsOpen
+from perdure.frontend.nexus.calls import HandlerCall, OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
-from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.workers.workers import KnownWorkers
 from perdure.kube.clock import monotonic
 
-CALLERS_HEADER = "perdure-allowed-callers"
-"""gRPC metadata of CreateNexusEndpoint and UpdateNexusEndpoint: other namespaces that may call it, separated by commas."""
 MAX_TOKEN = 4_096
 """Maximum length of an operation token, in characters."""
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9\-]*[a-zA-Z0-9]")
-_MAX_NAME, _MAX_DESCRIPTION = 200, 20_000
-_PAGE, _MAX_PAGE = 100, 1_000
 _TEMPORAL_FAILURE: str = ProtoFailure.DESCRIPTOR.full_name
 
 
@@ -73,7 +52,7 @@ class NexusTasks:
         *,
         matching: Matching,
         versions: Versions,
-        calls: HandlerCallsOpen,
+        calls: OpenHandlerCalls,
         direct_calls: DirectCalls,
         workers: KnownWorkers,
         shards: Shards,
@@ -84,7 +63,7 @@ class NexusTasks:
         self._direct_calls = direct_calls
         self._workers = workers
         self._shards = shards
-        matching.takes(Kind.NEXUS, self._take)
+        matching.register(Kind.NEXUS, self._take)
 
     async def poll_nexus_task_queue(
         self, request: PollNexusTaskQueueRequest, call: CallContext
@@ -101,11 +80,11 @@ class NexusTasks:
             offer = await self._matching.queues.poll(named, request.identity, left, call.recheck)
             if offer is None:
                 break
-            given_out: PollNexusTaskQueueResponse | None = await self._matching.take(
+            task_response: PollNexusTaskQueueResponse | None = await self._matching.take(
                 Kind.NEXUS, offer, Poller(request.identity, through=call.member)
             )
-            if given_out is not None:
-                return given_out
+            if task_response is not None:
+                return task_response
         return PollNexusTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollNexusTaskQueueResponse | None:
@@ -113,7 +92,7 @@ class NexusTasks:
         direct = self._direct_calls.get(offer.query)
         if direct is not None:
             token = NexusToken(
-                namespace=direct.queue.namespace, run_id="", call=direct.call_id, shard=self._own_shard()
+                namespace=direct.queue.namespace, run_id="", call=direct.call_id, shard=self._local_shard()
             )
             return PollNexusTaskQueueResponse(task_token=pack(token), request=direct.request())
         found = self._calls.get(offer.query)
@@ -162,12 +141,12 @@ class NexusTasks:
         task: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
         if self._direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskFailedResponse()
-        whole = request.HasField("failure")
-        failure = failures.to_json(request.failure) if whole else _handler_failure(request.error)
+        has_failure = request.HasField("failure")
+        failure = failures.to_json(request.failure) if has_failure else _handler_failure(request.error)
         await self._calls.report(self._find(task), failure)
         return RespondNexusTaskFailedResponse()
 
-    def _own_shard(self) -> int:
+    def _local_shard(self) -> int:
         """A shard of this member of the fleet, so that requests that name it are routed here."""
         return next(filter(self._shards.owns_shard, range(SHARDS)), 0)
 
@@ -275,139 +254,3 @@ def _parsed(text: bytes) -> Any:
         return orjson.loads(text) if text else None
     except orjson.JSONDecodeError:
         return _NONE
-
-
-class NexusEndpoints:
-    """Manages endpoints."""
-
-    def __init__(self, endpoints: EndpointRegistry, served: ServedNamespaces) -> None:
-        self._endpoints = endpoints
-        self._served = served
-
-    async def create_nexus_endpoint(
-        self, request: CreateNexusEndpointRequest, call: CallContext
-    ) -> CreateNexusEndpointResponse:
-        """Create an endpoint. Only workflows of its own namespace may call it, unless the caller says which others may."""
-        named, fields = self._spec(request.spec, call)
-        made = await self._endpoints.create(named, **fields)
-        return CreateNexusEndpointResponse(endpoint=_endpoint(named, made))
-
-    async def update_nexus_endpoint(
-        self, request: UpdateNexusEndpointRequest, call: CallContext
-    ) -> UpdateNexusEndpointResponse:
-        """Change an endpoint. Its callers stay the same unless the caller names others."""
-        _need_id(request.id)
-        if request.version <= 0:
-            raise invalid("endpoint version is non-positive")
-        named, fields = self._spec(request.spec, call)
-        changed = await self._endpoints.update(request.id, request.version, named, **fields)
-        return UpdateNexusEndpointResponse(endpoint=_endpoint(named, changed))
-
-    async def delete_nexus_endpoint(
-        self, request: DeleteNexusEndpointRequest, call: CallContext
-    ) -> DeleteNexusEndpointResponse:
-        """Delete an endpoint."""
-        del call
-        _need_id(request.id)
-        if request.version <= 0:
-            raise invalid("endpoint version is non-positive")
-        await self._endpoints.delete(request.id)
-        return DeleteNexusEndpointResponse()
-
-    async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: CallContext) -> GetNexusEndpointResponse:
-        """Return one endpoint."""
-        del call
-        _need_id(request.id)
-        found = await self._endpoints.find(request.id)
-        if found is None:
-            raise not_found(f"Nexus endpoint with ID `{request.id}` not found")
-        return GetNexusEndpointResponse(endpoint=_endpoint(*found))
-
-    async def list_nexus_endpoints(
-        self, request: ListNexusEndpointsRequest, call: CallContext
-    ) -> ListNexusEndpointsResponse:
-        """List all endpoints, or the endpoint with a name."""
-        del call
-        known = await self._endpoints.all()
-        if request.name:
-            return ListNexusEndpointsResponse(
-                endpoints=[_endpoint(n, e) for n, e in known.items() if n == request.name]
-            )
-        if request.page_size < 0:
-            raise invalid("page_size is negative")
-        if request.page_size > _MAX_PAGE:
-            raise invalid(f"page_size exceeds limit of {_MAX_PAGE}")
-        after = request.next_page_token.decode(errors="replace")
-        # In the order of Temporal's server, by ID, so that a deletion between two pages changes nothing.
-        found = sorted(((n, e) for n, e in known.items() if e.id > after), key=lambda each: each[1].id)
-        page = found[: request.page_size or _PAGE]
-        response = ListNexusEndpointsResponse(endpoints=[_endpoint(*each) for each in page])
-        if len(page) < len(found):
-            response.next_page_token = page[-1][1].id.encode()
-        return response
-
-    def _spec(self, spec: EndpointSpec, call: CallContext) -> tuple[str, dict[str, Any]]:
-        """The name and the fields of an endpoint.
-
-        Raises:
-            RpcError: The endpoint is not valid.
-        """
-        issues = _name_issues(spec.name)
-        target = spec.target.worker
-        match spec.target.WhichOneof("variant"):
-            case "worker":
-                if not target.namespace:
-                    issues.append("target namespace not set")
-                elif target.namespace not in self._served:
-                    missing = f"Namespace {target.namespace} is not found."
-                    raise precondition(f"could not verify namespace referenced by target exists: {missing}")
-                if not target.task_queue or len(target.task_queue) > values.MAX_ID:
-                    issues.append('invalid target task queue: "taskQueue is not set, or its length exceeds limit"')
-            case "external":
-                issues.append("external endpoints are not supported: the target must be a namespace and a task queue")
-            case _:
-                issues.append("empty target variant")
-        if spec.description.ByteSize() > _MAX_DESCRIPTION:
-            issues.append(f"description size exceeds limit of {_MAX_DESCRIPTION}")
-        if issues:
-            raise invalid(", ".join(issues))
-        description = data.one_to_json(spec.description) if spec.HasField("description") else None
-        fields = {"namespace": target.namespace, "task_queue": target.task_queue, "description": description}
-        given_callers = [str(value) for key, value in call.metadata if key == CALLERS_HEADER]
-        if given_callers:
-            callers = (each.strip() for each in ",".join(given_callers).split(","))
-            fields["allowed_callers"] = tuple(filter(None, callers))
-        return spec.name, fields
-
-
-def _name_issues(named: str) -> list[str]:
-    if not named:
-        return ["endpoint name not set"]
-    issues = []
-    if len(named) > _MAX_NAME:
-        issues.append(f"endpoint name exceeds length limit of {_MAX_NAME}")
-    if not _NAME.fullmatch(named):
-        issues.append('endpoint name must match the regex: "^[a-zA-Z][a-zA-Z0-9\\\\-]*[a-zA-Z0-9]$"')
-    return issues
-
-
-def _need_id(endpoint_id: str) -> None:
-    if not endpoint_id:
-        raise invalid("endpoint ID not set")
-    if not values.is_uuid(endpoint_id):
-        raise invalid(f'malformed endpoint ID: "{endpoint_id[:63]}"')
-
-
-def _endpoint(named: str, endpoint: Endpoint) -> ProtoEndpoint:
-    made = ProtoEndpoint(
-        id=endpoint.id, version=endpoint.version, url_prefix=f"/nexus/endpoints/{endpoint.id}/services"
-    )
-    made.spec.name = named
-    made.spec.target.worker.namespace = endpoint.namespace
-    made.spec.target.worker.task_queue = endpoint.task_queue
-    if endpoint.description is not None:
-        made.spec.description.CopyFrom(data.one_payload(endpoint.description))
-    made.created_time.FromDatetime(endpoint.created_time)
-    if endpoint.last_modified_time is not None:
-        made.last_modified_time.FromDatetime(endpoint.last_modified_time)
-    return made

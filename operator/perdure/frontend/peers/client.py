@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import GrpcStatus
 from perdure.frontend.errors import RpcError
 from perdure.frontend.peers.messages import ANSWER, CALL, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL, SIZES
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ
-from perdure.frontend.transport.tls import Served
+from perdure.frontend.transport.tls import ServerCertificate
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
 _RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", CALL, MEMBER, PRINCIPAL})
@@ -64,7 +64,7 @@ class PeerIdentity:
     """The name of this member."""
     token: Path | None = None
     """File with a token of the ServiceAccount for the audience of members; None without authentication."""
-    served: Served | None = None
+    served: ServerCertificate | None = None
     """The certificate, which all members share; None without encryption."""
 
 
@@ -77,7 +77,7 @@ class _Connection:
     """The number of calls in progress."""
 
 
-def open_channel(address: str, served: Served | None) -> Any:
+def open_channel(address: str, served: ServerCertificate | None) -> Any:
     """Open a connection to an address: encrypted with a certificate, or not encrypted without one."""
     if served is None:
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
@@ -93,7 +93,7 @@ class PeerClient:
         self,
         identity: PeerIdentity,
         addresses: Callable[[], Mapping[str, str]],
-        channel: Callable[[str, Served | None], Any] = open_channel,
+        channel: Callable[[str, ServerCertificate | None], Any] = open_channel,
     ) -> None:
         """Create a client without connections.
 

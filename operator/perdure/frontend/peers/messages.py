@@ -41,7 +41,7 @@ Message = TypeVar("Message")
 
 
 class OfferTaken(MessageStruct, frozen=True, kw_only=True):
-    """A worker takes an offered task."""
+    """An offered task that a worker takes, or that it did not receive."""
 
     kind: Kind
     offer: Offer

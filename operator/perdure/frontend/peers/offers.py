@@ -10,7 +10,7 @@ import structlog
 
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching.offers import OfferBatch, PolledQueues, Poller, UnreachedError, queue_shard
+from perdure.frontend.matching.offers import OfferBatch, PolledQueues, Poller, UnreachableError, queue_shard
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, OfferTaken, pack, unpack
@@ -92,7 +92,7 @@ class FleetMembers:
             raise
         except (PeerLostError, NotOwnerError) as error:
             await asyncio.sleep(_RETRY_SECONDS)
-            raise UnreachedError(str(error)) from error
+            raise UnreachableError(str(error)) from error
         return _POLL_RESPONSES[kind].FromString(raw) if raw else None
 
     def _return(self, member: str, message: OfferTaken) -> None:

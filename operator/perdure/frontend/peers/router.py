@@ -22,7 +22,7 @@ _PATIENCE_SECONDS: Final = 20.0
 """How long an RPC waits for an owner, which is longer than taking over the shards of a killed member."""
 _RECHECK_INTERVAL: Final = 0.2
 """How long an RPC waits before it checks for an owner again, unless the fleet changes earlier."""
-_NEWS_SECONDS: Final = 2.0
+_BROADCAST_SECONDS: Final = 2.0
 """How long a member waits for the others to read settings that it has changed."""
 
 _CHECKED_SECONDS: Final = 5.0
@@ -53,9 +53,9 @@ class Router:
         async def handle(request: Any, call: CallContext) -> Any:
             shard = self._shard_of(rpc, request)
             if shard is not None:
-                return await self._at_owner(shard, rpc, handler, request, call)
+                return await self._call_owner(shard, rpc, handler, request, call)
             if rpc in EVERYWHERE:
-                await self._at_all_others(rpc, request, call)
+                await self._call_all_others(rpc, request, call)
             response = await handler(request, call)
             if rpc in SETTINGS:
                 await self._announce(getattr(request, "namespace", ""))
@@ -74,7 +74,7 @@ class Router:
 
     # Forwarding
 
-    async def _at_owner(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
+    async def _call_owner(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
         """Let the owner of the shard handle an RPC, and retry while the owner changes and the caller waits.
 
         Raises:
@@ -88,7 +88,7 @@ class Router:
             try:
                 owner = self._shards.owner(shard)
                 if not owner:
-                    return await self._here(shard, handler, request, now_left)
+                    return await self._handle_locally(shard, handler, request, now_left)
                 return await self._forward(owner, rpc, request, now_left)
             except (NotOwnerError, PeerLostError) as error:
                 metrics.FLEET_OWNER_MISMATCHES.inc()
@@ -146,9 +146,9 @@ class Router:
         except (NotOwnerError, PeerLostError) as error:
             raise unavailable(str(error)) from error
 
-    async def _at_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
+    async def _call_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
         """Let all other members handle an RPC, too. An unreachable member does not need it, or loses the affected state."""
-        short = replace(call, seconds_left=call.within(_NEWS_SECONDS))
+        short = replace(call, seconds_left=call.within(_BROADCAST_SECONDS))
         others = list(self._shards.others)
         await asyncio.gather(*(self._forward(each, rpc, request, short) for each in others), return_exceptions=True)
 
@@ -158,7 +158,7 @@ class Router:
         async def reload(member: str) -> None:
             with suppress(NotOwnerError, PeerLostError, RpcError):  # it reloads them within a minute
                 await self._client.call(
-                    member, RELOAD, namespace, encode=str.encode, decode=bytes, seconds=_NEWS_SECONDS
+                    member, RELOAD, namespace, encode=str.encode, decode=bytes, seconds=_BROADCAST_SECONDS
                 )
 
         await asyncio.gather(*map(reload, list(self._shards.others)))
@@ -179,9 +179,9 @@ class Router:
             RpcError: The RPC failed.
         """
         shard = self._shard_of(rpc, request)
-        return await (handler(request, call) if shard is None else self._here(shard, handler, request, call))
+        return await (handler(request, call) if shard is None else self._handle_locally(shard, handler, request, call))
 
-    async def _here(self, shard: int, handler: Handler, request: Any, call: CallContext) -> Any:
+    async def _handle_locally(self, shard: int, handler: Handler, request: Any, call: CallContext) -> Any:
         """Handle an RPC while this member owns its shard."""
         if not self._shards.owns_shard(shard):
             raise NotOwnerError(f"this operator does not own shard {shard}")

@@ -42,7 +42,7 @@ from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.transport.guard import claims_of
 from perdure.frontend.transport.rpc import CallContext, Handler, status_of
 from perdure.frontend.transport.services import request_of, service_of
-from perdure.frontend.transport.tls import Served
+from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 
 _Answer = Callable[[bytes, Any], Awaitable[bytes]]
@@ -89,7 +89,7 @@ class PeerServer:
     def generic_handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         """The handlers for gRPC."""
         found: dict[str, dict[str, _Answer]] = {SERVICE: {}}
-        for path, answer in self._own():
+        for path, answer in self._member_handlers():
             found[SERVICE][path.rpartition("/")[2]] = answer
         for rpc, handler in self._handlers.items():
             found.setdefault(service_of(rpc), {})[rpc] = self._forwarded(rpc, handler)
@@ -104,7 +104,7 @@ class PeerServer:
             for service, methods in found.items()
         )
 
-    def _own(self) -> tuple[tuple[str, _Answer], ...]:
+    def _member_handlers(self) -> tuple[tuple[str, _Answer], ...]:
         """The handlers of calls between members, by path."""
         return (
             (OFFER, self._offer),
@@ -170,16 +170,16 @@ class PeerServer:
 
     async def _take(self, raw: bytes, context: Any) -> bytes:
         """Dispatch an offered task to a worker that polls at another member."""
-        taken = unpack(raw, OfferTaken)
-        if taken.offer.run_id:  # otherwise it is the call of a client of this member
-            shards, entry = self._frontend.manager.shards, self._frontend.manager.directory.get(taken.offer.run_id)
+        message = unpack(raw, OfferTaken)
+        if message.offer.run_id:  # otherwise it is the call of a client of this member
+            shards, entry = self._frontend.manager.shards, self._frontend.manager.directory.get(message.offer.run_id)
             if entry is None:
                 return b""
             if not shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
-        offer, caller = replace(taken.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
-        poller = replace(taken.poller, through=taken.poller.through or caller)
-        given = await self._frontend.matching.take(taken.kind, offer, poller)
+        offer, caller = replace(message.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
+        poller = replace(message.poller, through=message.poller.through or caller)
+        given = await self._frontend.matching.take(message.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:
@@ -230,8 +230,12 @@ def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMember
 
 
 @asynccontextmanager
-async def peered(
-    frontend: Frontend, handlers: Mapping[str, Handler], settings: PeerSettings, served: Served | None, door: Door
+async def serve_peers(
+    frontend: Frontend,
+    handlers: Mapping[str, Handler],
+    settings: PeerSettings,
+    served: ServerCertificate | None,
+    door: Door,
 ) -> AsyncIterator[dict[str, Handler]]:
     """Serve other members within the block; yield handlers that forward RPCs to them.
 

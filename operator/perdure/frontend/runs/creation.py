@@ -83,7 +83,7 @@ class RunCreator:
         self._runs = runs
         self._first_tasks = first_tasks
 
-    async def make(self, body: kube.Object, *, reserved: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
+    async def create(self, body: kube.Object, *, reserved: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
         """Create a WorkflowRun, or find the one from an earlier try of the same request, and wait until it has started.
 
         Args:
@@ -97,21 +97,21 @@ class RunCreator:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         if reserved:  # before it is created, because the watch may show it before the response arrives
             self._first_tasks.reserve(namespace, name)
-        begun = None
+        started = None
         try:
-            begun = await self._make(body, large)
+            started = await self._create_or_find(body, large)
         finally:
-            if begun is None or begun.entry.name != name:  # callers release only the returned run
+            if started is None or started.entry.name != name:  # callers release only the returned run
                 self._first_tasks.release(namespace, name)
-        return begun
+        return started
 
-    async def _make(self, body: kube.Object, large: Sequence[Reference]) -> StartedRun:
+    async def _create_or_find(self, body: kube.Object, large: Sequence[Reference]) -> StartedRun:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         try:
-            made = await self._create(namespace, body, large)
+            made = await self._create_with_blobs(namespace, body, large)
         except kube.AlreadyExistsError:
             made = await self._runs.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
-            if not is_made_for(made, body):
+            if not is_from_request(made, body):
                 message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
                 raise precondition(message) from None
         except kube.NotFoundError:
@@ -121,9 +121,9 @@ class RunCreator:
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
         self._runs.add(made)
-        return await self._begun(made)
+        return await self._wait_until_started(made)
 
-    async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
+    async def _create_with_blobs(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
         """Create the blobs of a run, and then the run. If the run is rejected, remove the blobs.
 
         The run adopts the blobs first. If it is unknown whether the run exists, the removal of unclaimed blobs handles them.
@@ -136,21 +136,21 @@ class RunCreator:
                 await self._runs.blobs.remove(namespace, each)
             raise
 
-    async def _begun(self, made: kube.Object) -> StartedRun:
+    async def _wait_until_started(self, run: kube.Object) -> StartedRun:
         """Wait until the start of the run is recorded, or the run was rejected."""
-        runs, uid = self._runs, made["metadata"]["uid"]
+        runs, uid = self._runs, run["metadata"]["uid"]
 
-        def begun() -> bool:
+        def has_begun() -> bool:
             entry = runs.entry(uid)
             return runs.state(uid) is not None or entry is None or entry.standing is Standing.CLOSED
 
-        if not await self._runs.changes.wait_until(uid, begun, BEGIN_SECONDS):
-            raise unavailable(f"the {_noun(made)} has not been started yet; the operator keeps trying")
+        if not await self._runs.changes.wait_until(uid, has_begun, BEGIN_SECONDS):
+            raise unavailable(f"the {_noun(run)} has not been started yet; the operator keeps trying")
         entry = runs.entry(uid)
         if entry is None:
-            raise unavailable(f"the {_noun(made)} was deleted")
+            raise unavailable(f"the {_noun(run)} was deleted")
         state = runs.state(uid)
-        by_name = "name" in (made["spec"].get("workflow") or {})
+        by_name = "name" in (run["spec"].get("workflow") or {})
         if state is not None and (state.for_clients or by_name):
             return StartedRun(entry, started=True)
         return await self._refused(entry)
@@ -171,7 +171,7 @@ class RunCreator:
             return StartedRun(other, started=False)
         failure = status.get("failure") or {}
         if entry.refused and other is not None:
-            raise await self.taken(other, "Workflow execution is already running.")
+            raise await self.id_in_use(other, "Workflow execution is already running.")
         raise invalid(str(failure.get("message") or f"the {_noun(view.object)} was not started"))
 
     async def existing(self, body: kube.Object, kind: RunKind, *, reuse: str, conflict: str) -> Entry | None:
@@ -198,12 +198,12 @@ class RunCreator:
         if known.standing is not Standing.CLOSED:
             if conflict == "UseExisting":
                 return known
-            raise await self.taken(known, "")
+            raise await self.id_in_use(known, "")
         if reuse == "RejectDuplicate" or (reuse == "AllowDuplicateFailedOnly" and known.phase == "Completed"):
-            raise await self.taken(known, "")
+            raise await self.id_in_use(known, "")
         return None
 
-    async def taken(self, entry: Entry, message: str) -> RpcError:
+    async def id_in_use(self, entry: Entry, message: str) -> RpcError:
         """Build the error for an ID that is in use.
 
         Args:
@@ -223,11 +223,11 @@ def _noun(run: kube.Object) -> str:
     return kind_of(run["spec"]).noun
 
 
-def is_made_for(made: kube.Object, body: kube.Object) -> bool:
+def is_from_request(run: kube.Object, body: kube.Object) -> bool:
     """Whether the same request created a WorkflowRun, and not another one with the same name."""
-    found, wanted = made["spec"], body["spec"]
+    found, wanted = run["spec"], body["spec"]
     same = found.get("workflowId") == wanted["workflowId"] and kind_of(found) is kind_of(wanted)
-    return bool(same and extras_of(made).request_id == extras_of(body).request_id)
+    return bool(same and extras_of(run).request_id == extras_of(body).request_id)
 
 
 def run_name(workflow_id: str, request_id: str, *, kind: str = "") -> str:

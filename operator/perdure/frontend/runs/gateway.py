@@ -114,15 +114,15 @@ class RunChanges:
             if not waiting:
                 self._waiting.pop(run_id, None)
 
-    async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float | None) -> bool:
+    async def wait_until(self, run_id: str, condition: Callable[[], bool], seconds: float | None) -> bool:
         """Wait until a condition holds, and return whether it does. It is checked at each change of the run. None: no limit."""
         try:
             async with asyncio.timeout(seconds):
-                while not so():
+                while not condition():
                     with self.next_change(run_id) as changed:
                         await changed
         except TimeoutError:
-            return so()
+            return condition()
         return True
 
 
@@ -189,7 +189,7 @@ class RunGateway:
         return entry.uid if entry is not None else ""
 
     def add(self, obj: kube.Object) -> None:
-        """Take a WorkflowRun that was created or read, before the watch shows it."""
+        """Add a WorkflowRun that was created or read, before the watch shows it."""
         self._manager.runs.add_created(obj)
 
     def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:
@@ -233,7 +233,7 @@ class RunGateway:
         if execution.run_id and not values.is_uuid(execution.run_id):
             raise invalid("Invalid RunId.")
         entry = self._known(namespace, execution)
-        if entry is None and await self._lookup.look(namespace, execution.workflow_id):
+        if entry is None and await self._lookup.find(namespace, execution.workflow_id):
             entry = self._known(namespace, execution)
         if entry is None:
             raise not_found(NOT_FOUND.format(execution.workflow_id))
@@ -306,7 +306,7 @@ class RunGateway:
             await self.has_started(entry.uid, seconds)
         return entry
 
-    async def along(
+    async def follow_chain(
         self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Result]]
     ) -> _Result:
         """Do something with a run or, if it closes first and continues in another run, with that run.
@@ -335,12 +335,12 @@ class RunGateway:
     async def has_started(self, run_id: str, seconds: float) -> bool:
         """Wait until a run has started or can never start, and return whether it has started."""
 
-        def so() -> bool:
+        def is_decided() -> bool:
             entry, run = self._manager.directory.get(run_id), self._manager.runs.get(run_id)
             waits = entry is not None and entry.standing is Standing.WAITING and not (run and run.unrecorded)
             return not waits or unreadable(self._manager, run_id) is not None
 
-        return await self.changes.wait_until(run_id, so, seconds)
+        return await self.changes.wait_until(run_id, is_decided, seconds)
 
     # Read
 
@@ -356,14 +356,14 @@ class RunGateway:
         """
         if followed is not None and followed.state is not None and followed.state.closed and not followed.deleted:
             return View(entry, followed.object, followed.state)
-        await self.changes.wait_until(entry.uid, partial(self._is_taken_up, entry.uid), _RECORDED_WITHIN)
+        await self.changes.wait_until(entry.uid, partial(self._has_started_or_failed, entry.uid), _RECORDED_WITHIN)
         if self._manager.runs.record_start(entry):
             recorded = partial(self._is_recorded, entry.uid)
             if not await self.changes.wait_until(entry.uid, recorded, _RECORDED_WITHIN):
                 raise unavailable("the start of the workflow has not been recorded yet; the operator keeps trying")
         return await self.view_of_worker(entry)
 
-    def _is_taken_up(self, run_id: str) -> bool:
+    def _has_started_or_failed(self, run_id: str) -> bool:
         """Whether a run has started here, or its status shows why not."""
         run = self._manager.runs.get(run_id)
         if run is None or run.deleted or run.state is not None:
@@ -387,10 +387,10 @@ class RunGateway:
             url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
             obj = await self._manager.client.get(url)
             if obj["metadata"]["uid"] != entry.uid:
-                raise gone(entry)
+                raise run_deleted(entry)
             return View(entry, obj, stored_state(obj))
         except kube.NotFoundError:
-            raise gone(entry) from None
+            raise run_deleted(entry) from None
         except kube.RequestError as error:
             raise unavailable(str(error)) from error
         except DamagedStateError as error:
@@ -431,13 +431,13 @@ class RunGateway:
 
     # Request
 
-    async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
+    async def request(self, entry: Entry, request: inputs.Request) -> Answer:
         """Pass a request to a run, and return its answer once the answer is recorded. A run that cannot be read rejects it."""
         answers: list[Answer] = []
         refused: Answer | None = None
 
-        def answered(given: Answer) -> None:
-            answers.append(given)
+        def answered(answer: Answer) -> None:
+            answers.append(answer)
             self.changes.changed(entry.uid)
 
         def is_settled() -> bool:
@@ -461,7 +461,7 @@ class RunGateway:
         Raises:
             RpcError: The run rejected the request; a CompletedError if it had already closed, even if that was requested.
         """
-        answer = await self.ask(entry, request)
+        answer = await self.request(entry, request)
         if not answer.ok or answer.reason == inputs.CLOSED:
             raise refusal(answer)
         return answer
@@ -479,7 +479,7 @@ class _RunLookup:
         self._throttles: dict[str, Throttle] = {}
         """By namespace."""
 
-    async def look(self, namespace: str, workflow_id: str) -> bool:
+    async def find(self, namespace: str, workflow_id: str) -> bool:
         """Read the unknown runs of a workflow ID, and return whether there are any.
 
         Nothing is read without a workflow ID, or if there were too many lookups in the namespace.
@@ -490,7 +490,7 @@ class _RunLookup:
         if not workflow_id or not self._admits(namespace):
             return False
         try:
-            return await self._look(namespace, workflow_id)
+            return await self._read_all(namespace, workflow_id)
         except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
@@ -502,17 +502,17 @@ class _RunLookup:
         throttle.count(time)
         return True
 
-    async def _look(self, namespace: str, workflow_id: str) -> bool:
+    async def _read_all(self, namespace: str, workflow_id: str) -> bool:
         url, directory, found = kube.path(kube.PERDURE, namespace, "workflowruns"), self._manager.directory, False
         for field in ("spec.workflowId", "metadata.name"):  # a run without a workflow ID has its name as the ID
             selector = f"{field}={escaped(workflow_id)}"
             async for page in self._manager.client.lists.versions(url, fieldSelector=selector, limit=_ALL_AT_ONCE):
                 for each in page:
                     if directory.get(each.uid) is None:
-                        found = await self._take(url, each.name) or found
+                        found = await self._read(url, each.name) or found
         return found
 
-    async def _take(self, url: str, name: str) -> bool:
+    async def _read(self, url: str, name: str) -> bool:
         try:
             obj = await self._manager.client.get(f"{url}/{name}")
         except kube.NotFoundError:
@@ -521,7 +521,7 @@ class _RunLookup:
         return True
 
 
-def gone(entry: Entry) -> RpcError:
+def run_deleted(entry: Entry) -> RpcError:
     """Build the error for a run that was deleted."""
     return not_found(_NOT_FOUND[entry.kind].format(entry.workflow_id))
 

@@ -10,12 +10,12 @@ from perdure.controller.payloads.store import LostBlobError
 from perdure.engine import events as ev
 from perdure.frontend.errors import damaged
 from perdure.frontend.messages.histories import Historian
-from perdure.frontend.messages.payloads import KnownBlobs, looking_up
+from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
 from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.admission import MessageMemory
 
-_Made = TypeVar("_Made")
+_Message = TypeVar("_Message")
 _MEMORY = 128 * 1024 * 1024
 """Maximum size of large payloads that are read concurrently, in bytes; one namespace gets at most half of it."""
 
@@ -27,7 +27,7 @@ class LargePayloads:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
 
-    async def build(self, namespace: str, make: Callable[[], _Made], limit: int = UNLIMITED) -> _Made:
+    async def build(self, namespace: str, make: Callable[[], _Message], limit: int = UNLIMITED) -> _Message:
         """Build a message from a run's state or events, with the large payloads that it needs.
 
         Args:
@@ -39,10 +39,10 @@ class LargePayloads:
             RpcError: A payload does not exist.
             RequestError: The Kubernetes API request failed.
         """
-        known = KnownBlobs(most=limit)
+        known = KnownBlobs(limit=limit)
         while True:
             known.missing.clear()
-            with looking_up(known):
+            with use_blobs(known):
                 made = make()
             if not known.missing:
                 return made

@@ -18,7 +18,7 @@ from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend.deployments.overrides import override_of
 from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.values import UnfitError, duration, fits, name, retry_policy
+from perdure.frontend.messages.values import UnfitError, check_size, duration, name, retry_policy
 from perdure.kube.clock import now
 from perdure.runtime.blobs import Room
 from perdure.runtime.chains import retry_policy_json
@@ -26,7 +26,7 @@ from perdure.runtime.chains import retry_policy_json
 _RESERVED_QUEUES = "/_sys/"
 """Prefix of a Temporal server's own task queues (common/tqid)."""
 
-_MOST_BESIDE = 128 * 1024
+_MAX_EXTRAS = 128 * 1024
 """Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that pass to the next run."""
 _NO_JSON = "Input: cannot be passed on as JSON"
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -39,22 +39,22 @@ TIMEOUTS = (
 
 
 def requested_run(
-    start: Any, types: Mapping[str, str], namespace: str, *, apart: bool = False
+    start: Any, types: Mapping[str, str], namespace: str, *, allow_blob: bool = False
 ) -> tuple[dict[str, Any], StartExtras]:
-    """The spec of a WorkflowRun, and its other parts.
+    """Build the spec of the WorkflowRun that a client requests, and its other parts.
 
     Args:
         start: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
         types: The types of the registered search attributes, by name.
         namespace: The namespace.
-        apart: Whether a large input may be a blob, which needs a run as its owner.
+        allow_blob: Whether a large input may be a blob, which needs a run as its owner.
 
     Raises:
-        UnfitError: It cannot be started so.
+        UnfitError: The request is not valid.
     """
     queue, workflow_type = start.task_queue.name, start.workflow_type.name
     by_name = queue == WORKFLOWS_QUEUE
-    kept = input_of(start.input.payloads, by_name=by_name, apart=apart and not by_name)
+    kept = input_of(start.input.payloads, by_name=by_name, allow_blob=allow_blob and not by_name)
     spec: dict[str, Any] = {"workflowId": start.workflow_id}
     if by_name:
         spec["workflow"], kept = {"name": workflow_named(workflow_type)}, plain(kept)
@@ -84,7 +84,7 @@ def requested_run(
     return spec, extras
 
 
-def _refuse_odd_json(payload: Payload) -> None:
+def _check_json(payload: Payload) -> None:
     """Reject a payload that claims to be JSON but cannot be stored as JSON."""
     if not payload.metadata.get("encoding", b"").startswith(b"json/"):
         return
@@ -96,27 +96,27 @@ def _refuse_odd_json(payload: Payload) -> None:
         raise UnfitError(f"{_NO_JSON}: it nests more than {MAX_DEPTH} levels deep")
 
 
-def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False, room: Room | None = None) -> Any:
+def input_of(payloads: Sequence[Payload], *, by_name: bool, allow_blob: bool = False, room: Room | None = None) -> Any:
     """Convert the input of a run to its stored form.
 
     Args:
         payloads: The payloads of the input.
         by_name: Whether the run is one of a Workflow, which reads the input as JSON.
-        apart: Whether the input may be a blob.
+        allow_blob: Whether the input may be a blob.
         room: The space in the status of the starting run; None: only for this input.
 
     Raises:
         UnfitError: The input is not valid for a run.
     """
-    kept = data.to_json(payloads, apart=apart, room=room)
+    kept = data.to_json(payloads, allow_blob=allow_blob, room=room)
     if by_name:
         for payload in payloads:
-            _refuse_odd_json(payload)
+            _check_json(payload)
     try:
         size = len(orjson.dumps(plain(kept) if by_name else kept))
     except (orjson.JSONEncodeError, RecursionError) as error:
         raise UnfitError(f"{_NO_JSON}: {error}") from None
-    fits(size)
+    check_size(size)
     return kept
 
 
@@ -136,9 +136,9 @@ def check_extras(extras: StartExtras) -> None:
     """Check that the annotations of a run are not too large.
 
     Raises:
-        UnfitError: It is.
+        UnfitError: They are too large.
     """
-    fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
+    check_size(len(msgspec.json.encode(extras)), _MAX_EXTRAS, "Header and memo")
 
 
 def queue_of_code(queue: str) -> str:

@@ -16,7 +16,7 @@ from temporalio.api.schedule.v1 import (
 from perdure.api.kinds import schedule as kind
 from perdure.api.kinds.calendars import Calendar
 from perdure.api.times import format_duration, format_time
-from perdure.frontend.messages.values import UnfitError, duration, moment
+from perdure.frontend.messages.values import UnfitError, duration, timestamp
 from perdure.schedule.calendar import (
     DAY_OF_MONTH,
     DAY_OF_WEEK,
@@ -78,7 +78,7 @@ def to_times(spec: ScheduleSpec) -> dict[str, Any]:
         "timeZone": spec.timezone_name,
         "timeZoneData": base64.b64encode(spec.timezone_data).decode(),
     }
-    start, end, jitter = moment(spec, "start_time"), moment(spec, "end_time"), duration(spec, "jitter")
+    start, end, jitter = timestamp(spec, "start_time"), timestamp(spec, "end_time"), duration(spec, "jitter")
     if start is not None:
         times["startTime"] = format_time(start)
     if end is not None:
@@ -172,17 +172,17 @@ def from_times(spec: kind.ScheduleSpec) -> ScheduleSpec:
     return made
 
 
-def _put_calendars(made: ScheduleSpec, calendars: Iterable[Calendar], exclude: Iterable[Calendar]) -> None:
+def _put_calendars(spec: ScheduleSpec, calendars: Iterable[Calendar], exclude: Iterable[Calendar]) -> None:
     for each in calendars:
         if _depends_on_month(each):
-            made.calendar.append(_written(each))
+            spec.calendar.append(_written(each))
         else:
-            made.structured_calendar.append(_structured(each))
+            spec.structured_calendar.append(_structured(each))
     for each in exclude:
         if _depends_on_month(each):
-            made.exclude_calendar.append(_written(each))
+            spec.exclude_calendar.append(_written(each))
         else:
-            made.exclude_structured_calendar.append(_structured(each))
+            spec.exclude_structured_calendar.append(_structured(each))
 
 
 def _depends_on_month(calendar: Calendar) -> bool:

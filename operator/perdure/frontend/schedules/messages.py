@@ -98,7 +98,7 @@ def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
 
 
 def new_schedule(
-    wanted: Schedule,
+    requested: Schedule,
     types: Mapping[str, str],
     *,
     namespace: str,
@@ -110,7 +110,7 @@ def new_schedule(
     """Build the Schedule that a client requests.
 
     Args:
-        wanted: The request.
+        requested: The request.
         types: The types of the registered search attributes, by name.
         namespace: The namespace.
         name: The name of the object.
@@ -119,20 +119,20 @@ def new_schedule(
         identity: The identity of the client.
 
     Raises:
-        ValueError: It cannot be done so; the message names the field.
+        ValueError: The request is not valid; the message names the field.
     """
-    template, extras = _template(wanted.action, types, namespace)
+    template, extras = _template(requested.action, types, namespace)
     spec = {
-        **to_times(wanted.spec),
-        **_policies(wanted.policies),
-        **_state(wanted.state),
+        **to_times(requested.spec),
+        **_policies(requested.policies),
+        **_state(requested.state),
         "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
         "successfulRunsHistoryLimit": _KEPT_RUNS,
         "failedRunsHistoryLimit": _KEPT_RUNS,
         "workflowRunTemplate": {"spec": template},
     }
     annotations = {
-        labels.CLIENT_ANNOTATION: _json(_with_state(options, wanted.state)),
+        labels.CLIENT_ANNOTATION: _json(_with_state(options, requested.state)),
         labels.START_ANNOTATION: _json(msgspec.structs.replace(extras, identity=identity)),
     }
     if schedule_id != name:
@@ -152,35 +152,37 @@ def newer_options(obj: KubeObject) -> str:
     )
 
 
-def changed_schedule(obj: KubeObject, wanted: Schedule, types: Mapping[str, str], options: ClientOptions) -> KubeObject:
+def changed_schedule(
+    obj: KubeObject, requested: Schedule, types: Mapping[str, str], options: ClientOptions
+) -> KubeObject:
     """Return a Schedule after the update of a client.
 
     Args:
         obj: The current Schedule.
-        wanted: The request.
+        requested: The request.
         types: The types of the registered search attributes, by name.
         options: The options that the spec does not have.
 
     Raises:
-        ValueError: It cannot be done so; the message names the field.
+        ValueError: The request is not valid; the message names the field.
         pydantic.ValidationError: The Schedule cannot be read.
     """
     before, spec = described(obj), dict(obj["spec"])
     annotations = {
         **(obj["metadata"].get("annotations") or {}),
-        labels.CLIENT_ANNOTATION: _json(_with_state(options, wanted.state)),
+        labels.CLIENT_ANNOTATION: _json(_with_state(options, requested.state)),
     }
-    if wanted.spec not in (before.spec, _as_sdks_read(before.spec)):
-        spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(wanted.spec)
-    if wanted.policies != before.policies:
-        spec |= _policies(wanted.policies)
-    if wanted.state != before.state:
+    if requested.spec not in (before.spec, _as_sdks_read(before.spec)):
+        spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(requested.spec)
+    if requested.policies != before.policies:
+        spec |= _policies(requested.policies)
+    if requested.state != before.state:
         spec.pop("remainingActions", None)
-        spec |= _state(wanted.state)
-    if wanted.action != before.action:
-        template, extras = _template(wanted.action, types, obj["metadata"]["namespace"])
+        spec |= _state(requested.state)
+    if requested.action != before.action:
+        template, extras = _template(requested.action, types, obj["metadata"]["namespace"])
         old = spec["workflowRunTemplate"]
-        replaced = _replaced_fields(before.action.start_workflow, wanted.action.start_workflow)
+        replaced = _replaced_fields(before.action.start_workflow, requested.action.start_workflow)
         spec["workflowRunTemplate"] = {
             **old,
             "spec": {field: value for field, value in old["spec"].items() if field not in replaced}
@@ -199,9 +201,9 @@ def _as_sdks_read(spec: ScheduleSpec) -> ScheduleSpec:
     return made
 
 
-def _replaced_fields(before: NewWorkflowExecutionInfo, wanted: NewWorkflowExecutionInfo) -> set[str]:
+def _replaced_fields(before: NewWorkflowExecutionInfo, requested: NewWorkflowExecutionInfo) -> set[str]:
     """The fields of a template whose counterparts a client has changed."""
-    return {field for fields, read in _COUNTERPARTS if read(before) != read(wanted) for field in fields}
+    return {field for fields, read in _COUNTERPARTS if read(before) != read(requested) for field in fields}
 
 
 def paused_schedule(obj: KubeObject, paused: bool, notes: str) -> KubeObject:
@@ -236,27 +238,27 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
     return spec, extras
 
 
-def _policies(wanted: SchedulePolicies) -> dict[str, Any]:
-    if wanted.keep_original_workflow_id:
+def _policies(requested: SchedulePolicies) -> dict[str, Any]:
+    if requested.keep_original_workflow_id:
         message = "is not supported: two runs with the same ID would be indistinguishable"
         raise ValueError(f"schedule.policies.keep_original_workflow_id: {message}")
-    window = values.duration(wanted, "catchup_window") if wanted.HasField("catchup_window") else _CATCHUP
+    window = values.duration(requested, "catchup_window") if requested.HasField("catchup_window") else _CATCHUP
     return {
-        "overlapPolicy": from_enum(ScheduleOverlapPolicy, wanted.overlap_policy).replace("Unspecified", "Skip"),
+        "overlapPolicy": from_enum(ScheduleOverlapPolicy, requested.overlap_policy).replace("Unspecified", "Skip"),
         "catchupWindow": format_duration(max(window, _SHORTEST_CATCHUP)),
-        "pauseOnFailure": wanted.pause_on_failure,
+        "pauseOnFailure": requested.pause_on_failure,
     }
 
 
-def _state(wanted: ScheduleState) -> dict[str, Any]:
-    state: dict[str, Any] = {"paused": wanted.paused, "notes": wanted.notes}
-    if wanted.limited_actions:
-        state["remainingActions"] = wanted.remaining_actions
+def _state(requested: ScheduleState) -> dict[str, Any]:
+    state: dict[str, Any] = {"paused": requested.paused, "notes": requested.notes}
+    if requested.limited_actions:
+        state["remainingActions"] = requested.remaining_actions
     return state
 
 
-def _with_state(options: ClientOptions, wanted: ScheduleState) -> ClientOptions:
-    unlimited = 0 if wanted.limited_actions else wanted.remaining_actions
+def _with_state(options: ClientOptions, requested: ScheduleState) -> ClientOptions:
+    unlimited = 0 if requested.limited_actions else requested.remaining_actions
     return msgspec.structs.replace(options, remaining_actions=unlimited)
 
 
@@ -411,9 +413,9 @@ def _execution(obj: KubeObject, spec: kind.ScheduleSpec, run: Mapping[str, Any])
     return WorkflowExecution(workflow_id=workflow_id, run_id=run.get("runId", ""))
 
 
-def _recent(obj: KubeObject, spec: kind.ScheduleSpec, most: int) -> list[ScheduleActionResult]:
+def _recent(obj: KubeObject, spec: kind.ScheduleSpec, limit: int) -> list[ScheduleActionResult]:
     found = []
-    for run in ((obj.get("status") or {}).get("recentActions") or ())[-most:]:
+    for run in ((obj.get("status") or {}).get("recentActions") or ())[-limit:]:
         made = ScheduleActionResult(
             start_workflow_result=_execution(obj, spec, run),
             start_workflow_status=to_enum(WorkflowExecutionStatus, status_named(run.get("status", ""))),
@@ -438,12 +440,12 @@ def entry(obj: KubeObject, future: Iterable[datetime]) -> ScheduleListEntry:
     Raises:
         pydantic.ValidationError: It cannot be read.
     """
-    spec, whole = spec_of(obj), described(obj)
+    spec, schedule = spec_of(obj), described(obj)
     made = ScheduleListEntry(schedule_id=id_of(obj), memo=memo(obj), search_attributes=search_attributes(obj))
-    made.info.spec.CopyFrom(whole.spec)
-    made.info.workflow_type.CopyFrom(whole.action.start_workflow.workflow_type)
-    made.info.notes = whole.state.notes
-    made.info.paused = whole.state.paused
+    made.info.spec.CopyFrom(schedule.spec)
+    made.info.workflow_type.CopyFrom(schedule.action.start_workflow.workflow_type)
+    made.info.notes = schedule.state.notes
+    made.info.paused = schedule.state.paused
     made.info.recent_actions.extend(_recent(obj, spec, SHOWN_IN_LISTS))
     for time in future:
         made.info.future_action_times.add().FromDatetime(time)

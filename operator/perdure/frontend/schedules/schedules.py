@@ -48,7 +48,7 @@ from perdure.frontend.errors import (
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_ID, UnfitError, moment
+from perdure.frontend.messages.values import MAX_ID, UnfitError, timestamp
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
@@ -74,7 +74,7 @@ _TRIES = 20
 _FIELDS = {"ScheduleId": "Keyword", "TemporalSchedulePaused": "Bool"}
 
 
-class Scheduling:
+class ScheduleRpcs:
     """Creates, changes and describes Schedules."""
 
     def __init__(self, runs: RunGateway, schedules: Schedules, search_attributes: SearchAttributeRegistry) -> None:
@@ -124,7 +124,7 @@ class Scheduling:
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
         self._schedules.update(made)
-        await self._ask(made, requests)
+        await self._submit(made, requests)
         return CreateScheduleResponse(conflict_token=_token(made))
 
     async def describe_schedule(self, request: DescribeScheduleRequest, call: CallContext) -> DescribeScheduleResponse:
@@ -177,7 +177,7 @@ class Scheduling:
             raise invalid("Patch is not set on request.")
         patch = request.patch
         obj = await self._read(request.namespace, request.schedule_id)
-        await self._ask(obj, _requests_of(obj, patch, request.request_id))
+        await self._submit(obj, _requests_of(obj, patch, request.request_id))
         for paused, notes in ((True, patch.pause), (False, patch.unpause)):
             if notes:
 
@@ -203,7 +203,7 @@ class Scheduling:
         """List the times between two instants."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
-        after, end = (moment(request, field) for field in ("start_time", "end_time"))
+        after, end = (timestamp(request, field) for field in ("start_time", "end_time"))
         if after is None or end is None:
             raise invalid("start_time and end_time must be set")
         response = ListScheduleMatchingTimesResponse()
@@ -251,14 +251,14 @@ class Scheduling:
                 raise InvalidQueryError("'group by' is not supported for schedules")  # noqa: TRY301 (reported like the others)
             for name in sorted(query.names):
                 _check_name(name, types)
-            taken = []
+            matches = []
             for obj in found:
                 if query.test(messages.lookup(obj)):
-                    taken.append(obj)
-                await query.effort.rest()
+                    matches.append(obj)
+                await query.budget.yield_turn()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
-        return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
+        return sorted(matches, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
 
     # One schedule
 
@@ -305,18 +305,20 @@ class Scheduling:
             return obj
         raise precondition("other clients keep changing the schedule; retry later")
 
-    async def _ask(self, obj: kube.Object, requests: Sequence[inp.ScheduleRequest]) -> None:
+    async def _submit(self, obj: kube.Object, requests: Sequence[inp.ScheduleRequest]) -> None:
         """Create the Operation for an immediate request."""
         for request in requests:
-            await self._demand(obj, request)
+            await self._create_operation(obj, request)
 
     async def _unpause(self, obj: kube.Object, request_id: str, notes: str) -> None:
         """End a pause that the status records: by an Operation, or after a failure."""
         if (obj.get("status") or {}).get("paused"):
             request_id = request_id or uuid.uuid4().hex
-            await self._demand(obj, inp.ScheduleUnpauseRequested(request_id=f"{request_id}/unpause", reason=notes))
+            await self._create_operation(
+                obj, inp.ScheduleUnpauseRequested(request_id=f"{request_id}/unpause", reason=notes)
+            )
 
-    async def _demand(self, obj: kube.Object, request: inp.ScheduleRequest) -> None:
+    async def _create_operation(self, obj: kube.Object, request: inp.ScheduleRequest) -> None:
         meta = obj["metadata"]
         answer = await self._schedules.request(meta["namespace"], meta["name"], request)
         if answer.ok or answer.reason == ConditionReason.OVERLAP_SKIPPED:
@@ -350,11 +352,11 @@ def _requests_of(obj: kube.Object, patch: SchedulePatch, request_id: str) -> lis
             inp.Triggered(
                 request_id=f"{request_id}/trigger",
                 overlap_policy=_overlap(trigger.overlap_policy),
-                scheduled_time=moment(trigger, "scheduled_time"),
+                scheduled_time=timestamp(trigger, "scheduled_time"),
             )
         )
     for index, backfill in enumerate(patch.backfill_request):
-        start, end = (moment(backfill, field) for field in ("start_time", "end_time"))
+        start, end = (timestamp(backfill, field) for field in ("start_time", "end_time"))
         if start is None or end is None or end < start:
             raise UnfitError(f"patch.backfill_request[{index}]: start_time must be set, and not be after end_time")
         if start < EARLIEST:

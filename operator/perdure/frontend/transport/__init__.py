@@ -1,1 +1,1 @@
-"""The doors of the frontend: gRPC, TLS, authentication, authorization, limits, and the audit log."""
+"""How calls reach the frontend: gRPC, TLS, authentication, authorization, limits, and the audit log."""

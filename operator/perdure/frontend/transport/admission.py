@@ -47,13 +47,13 @@ class Shares:
         return self._held[key]
 
     def fits(self, key: Hashable, size: int) -> bool:
-        """Whether a tenant may have so much more."""
+        """Whether a tenant may have `size` more."""
         if self._each is None:
             return self._held[key] + size <= self._left - size
         return size <= self._left and self._held[key] + size <= self._each
 
     def add(self, key: Hashable, size: int) -> None:
-        """Give so much to a tenant; a negative size gives it back."""
+        """Increase the size that a tenant holds, or reduce it by a negative size."""
         self._left -= size
         self._held[key] += size
         if not self._held[key]:
@@ -63,15 +63,15 @@ class Shares:
 class Places:
     """Limits how many calls are in progress at the same time."""
 
-    def __init__(self, what: str, *, total: int, each: int | None = None) -> None:
-        """Divide places.
+    def __init__(self, noun: str, *, total: int, each: int | None = None) -> None:
+        """Create free places.
 
         Args:
-            what: For messages.
-            total: How many there are.
-            each: How many one caller may have; None: a share of them.
+            noun: The noun for the calls in messages.
+            total: The number of places.
+            each: How many places a caller may hold; None: a share of them.
         """
-        self._what = what
+        self._noun = noun
         self._total = total
         self._each = each
         self._shares = Shares(total, each)
@@ -89,7 +89,7 @@ class Places:
         """
         if not self.free(key):
             each = f"{self._each:,} for each caller" if self._each is not None else "a share for each namespace"
-            raise exhausted(f"too many {self._what}: {each} and {self._total:,} in all; retry later")
+            raise exhausted(f"too many {self._noun}: {each} and {self._total:,} in all; retry later")
         self._shares.add(key, 1)
         try:
             yield

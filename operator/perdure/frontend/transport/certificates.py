@@ -52,9 +52,9 @@ def renewed(stored: Mapping[str, bytes], names: Sequence[str], time: datetime) -
     made = {key: stored[key] for key in (CA_CERT, CA_KEY, NEXT_CERT, NEXT_KEY, TLS_CERT, TLS_KEY) if key in stored}
     authority = _pair(made, CA_CERT, CA_KEY, time)
     following = _pair(made, NEXT_CERT, NEXT_KEY, time)
-    if authority is None or _left(authority, time) < _SIGNS_BEFORE_END:
+    if authority is None or _remaining(authority, time) < _SIGNS_BEFORE_END:
         authority, following = following or _new_authority(time), None
-    if following is None and _left(authority, time) < _ANNOUNCED_BEFORE_END:
+    if following is None and _remaining(authority, time) < _ANNOUNCED_BEFORE_END:
         following = _new_authority(time)
     certificate = _pair(made, TLS_CERT, TLS_KEY, time)
     if certificate is None or not _serves(certificate, authority, names, time):
@@ -66,9 +66,9 @@ def renewed(stored: Mapping[str, bytes], names: Sequence[str], time: datetime) -
     }
 
 
-def bundle(made: Mapping[str, bytes]) -> str:
+def bundle(stored: Mapping[str, bytes]) -> str:
     """The certificates of all authorities that clients should trust, as PEM."""
-    return (made[CA_CERT] + made.get(NEXT_CERT, b"")).decode("ascii")
+    return (stored[CA_CERT] + stored.get(NEXT_CERT, b"")).decode("ascii")
 
 
 def name_in(certificate: bytes) -> str:
@@ -88,11 +88,11 @@ def name_in(certificate: bytes) -> str:
     return next(iter((*names, *map(str, addresses))), "")
 
 
-def _pair(made: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pair | None:
+def _pair(stored: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pair | None:
     """A valid certificate and its key; None if there is none."""
     try:
-        certificate = x509.load_pem_x509_certificate(made[cert])
-        private = serialization.load_pem_private_key(made[key], password=None)
+        certificate = x509.load_pem_x509_certificate(stored[cert])
+        private = serialization.load_pem_private_key(stored[key], password=None)
     except (KeyError, ValueError, TypeError):
         return None
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != certificate.public_key():
@@ -101,7 +101,7 @@ def _pair(made: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pai
     return (certificate, private) if valid else None
 
 
-def _left(pair: Pair, time: datetime) -> timedelta:
+def _remaining(pair: Pair, time: datetime) -> timedelta:
     return pair[0].not_valid_after_utc - time
 
 
@@ -113,7 +113,7 @@ def _serves(pair: Pair, authority: Pair, names: Sequence[str], time: datetime) -
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
-    return _left(pair, time) >= _RENEWED_BEFORE_END and set(found) == set(_names(names))
+    return _remaining(pair, time) >= _RENEWED_BEFORE_END and set(found) == set(_names(names))
 
 
 def _new_authority(time: datetime) -> Pair:
@@ -140,7 +140,7 @@ def _new_certificate(authority: Pair, names: Sequence[str], time: datetime) -> P
     private = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Perdure's Temporal frontend")])
     issuer, signing = authority
-    lasts = min(_CERTIFICATE_LASTS, _left(authority, time))
+    lasts = min(_CERTIFICATE_LASTS, _remaining(authority, time))
     builder = _builder(subject, issuer.subject, private, time, lasts)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.SubjectAlternativeName(_names(names)), critical=False)

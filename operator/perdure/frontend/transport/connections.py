@@ -76,10 +76,6 @@ class Connections:
         """Record that a caller on this connection has presented a valid token."""
         self._known.add(peer)
 
-    def knows(self, peer: Peer) -> bool:
-        """Whether a caller on this connection has ever presented a valid token."""
-        return peer in self._known
-
     def close(self, peer: Peer) -> None:
         """Close a connection soon, together with others, so that one search finds all their sockets."""
         if peer in self._known:
@@ -91,7 +87,7 @@ class Connections:
     @asynccontextmanager
     async def guarded(self) -> AsyncIterator[None]:
         """Close connections without a valid token in time, within the block."""
-        task = asyncio.create_task(self._sweeping(), name="connections")
+        task = asyncio.create_task(self._sweep_periodically(), name="connections")
         try:
             yield
         finally:
@@ -99,7 +95,7 @@ class Connections:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def _sweeping(self) -> None:
+    async def _sweep_periodically(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)

@@ -26,7 +26,7 @@ _WAIT_SECONDS = 30.0
 """For memory to read a message."""
 _PART = 64
 """Bytes in memory of an item of a list or a map, in addition to those of the message; it can have as few as two there."""
-_SMALL, _MOST_PER_BYTE = 1024, _PART // 2
+_SMALL, _MAX_PER_BYTE = 1024, _PART // 2
 """The parts of messages of less bytes, such as polls, are not counted."""
 _COPIES = 3
 """Of a response that is being sent: as an object, its bytes, and the bytes in gRPC."""
@@ -61,7 +61,7 @@ def size_of(request: Any, raw: bytes) -> int:
         UnfitError: It has too many parts.
     """
     if len(raw) < _SMALL:
-        return len(raw) * _MOST_PER_BYTE
+        return len(raw) * _MAX_PER_BYTE
     return len(raw) + (values.parts(request) * _PART if isinstance(request, Message) else 0)
 
 
@@ -103,7 +103,7 @@ class Door:
         try:
             user = await self._guard.authenticate(metadata, peer.address)
         except RpcError:
-            await self._hold_back(peer)
+            await self._delay_rejection(peer)
             raise
         if self._connections is not None:
             self._connections.admit(peer)
@@ -172,7 +172,7 @@ class Door:
         size = min(size * _COPIES, _MEMORY // 4)
         return await self._memory.keep(tenant_of(user), size, None if rpc in POLLS else _WAIT_SECONDS)
 
-    async def _hold_back(self, peer: Peer) -> None:
+    async def _delay_rejection(self, peer: Peer) -> None:
         if not self._refusals.free(peer):
             if self._connections is not None:
                 self._connections.close(peer)

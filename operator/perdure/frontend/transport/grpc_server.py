@@ -68,13 +68,13 @@ async def stop(server: grpc.aio.Server, calls: OpenCalls) -> None:
     await asyncio.wait({stopping})
 
 
-def options(chosen: Settings) -> list[tuple[str, int]]:
+def options(settings: Settings) -> list[tuple[str, int]]:
     """Options of gRPC's core: limits of memory, streams, and lifetime for connections."""
     return [
         ("grpc.max_receive_message_length", MAX_READ),
         ("grpc.max_send_message_length", MAX_ANSWER),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_allowed_incoming_connections", chosen.max_connections),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.http2.settings_timeout", 10_000),
@@ -96,17 +96,17 @@ def options(chosen: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def generic_handlers(offered: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.GenericRpcHandler, ...]:
+def generic_handlers(rpcs: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.GenericRpcHandler, ...]:
     """Build the handlers for gRPC.
 
     gRPC sees requests as streams of bytes, so that it reads nothing before the caller is authenticated.
 
     Args:
-        offered: The served RPCs.
+        rpcs: The served RPCs.
         calls: Gets the open calls.
     """
     found: dict[str, dict[str, Any]] = {service: {} for service in SERVICES}
-    for rpc in offered:
+    for rpc in rpcs:
         response = getattr(SERVICES[rpc.service], f"{rpc.name}Response")
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
             _served(rpc, calls), response_serializer=response.SerializeToString
@@ -114,7 +114,7 @@ def generic_handlers(offered: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.Gen
     for service, module in SERVICES.items():
         for name, reason in UNSERVED.items():
             if name not in found[service] and hasattr(module, f"{name}Request"):
-                found[service][name] = grpc.stream_unary_rpc_method_handler(refusing(reason))
+                found[service][name] = grpc.stream_unary_rpc_method_handler(unimplemented_handler(reason))
     return tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in found.items())
 
 
@@ -140,7 +140,7 @@ class _GrpcCall:
             raise invalid("the call has no message")
         return raw
 
-    def after_sending(self, release: Callable[[], None]) -> None:
+    def on_sent(self, release: Callable[[], None]) -> None:
         """Call a function once gRPC has passed on the response, or the client has gone."""
         self._context.add_done_callback(lambda _: release())
 
@@ -181,7 +181,7 @@ def health_handler() -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
 
 
-def refusing(reason: str) -> Callable[[Any, Any], Any]:
+def unimplemented_handler(reason: str) -> Callable[[Any, Any], Any]:
     """Return a handler that responds with UNIMPLEMENTED and the reason, without reading the message."""
 
     async def refuse(unread: Any, context: Any) -> NoReturn:  # noqa: ARG001 (gRPC's form)

@@ -100,7 +100,7 @@ def claims_of(token: str, time: datetime) -> Claims:
     audiences = [audience] if isinstance(audience, str) else audience
     if not isinstance(audiences, list) or not all(isinstance(each, str) for each in audiences):
         raise NoTokenError("its audience is not a list of names")
-    if expires is not None and _moment(expires) + _LEEWAY < time:
+    if expires is not None and _time(expires) + _LEEWAY < time:
         raise NoTokenError("it has expired")
     subject = values.get("sub")
     return Claims(issuer, tuple(audiences), subject if isinstance(subject, str) else "")
@@ -123,7 +123,7 @@ def _json(raw: bytes) -> dict[str, Any]:
     return found
 
 
-def _moment(seconds: Any) -> datetime:
+def _time(seconds: Any) -> datetime:
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
@@ -184,11 +184,11 @@ class Guard:
             raise unauthenticated("a ServiceAccount token is needed: `authorization: Bearer <token>`")
         key, time = hashlib.sha256(token.encode(errors="replace")).digest(), now()
         known = self._users.get(key)
-        if known is not None and holds(known[0], time, KNOWN_FOR):
+        if known is not None and is_fresh(known[0], time, KNOWN_FOR):
             return known[1]
         user = None
         refused_until = self._refused.get(key)
-        if refused_until is None or not holds(refused_until, time, _INVALID_FOR):
+        if refused_until is None or not is_fresh(refused_until, time, _INVALID_FOR):
             audience = self._audience_of(token, time)
             user = await self._reviewed(key, token, audience, None if known is not None else address)
         if user is None:
@@ -248,7 +248,7 @@ class Guard:
         spec = {"token": token, **({"audiences": [audience]} if audience else {})}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         try:
-            status = (await self._ask(f"{_AUTHENTICATION}/tokenreviews", body)).get("status") or {}
+            status = (await self._post(f"{_AUTHENTICATION}/tokenreviews", body)).get("status") or {}
         except RpcError:
             metrics.TOKEN_REVIEWS.labels(outcome="Unavailable").inc()
             raise
@@ -267,7 +267,7 @@ class Guard:
     async def _may(self, user: User, namespace: str, right: Right) -> bool:
         key = user, namespace, right
         known = self._rights.get(key)
-        if known is None or not holds(known[0], now(), KNOWN_FOR if known[1] else _REFUSED_FOR):
+        if known is None or not is_fresh(known[0], now(), KNOWN_FOR if known[1] else _REFUSED_FOR):
             if known is None and not self._rate_of_user.take(user.name, now()):
                 raise exhausted(f"too many permissions of {user.name} to review; retry later")
             other = right.of_frontend
@@ -306,17 +306,17 @@ class Guard:
                 "resourceAttributes": attributes,
             },
         }
-        answer = await self._ask(f"{_AUTHORIZATION}/subjectaccessreviews", body)
+        answer = await self._post(f"{_AUTHORIZATION}/subjectaccessreviews", body)
         return bool((answer.get("status") or {}).get("allowed"))
 
-    async def _ask(self, url: str, body: kube.Object) -> kube.Object:
+    async def _post(self, url: str, body: kube.Object) -> kube.Object:
         try:
             return await self._client.create(url, body)
         except kube.RequestError as error:
             raise unavailable(f"the API server could not review the token: {error}") from error
 
 
-def holds(until: datetime, time: datetime, longest: timedelta) -> bool:
+def is_fresh(until: datetime, time: datetime, longest: timedelta) -> bool:
     """Whether a cached answer holds. It does not if the clock was set back to a time before it arrived."""
     return until - longest <= time <= until
 
@@ -332,8 +332,8 @@ def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
 class BoundedCache(Generic[K, V]):
     """A cache with a maximum number of entries; the oldest are dropped."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._entries: OrderedDict[K, V] = OrderedDict()
 
     @overload
@@ -348,7 +348,7 @@ class BoundedCache(Generic[K, V]):
         """Set the value of a key."""
         self._entries.pop(key, None)
         self._entries[key] = value
-        if len(self._entries) > self._most:
+        if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
 
     def pop(self, key: K) -> None:
@@ -381,7 +381,7 @@ class VisibleNamespaces:
             RpcError: There are too many lists to review, or the API server does not respond.
         """
         known = self._known.get(user)
-        if known is not None and holds(known[0], now(), KNOWN_FOR):
+        if known is not None and is_fresh(known[0], now(), KNOWN_FOR):
             visible = known[1]
         else:
             visible = await asyncio.shield(self._review(user, names))  # other calls may wait for it

@@ -132,14 +132,14 @@ class IncomingCall(Protocol):
             RpcError: The message is missing.
         """
 
-    def after_sending(self, release: Callable[[], None]) -> None:
+    def on_sent(self, release: Callable[[], None]) -> None:
         """Call a function once the response is sent, or the client has gone."""
 
     async def head(self, raw: bytes) -> Any:
-        """Decode as little of the message as shows its namespace.
+        """Decode only the part of the message that has its namespace.
 
         Raises:
-            RpcError: it is not a request of this RPC.
+            RpcError: The message is not a request of this RPC.
         """
 
     async def decode(self, raw: bytes) -> Any:
@@ -211,7 +211,7 @@ class Rpc:
                 if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()
                 if isinstance(record.response, Message) and (size := record.response.ByteSize()) >= LONG:
-                    incoming.after_sending(await self.door.response(self.name, size, user))
+                    incoming.on_sent(await self.door.response(self.name, size, user))
                 return record.response
 
 

@@ -165,16 +165,25 @@ class OperatorCertificate:
 class Trust:
     """Keeps a ConfigMap with the authorities in every served namespace."""
 
-    def __init__(self, client: kube.Client, name: str, own: str, served: ServedNamespaces | None) -> None:
-        """`name` is the name of the ConfigMap, `own` the operator's namespace, and `served` the other namespaces; None: none."""
+    def __init__(
+        self, client: kube.Client, name: str, operator_namespace: str, served: ServedNamespaces | None
+    ) -> None:
+        """Create it.
+
+        Args:
+            client: Reads and writes the ConfigMaps.
+            name: The name of the ConfigMap.
+            operator_namespace: The operator's namespace.
+            served: The other namespaces; None: no others.
+        """
         self._client = client
         self._name = name
-        self._own = own
+        self._operator_namespace = operator_namespace
         self._others = served
 
     async def publish(self, bundle: str) -> None:
         """Write missing and outdated ConfigMaps."""
-        wanted = {self._own, *(await self._served())}
+        wanted = {self._operator_namespace, *(await self._served())}
         found = {each["metadata"]["namespace"]: each async for each in self._found(wanted)}
         for namespace in sorted(wanted):
             known = found.get(namespace)
@@ -199,9 +208,9 @@ class Trust:
         names = (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
         return (name for name in names if name in self._others)
 
-    async def _found(self, wanted: set[str]) -> AsyncIterator[kube.Object]:
+    async def _found(self, namespaces: set[str]) -> AsyncIterator[kube.Object]:
         """List the ConfigMaps with the name. The permission is limited to this name, so lists must select it."""
-        for namespace in [None] if self._others is not None and not self._others.names else sorted(wanted):
+        for namespace in [None] if self._others is not None and not self._others.names else sorted(namespaces):
             url = kube.path(kube.CORE, namespace, "configmaps")
             for each in await self._client.lists.all(url, fieldSelector=f"metadata.name={self._name}"):
                 yield each
@@ -217,32 +226,34 @@ class Trust:
 
 
 @asynccontextmanager
-async def encryption(chosen: Settings, client: kube.Client, served: ServedNamespaces) -> AsyncIterator["Served | None"]:
+async def encryption(
+    settings: Settings, client: kube.Client, served: ServedNamespaces
+) -> AsyncIterator["ServerCertificate | None"]:
     """Yield the certificate of the servers, and renew it within the block; None: serve without TLS.
 
     Args:
-        chosen: The settings.
+        settings: The settings.
         client: Reads and writes the Secret and the ConfigMaps.
         served: The namespaces whose clients must trust the certificate.
 
     Raises:
         RuntimeError: The Secret cannot be read or written.
     """
-    clients = Path(chosen.client_authority) if chosen.client_authority else None
+    clients = Path(settings.client_authority) if settings.client_authority else None
     certificate: Certificate
-    if chosen.secret:
-        secret = kube.path(kube.CORE, chosen.namespace, "secrets", chosen.secret)
-        certificate = own = OperatorCertificate(client, secret, chosen.names, clients)
-        await own.first()
-    elif chosen.certificate:
-        certificate = Files(Path(chosen.certificate), Path(chosen.key), clients)
+    if settings.secret:
+        secret = kube.path(kube.CORE, settings.namespace, "secrets", settings.secret)
+        certificate = created = OperatorCertificate(client, secret, settings.names, clients)
+        await created.first()
+    elif settings.certificate:
+        certificate = Files(Path(settings.certificate), Path(settings.key), clients)
     else:
         yield None
         return
     trust = None
-    if chosen.authorities:
-        trust = Trust(client, chosen.authorities, chosen.namespace, served if chosen.publish else None)
-    shown = Served(certificate.material(), certificate.bundle())
+    if settings.authorities:
+        trust = Trust(client, settings.authorities, settings.namespace, served if settings.publish else None)
+    shown = ServerCertificate(certificate.material(), certificate.bundle())
     renewing = asyncio.create_task(_renew(certificate, shown, trust), name="certificates")
     try:
         yield shown
@@ -251,7 +262,7 @@ async def encryption(chosen: Settings, client: kube.Client, served: ServedNamesp
         await asyncio.wait({renewing})
 
 
-class Served:
+class ServerCertificate:
     """The certificate that servers present in their handshakes.
 
     At each handshake, gRPC requests a new configuration, from several threads, and replaces its own without a lock, so that
@@ -263,11 +274,11 @@ class Served:
         self.material = material
         self._bundle = bundle
         self._changed: deque[Material] = deque(maxlen=1)
-        self._twins: list[Served] = []
+        self._twins: list[ServerCertificate] = []
 
-    def for_members(self) -> "Served":
+    def for_members(self) -> "ServerCertificate":
         """Return a copy for the server of other operators, which share the certificate and need no client certificate."""
-        twin = Served(replace(self.material, clients=None), self._bundle)
+        twin = ServerCertificate(replace(self.material, clients=None), self._bundle)
         self._twins.append(twin)
         return twin
 
@@ -315,11 +326,11 @@ class Served:
 class _RenewedContext(ssl.SSLContext):
     """Uses the current context for each connection, because authorities cannot be removed from a context."""
 
-    _served: Served
+    _served: ServerCertificate
     _material: Material
     _current: ssl.SSLContext
 
-    def __new__(cls, served: Served) -> Self:
+    def __new__(cls, served: ServerCertificate) -> Self:
         """Create a context that uses the certificate of `served`."""
         made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         made._served, made._material = served, served.material
@@ -334,7 +345,7 @@ class _RenewedContext(ssl.SSLContext):
         return self._current.wrap_bio(*args, **kwargs)
 
 
-async def _renew(certificate: Certificate, served: Served, trust: Trust | None) -> None:
+async def _renew(certificate: Certificate, served: ServerCertificate, trust: Trust | None) -> None:
     """Renew the certificate in time, and publish the authorities to trust."""
     while True:
         try:

@@ -16,15 +16,16 @@ from temporalio.api.enums.v1 import ActivityExecutionStatus, NexusOperationExecu
 from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from perdure.api.lenient import mapping, moment, text
+from perdure.api.lenient import mapping, text
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
+from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.visibility.query_language import Effort, Filter
+from perdure.frontend.visibility.query_language import ComparisonBudget, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
 from perdure.runtime.chains import extras_of, parent_of
@@ -44,13 +45,13 @@ _KEPT = 256
 """Size limit of a finished run's search attributes and memo in memory, in bytes each."""
 _UNPACKABLE = 2_048
 """The assumed size of values that cannot be packed, such as numbers of more than 64 bits, in bytes."""
-_MOST_NAMES = 1_000
+_MAX_NAMES = 1_000
 """Maximum number of known names of search attributes per namespace."""
 _OF_RUN = 20
 """The cost of reading a record, in values that a filter compares."""
 
 
-class NotKeptError(Exception):
+class NotInMemoryError(Exception):
     """A filter needs search attributes of a run that are not in memory."""
 
 
@@ -132,7 +133,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             case "FirstRunId":
                 return self.first_run_id
             case _ if not self.finds:
-                raise NotKeptError(name)
+                raise NotInMemoryError(name)
             case _:
                 return attribute_field(self.search_attributes, name)
 
@@ -206,7 +207,7 @@ def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
     """The value of a search attribute for filters; None if it does not have the right type."""
     value = attributes.get(name)
     if value is not None and data.attribute_type(value, name) == "Datetime":
-        found = data.attribute_moment(value)
+        found = data.attribute_time(value)
         return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
     if data.attribute_type(value) == "Double":
         try:
@@ -231,7 +232,7 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
     operation = mapping(spec.get("nexusOperation"))
     reference = spec.get("workflow") or spec.get("activity") or {}
     times = (state.get("startTime"), status.get("startTime"), meta.get("creationTimestamp"))
-    started = next(filter(None, map(moment, times)))
+    started = next(filter(None, map(read_kubernetes_time, times)))
     kept = status.get("history") or {}
     phase = status.get("phase", "")
     rests = entry.kind is RunKind.ACTIVITY and phase == "Paused" and not activity.get("startedTime")
@@ -243,8 +244,9 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         workflow_type=text(code.get("workflowType")) or _type_of(spec) or meta["name"],
         status=phase if rests else status_named(phase),
         start_time=started,
-        execution_time=moment(state.get("firstDecisionTime") or activity.get("firstScheduledTime")) or started,
-        close_time=moment(state.get("closeTime")) or moment(status.get("completionTime")),
+        execution_time=read_kubernetes_time(state.get("firstDecisionTime") or activity.get("firstScheduledTime"))
+        or started,
+        close_time=read_kubernetes_time(state.get("closeTime")) or read_kubernetes_time(status.get("completionTime")),
         task_queue=text(code.get("taskQueue"))
         or reference.get("taskQueue")
         or (WORKFLOWS_QUEUE if entry.kind is RunKind.WORKFLOW else ""),
@@ -338,7 +340,7 @@ class Visibility:
             self._started.pop(uid, None)
         types = self._types.setdefault(namespace, {})
         for name, value in record.search_attributes.items():
-            if len(types) < _MOST_NAMES:
+            if len(types) < _MAX_NAMES:
                 types.setdefault(name, data.attribute_type(value, name))
         if record.task_queue not in {"", WORKFLOWS_QUEUE}:
             self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
@@ -375,24 +377,26 @@ class Visibility:
         """
         found: list[tuple[datetime, str]] = []
         unread: list[str] = []
-        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.effort):
+        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.budget):
             if record.kind is not kind or not (record.has_started or record.run_id in self._started):
                 continue
             try:
                 if query.test(record.field):
                     found.append((record.start_time, record.run_id))
-            except NotKeptError:
+            except NotInMemoryError:
                 unread.append(record.run_id)
         return self.sorted(found), unread
 
-    async def records(self, namespace: str, run_ids: Iterable[str], effort: Effort) -> AsyncIterator[VisibilityRecord]:
+    async def records(
+        self, namespace: str, run_ids: Iterable[str], budget: ComparisonBudget
+    ) -> AsyncIterator[VisibilityRecord]:
         """The records of runs, without runs that were deleted. Others have their turn in between."""
         for run_id in run_ids:
-            effort.spend(_OF_RUN)
+            budget.spend(_OF_RUN)
             record = self.get(namespace, run_id)
             if record is not None:
                 yield record
-            await effort.rest()
+            await budget.yield_turn()
 
     @staticmethod
     def sorted(found: Iterable[tuple[datetime, str]]) -> list[str]:

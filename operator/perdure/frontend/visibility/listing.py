@@ -34,7 +34,7 @@ from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import UnfitError, moment
+from perdure.frontend.messages.values import UnfitError, timestamp
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
@@ -42,10 +42,10 @@ from perdure.frontend.visibility.query_language import (
     Convert,
     Filter,
     InvalidQueryError,
-    moment_of,
     nanoseconds,
     parse,
     quoted,
+    time_of,
 )
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
@@ -181,7 +181,7 @@ class Listing:
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
         found, query = await self.find(namespace, text, kind)
-        records = self._visibility.records(namespace, found if query.group_by else (), query.effort)
+        records = self._visibility.records(namespace, found if query.group_by else (), query.budget)
         groups = Counter([record.status async for record in records])
         number = functools.partial(to_enum, WorkflowExecutionStatus)
         return len(found), [
@@ -207,14 +207,14 @@ class Listing:
             found, unread = await self._visibility.find(namespace, query, kind)
             if unread:
                 known = [
-                    (r.start_time, r.run_id) async for r in self._visibility.records(namespace, found, query.effort)
+                    (r.start_time, r.run_id) async for r in self._visibility.records(namespace, found, query.budget)
                 ]
                 for at in range(0, len(unread), _AT_ONCE):
                     read = await self._records(namespace, unread[at : at + _AT_ONCE])
                     for record in read:
                         if record.finds and query.test(record.field):
                             known.append((record.start_time, record.run_id))
-                        await query.effort.rest()
+                        await query.budget.yield_turn()
                 found = self._visibility.sorted(known)
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
@@ -224,7 +224,7 @@ class Listing:
         """Return the records of runs in the order of `run_ids`, without deleted runs."""
         at_once = asyncio.Semaphore(_AT_ONCE)
 
-        async def whole(run_id: str) -> VisibilityRecord | None:
+        async def complete(run_id: str) -> VisibilityRecord | None:
             record = self._visibility.get(namespace, run_id)
             if record is None or not record.left_out:
                 return record
@@ -243,13 +243,13 @@ class Listing:
                 raise unavailable(str(error)) from error
             return record_of(obj) if obj["metadata"]["uid"] == run_id else None
 
-        return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
+        return [record for record in await asyncio.gather(*map(complete, run_ids)) if record is not None]
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
     """Convert older filters to parts of a query (Temporal: service/frontend/workflow_handler.go)."""
     try:
-        earliest, latest = (moment(request.start_time_filter, field) for field in ("earliest_time", "latest_time"))
+        earliest, latest = (timestamp(request.start_time_filter, field) for field in ("earliest_time", "latest_time"))
     except UnfitError as error:
         raise invalid(str(error)) from error
     if latest is not None and (earliest or _EPOCH) > latest:
@@ -288,7 +288,7 @@ def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Con
         if named not in _COMPARED_WITH:
             return value  # the name is rejected later, or its type is not one of Temporal's
         if named == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):
-            return moment_of(value)
+            return time_of(value)
         if not isinstance(value, _COMPARED_WITH[named]) or isinstance(value, bool) != (named == "Bool"):
             raise InvalidQueryError(f"invalid value for search attribute {name} of type {named}: {value!r}")
         return value

@@ -61,13 +61,13 @@ class InvalidQueryError(Exception):
     """A filter is invalid; the message says what is wrong, and where."""
 
 
-class Effort:
-    """The number of values that a filter has compared, which is limited."""
+class ComparisonBudget:
+    """Limits how many values a filter compares, in total and before other tasks can run."""
 
     def __init__(self) -> None:
         self.total = 0
         self.at_once = 0
-        """Since others had their turn."""
+        """The number since other tasks last ran."""
 
     def spend(self, values: int) -> None:
         """Count values.
@@ -84,8 +84,8 @@ class Effort:
                 f"the filter compares more than {MAX_COMPARED_AT_ONCE:,} values of one run; use fewer conditions"
             )
 
-    async def rest(self) -> None:
-        """Give others their turn if it is time; call it after each run."""
+    async def yield_turn(self) -> None:
+        """Let other tasks run if it is time. Call this after each run."""
         if self.at_once >= _TURN:
             self.at_once = 0
             await asyncio.sleep(0)
@@ -94,9 +94,9 @@ class Effort:
 class RunFields:
     """The fields of one run. Each is looked up once, and counts each time that a filter compares it."""
 
-    def __init__(self, lookup: Lookup, effort: Effort) -> None:
+    def __init__(self, lookup: Lookup, budget: ComparisonBudget) -> None:
         self._lookup = lookup
-        self._effort = effort
+        self._budget = budget
         self._known: dict[str, tuple[Any, int]] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -104,7 +104,7 @@ class RunFields:
         if known is None:
             value = self._lookup(name)
             known = self._known[name] = value, _weight(value)
-        self._effort.spend(known[1])
+        self._budget.spend(known[1])
         return known[0]
 
 
@@ -127,15 +127,15 @@ class AnyOf:
         self._like_truth = _written(self._texts | self._others)
         self._like_other = _written(self._texts | self._truths)
 
-    def takes(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         """Whether a value is equal to one of them; a list, whether one of its values is."""
         match value:
             case list():
-                return any(map(self.takes, value))
+                return any(map(self.matches, value))
             case None | dict():
                 return False
             case datetime():
-                return value in self._moments
+                return value in self._times
             case str():
                 return value in self._texts or bool(self._like_text and value.lower() in self._like_text)
             case bool():
@@ -144,24 +144,24 @@ class AnyOf:
                 return value in self._others or str(value).lower() in self._like_other
 
     @cached_property
-    def _moments(self) -> frozenset[datetime]:
-        return frozenset(map(moment_of, self._wanted))
+    def _times(self) -> frozenset[datetime]:
+        return frozenset(map(time_of, self._wanted))
 
 
 def _written(values: frozenset[Any]) -> frozenset[str]:
     return frozenset(str(each).lower() for each in values)
 
 
-def ordered(sign: str, value: Any, wanted: Any) -> bool:
+def ordered(sign: str, value: Any, other: Any) -> bool:
     """Whether a value is less or greater than another one, as the sign says. Lists and objects have no order."""
     if value is None or isinstance(value, (list, dict)):
         return False
     if isinstance(value, datetime):
-        wanted = moment_of(wanted)
-    elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):
-        value, wanted = str(value).lower(), str(wanted).lower()
+        other = time_of(other)
+    elif isinstance(value, bool) != isinstance(other, bool) or isinstance(value, str) != isinstance(other, str):
+        value, other = str(value).lower(), str(other).lower()
     try:
-        return bool(ORDERS[sign](value, wanted))
+        return bool(ORDERS[sign](value, other))
     except TypeError:  # one has no order, such as a time and a number
         return False
 
@@ -172,20 +172,20 @@ def starts(value: Any, prefix: str) -> bool:
     return any(isinstance(each, str) and each.startswith(prefix) for each in values)
 
 
-def moment_of(wanted: Any) -> datetime:
+def time_of(value: Any) -> datetime:
     """A time in a filter: RFC 3339, or nanoseconds since 1970.
 
     Raises:
         InvalidQueryError: The value is not a time.
     """
-    if isinstance(wanted, datetime):
-        return wanted
+    if isinstance(value, datetime):
+        return value
     try:
-        if isinstance(wanted, int):  # nanoseconds since 1970, as in Temporal
-            return datetime.fromtimestamp(wanted / 1e9, UTC)
-        found = datetime.fromisoformat(str(wanted))
+        if isinstance(value, int):  # nanoseconds since 1970, as in Temporal
+            return datetime.fromtimestamp(value / 1e9, UTC)
+        found = datetime.fromisoformat(str(value))
     except (ValueError, OverflowError):
-        raise InvalidQueryError(f"{wanted!r} is not an RFC 3339 time") from None
+        raise InvalidQueryError(f"{value!r} is not an RFC 3339 time") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -212,7 +212,7 @@ class Filter:
     group_by: str = ""
     names: frozenset[str] = frozenset()
     """The fields in the filter."""
-    effort: Effort = field(default_factory=Effort)
+    budget: ComparisonBudget = field(default_factory=ComparisonBudget)
     """The number of values that the filter has compared."""
 
 
@@ -230,7 +230,7 @@ class _Among:
     def __call__(self, run: RunFields) -> bool | None:
         value = run[self.name]
         value = self.absent if value is None else value
-        return None if value is None else self._values.takes(value) is not self.negated
+        return None if value is None else self._values.matches(value) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +294,8 @@ class _Parser:
         if self._peek() not in {"", "ORDER", "GROUP"}:
             test = self._or()
         group = ""
-        if self._take("GROUP"):
-            self._need("BY")
+        if self._accept("GROUP"):
+            self._expect("BY")
             group = self._name()
             if group != "ExecutionStatus":
                 raise InvalidQueryError(f"'group by' clause is only supported for ExecutionStatus, not for {group}")
@@ -303,20 +303,20 @@ class _Parser:
             raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
-        effort = Effort()
-        return Filter(lambda run: bool(test(RunFields(run, effort))), group, frozenset(self._names), effort)
+        budget = ComparisonBudget()
+        return Filter(lambda run: bool(test(RunFields(run, budget))), group, frozenset(self._names), budget)
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
 
-    def _take(self, keyword: str) -> bool:
+    def _accept(self, keyword: str) -> bool:
         if self._peek() != keyword:
             return False
         self._at += 1
         return True
 
-    def _need(self, keyword: str) -> None:
-        if not self._take(keyword):
+    def _expect(self, keyword: str) -> None:
+        if not self._accept(keyword):
             raise InvalidQueryError(f"expected {keyword!r} near {self._peek() or 'the end'!r}")
 
     def _next(self) -> _Token:
@@ -333,32 +333,32 @@ class _Parser:
 
     def _or(self) -> _Condition:
         tests = [self._and()]
-        while self._take("OR"):
+        while self._accept("OR"):
             tests.append(self._and())
         tests = _combined(tests, negated=False)
         return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=True)
 
     def _and(self) -> _Condition:
         tests = [self._not()]
-        while self._take("AND"):
+        while self._accept("AND"):
             tests.append(self._not())
         tests = _combined(tests, negated=True)
         return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=False)
 
     def _not(self) -> _Condition:
         negated = False
-        while self._take("NOT"):
+        while self._accept("NOT"):
             negated = not negated
         test = self._operand()
         return (lambda run: _negated(test(run))) if negated else test
 
     def _operand(self) -> _Condition:
-        if self._take("("):
+        if self._accept("("):
             self._depth += 1
             if self._depth > 50:  # noqa: PLR2004
                 raise InvalidQueryError("parentheses are nested too deeply")
             test = self._or()
-            self._need(")")
+            self._expect(")")
             self._depth -= 1
             return test
         return self._comparison()
@@ -366,11 +366,11 @@ class _Parser:
     def _comparison(self) -> _Condition:
         name = self._name()
         self._names.add(name)
-        if self._take("IS"):
-            wanted = self._take("NOT")
-            self._need("NULL")
+        if self._accept("IS"):
+            wanted = self._accept("NOT")
+            self._expect("NULL")
             return lambda run: (run[name] is not None) is wanted
-        negated = self._take("NOT")
+        negated = self._accept("NOT")
         absent: list[Any] | None = [] if name in self._lists else None
         sign = self._next().keyword
         if sign in {"=", "!=", "<>", "IN"}:
@@ -386,18 +386,18 @@ class _Parser:
         return test
 
     def _values(self, name: str) -> list[Any]:
-        self._need("(")
+        self._expect("(")
         values = [self._value(name)]
-        while self._take(","):
+        while self._accept(","):
             values.append(self._value(name))
-        self._need(")")
+        self._expect(")")
         return values
 
     def _predicate(self, name: str, sign: str) -> Callable[[Any], bool]:
         match sign:
             case "BETWEEN":
                 low = self._value(name)
-                self._need("AND")
+                self._expect("AND")
                 high = self._value(name)
                 return lambda found: ordered(">=", found, low) and ordered("<=", found, high)
             case "STARTS_WITH":

@@ -1,14 +1,28 @@
-"""The registered search attributes of each namespace: names and types, in a ConfigMap."""
+"""The registered search attributes of each namespace, and the RPCs about them. Names and types are stored in a ConfigMap."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    AddSearchAttributesResponse,
+    ListSearchAttributesRequest,
+    ListSearchAttributesResponse,
+    RemoveSearchAttributesRequest,
+    RemoveSearchAttributesResponse,
+)
+from temporalio.api.workflowservice.v1 import GetSearchAttributesRequest, GetSearchAttributesResponse
+
 from perdure.api import labels
-from perdure.api.search_attributes import REGISTRY
+from perdure.api.search_attributes import REGISTRY, unfit
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.visibility.index import Visibility
+from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.values import UnfitError
+from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext
+from perdure.frontend.visibility.index import BUILT_IN, Visibility
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -117,3 +131,83 @@ class SearchAttributeRegistry:
         else:
             await client.create(kube.path(kube.CORE, namespace, "configmaps"), body)
         return usable
+
+
+# RPCs
+
+
+class SearchAttributeRpcs:
+    """Lists, registers, and removes search attributes."""
+
+    def __init__(self, registry: SearchAttributeRegistry) -> None:
+        self._registry = registry
+
+    async def list_search_attributes(
+        self, request: ListSearchAttributesRequest, call: CallContext
+    ) -> ListSearchAttributesResponse:
+        """List the registered search attributes."""
+        del call
+        known = await self._registry.types(request.namespace or DEFAULT_NAMESPACE)
+        custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
+        response = ListSearchAttributesResponse()
+        for target, types in (
+            (response.custom_attributes, custom),
+            (response.system_attributes, BUILT_IN),
+        ):
+            for name, kind in types.items():
+                target[name] = to_enum(IndexedValueType, kind)
+        return response
+
+    async def get_search_attributes(
+        self, request: GetSearchAttributesRequest, call: CallContext
+    ) -> GetSearchAttributesResponse:
+        """List the fields for filters, for all namespaces."""
+        del request, call
+        response = GetSearchAttributesResponse()
+        for name, kind in BUILT_IN.items():
+            response.keys[name] = to_enum(IndexedValueType, kind)
+        return response
+
+    async def add_search_attributes(
+        self, request: AddSearchAttributesRequest, call: CallContext
+    ) -> AddSearchAttributesResponse:
+        """Register search attributes."""
+        del call
+        namespace = request.namespace or DEFAULT_NAMESPACE
+        added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
+        check_registered(added)
+        await self._registry.add(namespace, added)
+        return AddSearchAttributesResponse()
+
+    async def remove_search_attributes(
+        self, request: RemoveSearchAttributesRequest, call: CallContext
+    ) -> RemoveSearchAttributesResponse:
+        """Remove search attributes from the registry."""
+        del call
+        if not request.search_attributes:
+            raise UnfitError("SearchAttributes are not set on request.")
+        await self._registry.remove(request.namespace or DEFAULT_NAMESPACE, request.search_attributes)
+        return RemoveSearchAttributesResponse()
+
+
+def check_registered(types: Mapping[str, str]) -> None:
+    """Check that search attributes can be registered.
+
+    Args:
+        types: The types by name, with Temporal's names.
+
+    Raises:
+        UnfitError: A search attribute cannot be registered.
+    """
+    if not types:
+        raise UnfitError("SearchAttributes are not set on request.")
+    for name, kind in types.items():
+        if name in BUILT_IN:
+            raise UnfitError(f"search_attributes: {name!r} is built in")
+        wrong = unfit({name: ""}).get(name)
+        if wrong is not None:
+            raise UnfitError(f"search_attributes: {name[:63]!r} {wrong}")
+        if kind not in data.ATTRIBUTE_TYPES:
+            raise UnfitError(
+                f"search_attributes: {name!r} must be of one of the types {', '.join(data.ATTRIBUTE_TYPES)}"
+            )

@@ -1,1 +1,1 @@
-"""Which workers poll, and what their task queues hold."""
+"""RPCs about workers and about task queues."""

@@ -124,23 +124,25 @@ class TaskQueueRpcs:
         kind = KINDS.get(request.task_queue_type)
         if kind is None:
             raise invalid("TaskQueueType is not set on request.")
-        whole, keys = (
+        queue_limit, key_limit = (
             _requested_limit(request, "update_queue_rate_limit"),
             _requested_limit(request, "update_fairness_key_rate_limit_default"),
         )
         workflows = kind is Kind.WORKFLOW
-        model.check_limit(whole, "UpdateQueueRateLimit", "rate limit", workflows=workflows)
-        model.check_limit(keys, "UpdateFairnessKeyRateLimitDefault", "fairness key rate limit", workflows=workflows)
+        model.check_limit(queue_limit, "UpdateQueueRateLimit", "rate limit", workflows=workflows)
+        model.check_limit(
+            key_limit, "UpdateFairnessKeyRateLimitDefault", "fairness key rate limit", workflows=workflows
+        )
         weights, removed = request.set_fairness_weight_overrides, request.unset_fairness_weight_overrides
         model.check_weights(weights, removed)
 
         def change(known: Entries[TaskQueueSettings]) -> Entries[TaskQueueSettings]:
             of_queue = known.get(queue, {})
             settings = model.with_weights(of_queue.get(kind, NO_SETTINGS), weights, removed)
-            if whole is not None:
-                settings = replace(settings, queue_rate_limit=whole)
-            if keys is not None:
-                settings = replace(settings, fairness_keys_rate_limit_default=keys)
+            if queue_limit is not None:
+                settings = replace(settings, queue_rate_limit=queue_limit)
+            if key_limit is not None:
+                settings = replace(settings, fairness_keys_rate_limit_default=key_limit)
             return {**known, queue: {**of_queue, kind: settings}}
 
         after = await self._task_queues.change(request.namespace, change)

@@ -1,4 +1,4 @@
-"""The known workers, in memory: the reports that they send once a minute, and the pollers of recent minutes."""
+"""The known workers, in memory, and the RPCs about them: the reports that they send once a minute, and recent pollers."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -30,9 +30,9 @@ from perdure.kube.clock import now
 
 _PAGE = 200
 
-MOST = 10_000
+MAX_WORKERS = 10_000
 """Maximum number of known workers; the latest ones are kept."""
-MOST_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 """Maximum size of all reports, in bytes."""
 LARGEST = 16 * 1024
 """Maximum size of the report of one worker, in bytes."""
@@ -67,7 +67,7 @@ class KnownWorkers:
         since = now() - FORGOTTEN_AFTER
         while self._reports:  # the oldest comes first
             key = next(iter(self._reports))
-            if len(self._reports) <= MOST and self._bytes <= MOST_BYTES and self._reports[key][1] > since:
+            if len(self._reports) <= MAX_WORKERS and self._bytes <= MAX_BYTES and self._reports[key][1] > since:
                 break
             self._forget(key)
 
@@ -126,9 +126,9 @@ def field_of(beat: WorkerHeartbeat, name: str) -> Any:
 
 
 def _check(beat: WorkerHeartbeat) -> None:
-    values.fits(beat.ByteSize(), LARGEST, "Worker heartbeat")
+    values.check_size(beat.ByteSize(), LARGEST, "Worker heartbeat")
     for field in ("start_time", "heartbeat_time"):
-        values.moment(beat, field)
+        values.timestamp(beat, field)
 
 
 def _time(time: Timestamp) -> datetime | None:
@@ -157,7 +157,7 @@ _FIELDS: dict[str, Callable[[WorkerHeartbeat], Any]] = {
 
 
 class WorkerRpcs:
-    """Lists and describes workers, and takes their reports."""
+    """Lists and describes workers, and records their reports."""
 
     def __init__(self, workers: KnownWorkers) -> None:
         self._workers = workers
@@ -193,7 +193,7 @@ class WorkerRpcs:
             for beat in self._workers.all(request.namespace):
                 if query.test(functools.partial(field_of, beat)):
                     found.append(beat)
-                await query.effort.rest()
+                await query.budget.yield_turn()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
         return found

@@ -1,6 +1,6 @@
 """RPCs about batches: one request to many workflows. A batch consists of Operations, one for each run.
 
-So a batch survives restarts, each run gets one request, and kubectl shows it. Each Operation describes the whole batch.
+Therefore a batch survives restarts, sends each run one request, and shows in kubectl. Each Operation describes the whole batch.
 """
 
 import asyncio
@@ -104,7 +104,9 @@ class Batches:
             query=request.visibility_query,
         )
         at_once = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._make(entry, batch, wanted, at_once, call.principal) for entry in entries))
+        await asyncio.gather(
+            *(self._create_operation(entry, batch, wanted, at_once, call.principal) for entry in entries)
+        )
         return StartBatchOperationResponse()
 
     async def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
@@ -128,10 +130,10 @@ class Batches:
         entries = (runs.entry(run_id) for run_id in found)
         return [entry for entry in entries if entry is not None]
 
-    async def _make(
-        self, entry: Entry, batch: Batch, wanted: dict[str, Any], at_once: asyncio.Semaphore, principal: str
+    async def _create_operation(
+        self, entry: Entry, batch: Batch, request: dict[str, Any], at_once: asyncio.Semaphore, principal: str
     ) -> None:
-        asker = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
+        created_by = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
         name = batch_operation_name(batch.job_id, entry.uid)
         body = {
             "apiVersion": labels.API_VERSION,
@@ -140,9 +142,9 @@ class Batches:
                 "name": name,
                 "namespace": entry.namespace,
                 "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
-                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **asker},
+                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **created_by},
             },
-            "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **wanted},
+            "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **request},
         }
         async with at_once:
             try:
@@ -197,9 +199,9 @@ class Batches:
             )
         return response
 
-    def _targets(self, found: list[kube.Object]) -> list[Entry]:
+    def _targets(self, operations: list[kube.Object]) -> list[Entry]:
         entries = (
-            self._runs.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in found
+            self._runs.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in operations
         )
         return [entry for entry in entries if entry is not None]
 
@@ -255,38 +257,38 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
             return {"reset": {**_reset(request.reset_operation), **reason}}
 
 
-def _reset(wanted: BatchOperationReset) -> dict[str, Any]:
-    target = wanted.options.WhichOneof("target") or from_enum(ResetType, wanted.reset_type)
-    reapply = wanted.options.reset_reapply_type or wanted.reset_reapply_type
-    excluded = wanted.options.reset_reapply_exclude_types
+def _reset(requested: BatchOperationReset) -> dict[str, Any]:
+    target = requested.options.WhichOneof("target") or from_enum(ResetType, requested.reset_type)
+    reapply = requested.options.reset_reapply_type or requested.reset_reapply_type
+    excluded = requested.options.reset_reapply_exclude_types
     none, signals = ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL
     reset: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
     if reapply in {none, signals} or _NO_UPDATES in excluded:
         reset["reapplyUpdates"] = False
-    if wanted.post_reset_operations:
+    if requested.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not supported")
     match target:
         case "first_workflow_task" | "FirstWorkflowTask":
             return {**reset, "to": "FirstWorkflowTask"}
         case "last_workflow_task" | "LastWorkflowTask":
             return {**reset, "to": "LastWorkflowTask"}
-        case "workflow_task_id" if 1 < wanted.options.workflow_task_id <= MAX_EVENT:
-            return {**reset, "eventId": wanted.options.workflow_task_id - 1}
+        case "workflow_task_id" if 1 < requested.options.workflow_task_id <= MAX_EVENT:
+            return {**reset, "eventId": requested.options.workflow_task_id - 1}
         case _:
             raise invalid(
                 "reset_operation.options: must be first_workflow_task, last_workflow_task or workflow_task_id"
             )
 
 
-def check_batch(found: kube.Object, batch: Batch) -> None:
+def check_batch(operation: kube.Object, batch: Batch) -> None:
     """Check that an existing Operation belongs to the same batch, from an earlier try.
 
     Raises:
         RpcError: The Operation belongs to another batch.
     """
-    other = _batch_of(found)
+    other = _batch_of(operation)
     if (other.job_id, other.type) != (batch.job_id, batch.type):
-        name = found["metadata"]["name"]
+        name = operation["metadata"]["name"]
         raise precondition(f"Operation {name} exists and does not belong to batch {batch.job_id!r}; delete it")
 
 
@@ -301,9 +303,9 @@ def _phase(obj: kube.Object) -> str:
     return phase if phase in {"Complete", "Failed"} else ""
 
 
-def _info(found: list[kube.Object]) -> BatchOperationInfo:
-    first = min((_batch_of(obj) for obj in found), key=lambda batch: batch.started)
-    done = all(map(_phase, found))
+def _info(operations: list[kube.Object]) -> BatchOperationInfo:
+    first = min((_batch_of(obj) for obj in operations), key=lambda batch: batch.started)
+    done = all(map(_phase, operations))
     info = BatchOperationInfo(
         job_id=first.job_id,
         state=to_enum(BatchOperationState, "Completed" if done else "Running"),
@@ -311,6 +313,6 @@ def _info(found: list[kube.Object]) -> BatchOperationInfo:
     )
     info.start_time.FromDatetime(first.started)
     if done:
-        closed = max(datetime.fromisoformat(obj["status"]["completionTime"]) for obj in found)
+        closed = max(datetime.fromisoformat(obj["status"]["completionTime"]) for obj in operations)
         info.close_time.FromDatetime(closed)
     return info

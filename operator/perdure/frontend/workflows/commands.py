@@ -38,9 +38,9 @@ from perdure.frontend.messages.values import (
     UNLIMITED,
     OversizeError,
     UnfitError,
+    check_count,
     duration,
     duration_or_none,
-    few,
     name,
     retry_policy,
 )
@@ -111,14 +111,16 @@ class CommandContext:
         """The ID of a child that the command starts."""
         return f"{self.task}.{self.number}"
 
-    def attributes(self, given: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
+    def attributes(self, search_attributes: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
         """Convert search attributes to their stored form.
 
         Raises:
             BadCommandError: A search attribute is not registered, or has another type.
         """
         try:
-            return data.attributes_to_json(given.indexed_fields, self.types, self.namespace, keep_removed=keep_removed)
+            return data.attributes_to_json(
+                search_attributes.indexed_fields, self.types, self.namespace, keep_removed=keep_removed
+            )
         except UnfitError as error:
             raise BadCommandError("BadSearchAttributes", str(error)) from error
 
@@ -200,7 +202,7 @@ def _cancel(_context: CommandContext, proto: Any, _: Any) -> cmd.Command:
 
 
 def _marker(context: CommandContext, proto: Any, metadata: Any) -> cmd.Command:
-    few(proto.details)
+    check_count(proto.details)
     return cmd.RecordMarker(
         marker_name=name(proto.marker_name, "MarkerName"),
         details={each: _payloads_json(kept, context.room) for each, kept in proto.details.items()} or None,
@@ -221,7 +223,7 @@ def _continue(context: CommandContext, proto: Any, _: Any) -> cmd.Command:
     )
     check_extras(extras)
     return cmd.ContinueAsNewWorkflowExecution(
-        input=input_of(proto.input.payloads, by_name=False, apart=True),
+        input=input_of(proto.input.payloads, by_name=False, allow_blob=True),
         workflow_type=name(proto.workflow_type.name, "WorkflowType", required=False),
         task_queue=queue_of_code(proto.task_queue.name),
         workflow_run_timeout=duration_or_none(proto, "workflow_run_timeout"),
@@ -266,7 +268,7 @@ def _start_child(context: CommandContext, proto: Any, metadata: Any) -> cmd.Comm
             task_queue="" if by_name else queue_of_code(proto.task_queue.name or context.task_queue),
             workflow_id=name(proto.workflow_id, "Required field WorkflowId"),
             workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
-            input=input_of(proto.input.payloads, by_name=by_name, apart=not by_name, room=context.room),
+            input=input_of(proto.input.payloads, by_name=by_name, allow_blob=not by_name, room=context.room),
             workflow_execution_timeout=duration_or_none(proto, "workflow_execution_timeout"),
             workflow_run_timeout=duration_or_none(proto, "workflow_run_timeout"),
             workflow_task_timeout=duration_or_none(proto, "workflow_task_timeout"),
@@ -320,7 +322,7 @@ def _schedule_operation(context: CommandContext, proto: Any, metadata: Any) -> c
         service=name(proto.service, f"{_SCHEDULE_OPERATION}.Service", required=False),
         operation=name(proto.operation, f"{_SCHEDULE_OPERATION}.Operation", required=False),
         request_id=str(uuid.uuid4()),
-        input=data.to_json([proto.input], most=UNLIMITED) if proto.HasField("input") else None,
+        input=data.to_json([proto.input], limit=UNLIMITED) if proto.HasField("input") else None,
         schedule_to_close_timeout=duration_or_none(proto, "schedule_to_close_timeout"),
         schedule_to_start_timeout=duration_or_none(proto, "schedule_to_start_timeout"),
         start_to_close_timeout=duration_or_none(proto, "start_to_close_timeout"),
@@ -364,7 +366,7 @@ def _payloads_json(payloads: Payloads, room: Room | None = None) -> Any:
     Raises:
         UnfitError: The payloads exceed the size limit of a blob.
     """
-    return data.to_json(payloads.payloads, apart=True, room=room)
+    return data.to_json(payloads.payloads, allow_blob=True, room=room)
 
 
 def _snake(kind: str) -> str:
@@ -438,26 +440,26 @@ class UpdateMessages:
         self._updates = updates
         self._decided: set[str] = set()
 
-    def read(self, message: Message, answered: TaskAnswer) -> None:
+    def read(self, message: Message, answer: TaskAnswer) -> None:
         """Apply a message to the response.
 
         Raises:
             BadCommandError: The message cannot be applied.
         """
         try:
-            self._read(message, answered)
+            self._read(message, answer)
         except (DecodeError, UnfitError) as error:
             terminates = isinstance(error, OversizeError)
             raise BadCommandError(BAD_UPDATE, f"message {message.id}: {error}", terminates=terminates) from error
 
-    def _read(self, message: Message, answered: TaskAnswer) -> None:
+    def _read(self, message: Message, answer: TaskAnswer) -> None:
         update = message.protocol_instance_id
         acceptance, rejection, response = Acceptance(), Rejection(), Response()
         if message.body.Unpack(acceptance):
             request = acceptance.accepted_request
-            self._need_asked(update, request)
-            answered.accepted.append(update)
-            answered.commands.append(
+            self._check_open(update, request)
+            answer.accepted.append(update)
+            answer.commands.append(
                 cmd.AcceptUpdate(
                     update_id=update,
                     accepted_request_message_id=acceptance.accepted_request_message_id,
@@ -466,12 +468,12 @@ class UpdateMessages:
                 )
             )
         elif message.body.Unpack(rejection):
-            self._need_asked(update, rejection.rejected_request)
-            answered.rejected[update] = failures.to_json(rejection.failure)
+            self._check_open(update, rejection.rejected_request)
+            answer.rejected[update] = failures.to_json(rejection.failure)
         elif message.body.Unpack(response):
             failed = response.outcome.HasField("failure")
-            answered.completed.append(update)
-            answered.commands.append(
+            answer.completed.append(update)
+            answer.commands.append(
                 cmd.CompleteUpdate(
                     update_id=update,
                     identity=response.meta.identity,
@@ -482,7 +484,7 @@ class UpdateMessages:
         else:
             raise BadCommandError(BAD_UPDATE, f"unknown message {message.body.type_url}")
 
-    def _need_asked(self, update: str, request: UpdateRequest) -> None:
+    def _check_open(self, update: str, request: UpdateRequest) -> None:
         """Check that an update is open; if only the worker knows it, the response includes the request."""
         if self._updates is None:
             return

@@ -54,7 +54,7 @@ class WorkflowControl:
         signal = inputs.SignalRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
-            input=data.to_json(request.input.payloads, apart=True),
+            input=data.to_json(request.input.payloads, allow_blob=True),
             identity=request.identity,
             principal=call.principal,
             header=data.header_to_json(request),
@@ -131,9 +131,9 @@ class WorkflowControl:
         pauses = kind is inputs.PauseRequested
         if state and not state.closed and wanted.request_id not in state.requests and bool(state.paused) is pauses:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
-        await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
+        await runs.follow_chain(entry, execution, seconds, lambda open_: runs.demand(open_, wanted))
 
-    async def _demand(self, request: Any, call: CallContext, wanted: inputs.Request) -> Entry:
+    async def _demand(self, request: Any, call: CallContext, requested: inputs.Request) -> Entry:
         """Pass a request to the open run of a workflow, and return the run.
 
         A request with the first run of a chain goes to the chain's open run, regardless of its run ID (Temporal:
@@ -145,11 +145,11 @@ class WorkflowControl:
             execution = WorkflowExecution(workflow_id=execution.workflow_id)
 
         async def demand(entry: Entry) -> Entry:
-            await runs.demand(entry, wanted)
+            await runs.demand(entry, requested)
             return entry
 
         entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
-        return await runs.along(entry, execution, seconds, demand)
+        return await runs.follow_chain(entry, execution, seconds, demand)
 
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
@@ -160,5 +160,3 @@ class WorkflowControl:
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._runs.client.delete(url, uid=entry.uid)
         return DeleteWorkflowExecutionResponse()
-
-    # Describing

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from google.protobuf.json_format import ParseDict
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import ActivityType
 from temporalio.api.enums.v1 import (
     EventType,
@@ -40,7 +38,7 @@ from perdure.frontend.messages.histories import (
     versioning_override,
 )
 from perdure.frontend.messages.paging import MAX_BYTES
-from perdure.frontend.nexus.pending import pending as pending_operation
+from perdure.frontend.nexus.pending import pending_operation
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
@@ -260,15 +258,15 @@ def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
         last_failure=failures.to_proto(activity.last_failure) if activity.last_failure is not None else None,
     )
     if activity.pause is not None:
-        _set_time(made.pause_info, "pause_time", activity.pause.time)
+        values.set_time(made.pause_info, "pause_time", activity.pause.time)
         made.pause_info.manual.identity, made.pause_info.manual.reason = activity.pause.identity, activity.pause.reason
-    _set_time(made, "scheduled_time", activity.scheduled_time)
-    _set_time(made, "last_started_time", activity.started_time)
-    _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
-    _set_time(made, "expiration_time", activity.expiration)
-    _set_time(made, "last_attempt_complete_time", activity.last_attempt_complete_time)
+    values.set_time(made, "scheduled_time", activity.scheduled_time)
+    values.set_time(made, "last_started_time", activity.started_time)
+    values.set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
+    values.set_time(made, "expiration_time", activity.expiration)
+    values.set_time(made, "last_attempt_complete_time", activity.last_attempt_complete_time)
     if activity.started_time is None and activity.scheduled_time > now():
-        _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
+        values.set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
         since = activity.last_attempt_complete_time
         interval = activity.retry_policy.interval(max(activity.tries - 1, 1))
         made.current_retry_interval.FromTimedelta(activity.scheduled_time - since if since is not None else interval)
@@ -299,11 +297,6 @@ def _describe_operations(response: DescribeWorkflowExecutionResponse, state: Run
             callback.trigger.update_workflow_execution_completed.update_id = pending.update_id
         else:
             callback.trigger.workflow_closed.SetInParent()
-
-
-def _set_time(message: Message, field: str, time: Any) -> None:
-    if time is not None:
-        getattr(message, field).FromDatetime(time)
 
 
 def _request_of(event: ev.AnyEvent) -> "tuple[str, EventType.ValueType] | None":

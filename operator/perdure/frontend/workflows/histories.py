@@ -59,7 +59,7 @@ class Histories:
         with_virtual = not request.wait_new_event and call.header("client-name") not in _READERS
         events = await self._events(view, first, with_virtual=with_virtual)
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
-        await self._know_successor(view, wanted)
+        await self._wait_for_successor(view, wanted)
         page = await self._payloads.page(entry.namespace, wanted, by_step=view.by_step)
         closed = view.state is not None and view.state.closed
         more = len(events) > len(page) or (request.wait_new_event and not closed)
@@ -77,11 +77,11 @@ class Histories:
     async def _wait_for(self, entry: Entry, event_id: int, call: CallContext) -> None:
         """Wait until an event exists or the run has closed."""
 
-        def there() -> bool:
+        def exists() -> bool:
             state = self._runs.state(entry.uid)
             return self._runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
 
-        await self._runs.changes.wait_until(entry.uid, there, call.within(LONGEST_WAIT))
+        await self._runs.changes.wait_until(entry.uid, exists, call.within(LONGEST_WAIT))
 
     async def _end(
         self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
@@ -101,13 +101,13 @@ class Histories:
             history = History(events=await self._payloads.page(entry.namespace, last, by_step=view.by_step))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
         closed = [await self._runs.last(view)]
-        await self._know_successor(view, closed)
+        await self._wait_for_successor(view, closed)
         closing = (await self._payloads.page(entry.namespace, closed))[0]
         if _FOLLOWS_NEXT_RUN not in call.header("supported-features").split(","):
             closing = as_continued(closing)
         return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))
 
-    async def _know_successor(self, view: View, events: list[ev.AnyEvent]) -> None:
+    async def _wait_for_successor(self, view: View, events: list[ev.AnyEvent]) -> None:
         """Wait until the ID of the next run is known, because the run is created after the commit with its name.
 
         Raises:

@@ -1,4 +1,4 @@
-"""RPCs about the options of open workflows: their versioning override."""
+"""The RPC that changes the options of an open workflow: its versioning override."""
 
 import uuid
 

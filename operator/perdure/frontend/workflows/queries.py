@@ -237,9 +237,9 @@ class WorkflowQueries:
             raise busy(
                 "consistent query buffer is full, this may be caused by too many queries and workflow not responding"
             )
-        return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
+        return QueryWorkflowResponse(query_result=await self._query(entry, request, call))
 
-    async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
+    async def _query(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
         query = self._queries.add(entry.uid, request.query)
         try:
             self._dispatch.dispatch(entry, query)

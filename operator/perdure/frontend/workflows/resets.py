@@ -24,7 +24,7 @@ from perdure.frontend.visibility.index import Visibility
 _BEGIN_SECONDS = 20.0
 _NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
 _NO_UPDATES = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE
-_SIGNALS_AT_MOST = (ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL)
+_WITHOUT_UPDATES = (ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL)
 
 
 class Resets:
@@ -51,7 +51,7 @@ class Resets:
             event_id=request.workflow_task_finish_event_id - 1,
             reapply_signals=request.reset_reapply_type != ResetReapplyType.RESET_REAPPLY_TYPE_NONE
             and _NO_SIGNALS not in request.reset_reapply_exclude_types,
-            reapply_updates=request.reset_reapply_type not in _SIGNALS_AT_MOST
+            reapply_updates=request.reset_reapply_type not in _WITHOUT_UPDATES
             and _NO_UPDATES not in request.reset_reapply_exclude_types,
             reason=request.reason,
         )
@@ -75,7 +75,7 @@ class Resets:
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
         self._runs.add(made.object)
-        await self._begun(made.run_id)
+        await self._wait_until_begun(made.run_id)
         return ResetWorkflowExecutionResponse(run_id=made.run_id)
 
     async def _check(self, entry: Entry, overrides: Iterable[VersioningOverride | None]) -> None:
@@ -86,14 +86,14 @@ class Resets:
             if refused := override_refused(await self._deployments.load(entry.namespace), override, queue):
                 raise precondition(refused)
 
-    async def _begun(self, run_id: str) -> None:
+    async def _wait_until_begun(self, run_id: str) -> None:
         """Wait until the new run has begun, after which the old run has closed."""
         runs = self._runs
 
-        def begun() -> bool:
+        def has_begun() -> bool:
             return runs.state(run_id) is not None or runs.is_closed(run_id)
 
-        if not await runs.changes.wait_until(run_id, begun, _BEGIN_SECONDS):
+        if not await runs.changes.wait_until(run_id, has_begun, _BEGIN_SECONDS):
             raise unavailable("the new run has not started yet; the operator keeps trying")
 
 

@@ -33,7 +33,7 @@ from perdure.frontend.errors import (
 from perdure.frontend.matching.queues import Kind
 from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import callbacks_of, own_links
+from perdure.frontend.messages.callbacks import callbacks_of, request_links
 from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
 from perdure.frontend.registry import NamespaceRegistry
@@ -78,20 +78,22 @@ class WorkflowStarts:
         self, request: StartWorkflowExecutionRequest, call: CallContext
     ) -> StartWorkflowExecutionResponse:
         """Start a workflow."""
-        begun, attached = await self._begin_or_attach(request, call)
+        started_run, attached = await self._begin_or_attach(request, call)
         eager = None
-        if begun.started and self._first_tasks.is_reserved(begun.entry.namespace, begun.entry.name):
+        if started_run.started and self._first_tasks.is_reserved(started_run.entry.namespace, started_run.entry.name):
             try:
-                eager = await self._tasks.take_at_once(begun.entry, request.identity)
+                eager = await self._tasks.take_now(started_run.entry, request.identity)
             finally:
-                self._first_tasks.release(begun.entry.namespace, begun.entry.name)
+                self._first_tasks.release(started_run.entry.namespace, started_run.entry.name)
         return StartWorkflowExecutionResponse(
             eager_workflow_task=eager,
-            run_id=begun.entry.uid,
-            first_execution_run_id=begun.entry.first_uid,
-            started=begun.started,
+            run_id=started_run.entry.uid,
+            first_execution_run_id=started_run.entry.first_uid,
+            started=started_run.started,
             status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-            link=links.to_attachment(begun.entry, request.request_id) if attached else links.to_start(begun.entry),
+            link=links.to_attachment(started_run.entry, request.request_id)
+            if attached
+            else links.to_start(started_run.entry),
         )
 
     async def _begin_or_attach(
@@ -100,24 +102,24 @@ class WorkflowStarts:
         """Start a workflow; also return whether the request was attached to an open run instead."""
         until = monotonic() + call.within(LONGEST_WAIT)
         while True:
-            begun = await self.begin(request, "Fail", principal=call.principal)
+            started_run = await self.begin(request, "Fail", principal=call.principal)
             options = request.on_conflict_options
-            if begun.started or not (options.attach_request_id or options.attach_completion_callbacks):
-                return begun, False
+            if started_run.started or not (options.attach_request_id or options.attach_completion_callbacks):
+                return started_run, False
             attached = inputs.CallbacksAttached(
                 request_id=request.request_id or uuid.uuid4().hex,
                 callbacks=self._callbacks(request) if options.attach_completion_callbacks else (),
                 identity=request.identity,
                 principal=call.principal,
-                links=own_links(request) if options.attach_links else None,
+                links=request_links(request) if options.attach_links else None,
             )
             try:
-                await self._runs.demand(begun.entry, attached)
+                await self._runs.demand(started_run.entry, attached)
             except CompletedError:
                 if monotonic() > until:
                     raise
                 continue
-            return begun, True
+            return started_run, True
 
     def _callbacks(self, request: Any) -> tuple[Callback, ...]:
         """The completion callbacks of a start.
@@ -144,7 +146,7 @@ class WorkflowStarts:
         signal = StartSignal(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
-            input=data.to_json(request.signal_input.payloads, apart=True),
+            input=data.to_json(request.signal_input.payloads, allow_blob=True),
             identity=request.identity,
             principal=call.principal,
             header=data.header_to_json(request),
@@ -159,16 +161,16 @@ class WorkflowStarts:
         meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
         until = monotonic() + seconds
         while True:
-            begun = await self.begin(request, "UseExisting", signal, principal=call.principal)
+            started_run = await self.begin(request, "UseExisting", signal, principal=call.principal)
             try:
-                entry = await self._runs.along(begun.entry, meant, seconds, demand)
+                entry = await self._runs.follow_chain(started_run.entry, meant, seconds, demand)
             except CompletedError:
-                if begun.started or monotonic() > until:
+                if started_run.started or monotonic() > until:
                     raise
                 continue
             return SignalWithStartWorkflowExecutionResponse(
                 run_id=entry.uid,
-                started=begun.started,
+                started=started_run.started,
                 first_execution_run_id=entry.first_uid,
                 signal_link=links.to_signal(entry, request.request_id),
             )
@@ -210,9 +212,9 @@ class WorkflowStarts:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
             if conflict == "Fail":
-                raise await self._creator.taken(known, "Workflow execution is already running.")
+                raise await self._creator.id_in_use(known, "Workflow execution is already running.")
         if known is None:
-            await self._may_be_used_again(request, reuse, name)
+            await self._check_reuse(request, reuse, name)
         eager = await self._may_begin_eagerly(request)
         body = await self._body(request, name, reuse, conflict, eager=eager)
         if principal:
@@ -223,7 +225,7 @@ class WorkflowStarts:
             large = [*with_content(body["spec"]), *with_content(signal)]
         else:
             large = [*with_content(body["spec"])]
-        return await self._creator.make(body, reserved=eager or reserved, large=large)
+        return await self._creator.create(body, reserved=eager or reserved, large=large)
 
     async def _may_begin_eagerly(self, request: Any) -> bool:
         """Whether the client gets the first workflow task (eager start).
@@ -240,17 +242,17 @@ class WorkflowStarts:
         version = version_of(request.eager_worker_deployment_options)
         return target in (None, version) and not request.HasField("versioning_override")
 
-    async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
+    async def _check_reuse(self, request: Any, reuse: str, name: str) -> None:
         newest = self._runs.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
-            raise await self._creator.taken(newest, "Workflow execution already finished.")
+            raise await self._creator.id_in_use(newest, "Workflow execution already finished.")
 
     async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:
             types = await self._search_attributes.types(request.namespace)
-            spec, extras = requested_run(request, types, request.namespace, apart=True)
+            spec, extras = requested_run(request, types, request.namespace, allow_blob=True)
             if extras.versioning_override is not None:
                 known = await self._deployments.load(request.namespace)
                 if refused := override_refused(known, extras.versioning_override, request.task_queue.name):
@@ -267,7 +269,7 @@ class WorkflowStarts:
                 eager_execution_accepted=eager,
             )
             extras = msgspec.structs.replace(
-                extras, completion_callbacks=self._callbacks(request), links=own_links(request)
+                extras, completion_callbacks=self._callbacks(request), links=request_links(request)
             )
             check_extras(extras)
         except UnfitError as error:

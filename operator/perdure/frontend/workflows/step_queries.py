@@ -1,4 +1,4 @@
-"""The queries to a run of a Workflow, which this process answers: its steps, its actions, its details in the Web UI."""
+"""Queries to runs of Workflows, which this process answers: their steps, current actions, and details for the Web UI."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -170,8 +170,8 @@ def _waits(run: QueriedRun) -> dict[str, list[str]]:
 
 
 def _attempt(activity: PendingActivity) -> str:
-    most = activity.retry_policy.maximum_attempts
-    number = f"attempt {activity.tries}" + (f" of {most}" if most else "")
+    maximum = activity.retry_policy.maximum_attempts
+    number = f"attempt {activity.tries}" + (f" of {maximum}" if maximum else "")
     if activity.paused and not activity.started_time:
         return f"{number}, paused"
     if activity.started_time:

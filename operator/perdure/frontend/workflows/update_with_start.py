@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
-from perdure.frontend.errors import RpcError, aborted, invalid, several
+from perdure.frontend.errors import RpcError, aborted, invalid, multi_operation_failed
 from perdure.frontend.messages import links
 from perdure.frontend.runs.creation import FirstTasks, StartedRun
 from perdure.frontend.runs.gateway import RunGateway
@@ -37,14 +37,14 @@ class UpdateWithStart:
         runs: RunGateway,
         updates: Updates,
         first_tasks: FirstTasks,
-        starting: WorkflowStarts,
-        updating: WorkflowUpdates,
+        starts: WorkflowStarts,
+        workflow_updates: WorkflowUpdates,
     ) -> None:
         self._runs = runs
         self._updates = updates
         self._first_tasks = first_tasks
-        self._starting = starting
-        self._updating = updating
+        self._starts = starts
+        self._workflow_updates = workflow_updates
 
     async def execute_multi_operation(
         self, request: ExecuteMultiOperationRequest, call: CallContext
@@ -55,22 +55,22 @@ class UpdateWithStart:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
         if mistake := _start_refused(start):
-            raise several(0, [invalid(mistake), None])
+            raise multi_operation_failed(0, [invalid(mistake), None])
         try:
-            self._updating.check(update)
+            self._workflow_updates.check(update)
             if mistake := _update_refused(start, update):
                 raise invalid(mistake)
         except RpcError as error:
-            raise several(1, [None, error]) from error
-        begun, updated = await self._start_until_updated(start, update, call)
+            raise multi_operation_failed(1, [None, error]) from error
+        started_run, updated = await self._start_until_updated(start, update, call)
         response = ExecuteMultiOperationResponse()
         response.responses.add().start_workflow.CopyFrom(
             StartWorkflowExecutionResponse(
-                run_id=begun.entry.uid,
-                started=begun.started,
-                first_execution_run_id=begun.entry.first_uid if begun.started else "",
+                run_id=started_run.entry.uid,
+                started=started_run.started,
+                first_execution_run_id=started_run.entry.first_uid if started_run.started else "",
                 status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-                link=links.to_start(begun.entry) if begun.started else None,
+                link=links.to_start(started_run.entry) if started_run.started else None,
             )
         )
         response.responses.add().update_workflow.CopyFrom(updated)
@@ -89,7 +89,7 @@ class UpdateWithStart:
                 return await self._start_and_update(start, update, call)
             except _MissedError as error:
                 if not left:
-                    raise several(1, [None, aborted(str(error))]) from error
+                    raise multi_operation_failed(1, [None, aborted(str(error))]) from error
                 start.request_id = (
                     uuid.uuid4().hex
                 )  # a different run than the one that may have been started and closed
@@ -98,20 +98,22 @@ class UpdateWithStart:
     async def _start_and_update(
         self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
-        begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
+        started_run = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
         try:
-            begun = begun or await self._starting.begin(start, "Fail", principal=call.principal, reserved=True)
+            started_run = started_run or await self._starts.begin(
+                start, "Fail", principal=call.principal, reserved=True
+            )
         except RpcError as error:
-            raise several(0, [error, None]) from error
+            raise multi_operation_failed(0, [error, None]) from error
         try:
-            return begun, await self._updating.update(begun.entry, update, call)
+            return started_run, await self._workflow_updates.update(started_run.entry, update, call)
         except RpcError as error:
             # It has closed, or was deleted because its ID was in use.
             if error.code is grpc.StatusCode.NOT_FOUND:
                 raise _MissedError(error.message) from error
-            raise several(1, [None, error]) from error
+            raise multi_operation_failed(1, [None, error]) from error
         finally:
-            self._first_tasks.release(begun.entry.namespace, begun.entry.name)
+            self._first_tasks.release(started_run.entry.namespace, started_run.entry.name)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
         """Find the workflow that already has the update. Then nothing is started, regardless of the policies.

@@ -257,10 +257,10 @@ class WorkflowUpdates:
         return await self.update(entry, request, call)
 
     def check(self, request: UpdateWorkflowExecutionRequest) -> None:
-        """Check that an update is valid for any workflow.
+        """Check that an update with its completion callbacks is valid for any workflow.
 
         Raises:
-            RpcError: It cannot.
+            RpcError: The update is not valid.
         """
         check_update(request)
         wanted = request.request
@@ -278,7 +278,7 @@ class WorkflowUpdates:
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
         seconds = call.within(LONGEST_WAIT)
-        return await self._runs.along(
+        return await self._runs.follow_chain(
             entry, request.workflow_execution, seconds, lambda open_: self._update_run(open_, request, call)
         )
 
@@ -295,7 +295,7 @@ class WorkflowUpdates:
         self._first_tasks.release(entry.namespace, entry.name)
         with self._updates.awaited(entry.uid, known):
             if is_new:
-                await self._want_task(entry, known)
+                await self._request_task(entry, known)
             elif request.request.completion_callbacks:
                 await self._attach(entry, known, request, call.principal)
             stage = await self._wait(known, request.wait_policy.lifecycle_stage or _ACCEPTED)
@@ -377,7 +377,7 @@ class WorkflowUpdates:
             raise RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
         return self._updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
 
-    async def _want_task(self, entry: Entry, update: Update) -> None:
+    async def _request_task(self, entry: Entry, update: Update) -> None:
         """Request a workflow task for a new update."""
         try:
             await self._runs.demand(entry, inputs.TaskRequested(request_id=uuid.uuid4().hex))
@@ -386,10 +386,10 @@ class WorkflowUpdates:
             self._updates.forget(entry.uid, update.update_id)
             raise
 
-    async def _wait(self, update: Update, wanted: int) -> Any:
+    async def _wait(self, update: Update, stage: int) -> Any:
         """Wait for a stage, and return the reached stage. As on Temporal's server, a missed deadline is an error."""
-        if wanted > _ADMITTED:
-            event = update.ended if wanted >= _COMPLETED else update.accepted
+        if stage > _ADMITTED:
+            event = update.ended if stage >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_WAIT):
                     await event.wait()
@@ -421,7 +421,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     """Check that an update is valid for any workflow.
 
     Raises:
-        RpcError: It cannot.
+        RpcError: The update is not valid.
     """
     wanted = request.request
     if not wanted.input.name:
@@ -429,7 +429,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     try:
         values.name(wanted.input.name, "Update name")
         values.name(wanted.meta.update_id, "UpdateId", required=False)
-        data.to_json(wanted.input.args.payloads, apart=True)
+        data.to_json(wanted.input.args.payloads, allow_blob=True)
         data.header_to_json(wanted.input)
     except UnfitError as error:
         raise invalid(str(error)) from error

@@ -1,7 +1,7 @@
 """Workflow tasks and queries: dispatch to polling workers, and the workers' responses.
 
-Tasks that other members of the fleet have just passed to workers may not have arrived: they are noted, and
-offered again if that member leaves.
+A task for a worker that polls at another member of the fleet may not arrive. It is remembered for a while, and offered again if
+that member leaves.
 """
 
 import hashlib
@@ -91,7 +91,7 @@ class TasksInTransit:
         self._sent: dict[str, deque[_Sent]] = {}
         """The sent tasks by member, in order."""
 
-    def note(self, member: str, entry: Entry, token: WorkflowTaskToken) -> None:
+    def add(self, member: str, entry: Entry, token: WorkflowTaskToken) -> None:
         """Record a task that is sent to a worker of a member."""
         sent, time = self._sent.setdefault(member, deque()), monotonic()
         sent.append(_Sent(entry, token, time))
@@ -128,7 +128,7 @@ class TaskDispatch:
         self._epoch = epoch
         self._suggest_events = suggest_events
         self._in_transit = TasksInTransit()
-        matching.takes(Kind.WORKFLOW, self._take, self._return)
+        matching.register(Kind.WORKFLOW, self._take, self._return)
         matching.lost = self._reclaim
 
     async def poll_workflow_task_queue(
@@ -151,7 +151,7 @@ class TaskDispatch:
                 return task
         return PollWorkflowTaskQueueResponse()
 
-    async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
+    async def take_now(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
         """Take the task of a run for a client that is also a worker; None if no task is available now."""
         return await self._take(Offer(entry.uid), Poller(identity))
 
@@ -161,9 +161,9 @@ class TaskDispatch:
         if entry is None:
             return None
         if offer.query:
-            return await self._give_query(entry, offer, sticky=poller.sticky)
+            return await self._query_task(entry, offer, sticky=poller.sticky)
         try:
-            answer = await self._runs.ask(entry, self.taken(entry, poller.request_id, poller.identity))
+            answer = await self._runs.request(entry, self.take_request(entry, poller.request_id, poller.identity))
             if not answer.ok:
                 return None
             return await self._task(entry, sticky=poller.sticky, through=poller.through)
@@ -171,7 +171,7 @@ class TaskDispatch:
             self._requeue(entry)
             raise
 
-    def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskDispatched:
+    def take_request(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskDispatched:
         """Build the request of a worker that takes the task of a run."""
         state = self._runs.state(entry.uid)
         return inputs.TaskDispatched(
@@ -250,10 +250,10 @@ class TaskDispatch:
                 response.messages.append(update.message(task.started_event_id - 1))
                 update.sent = True
         if through:
-            self._in_transit.note(through, entry, token)
+            self._in_transit.add(through, entry, token)
         return response
 
-    async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+    async def _query_task(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
         query = self._queries.get(offer.run_id, offer.query)
         if query is None or query.answer.done():
             return None
@@ -279,12 +279,12 @@ class TaskDispatch:
             next_page_token=_next_page(entry, events[len(page) :]),
         )
 
-    async def following(
-        self, entry: Entry, taken: inputs.TaskDispatched, *, through: str, prolonged: bool
+    async def next_task(
+        self, entry: Entry, take_request: inputs.TaskDispatched, *, through: str, prolonged: bool
     ) -> PollWorkflowTaskQueueResponse | None:
         """Build the task that was taken with a response, even if the response is repeated; None if no task is due."""
         code = self._runs.code(entry.uid)
-        if code is None or code.task is None or code.task.request_id != taken.request_id:
+        if code is None or code.task is None or code.task.request_id != take_request.request_id:
             return None
         try:
             return await self._task(entry, sticky=True, through=through, prolonged=prolonged)
@@ -421,9 +421,9 @@ class WorkflowTasks:
                     await self._runs.demand(entry, stop)
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
-        following = None
+        next_task = None
         if request.return_new_workflow_task and self._keeps_worker(entry, versioned.get("deployment_version")):
-            following = self._dispatch.taken(entry, f"after/{token.engine().text()}", request.identity)
+            next_task = self._dispatch.take_request(entry, f"after/{token.engine().text()}", request.identity)
         completed = inputs.TaskCompleted(
             request_id=uuid.uuid4().hex,
             token=token.engine(),
@@ -441,11 +441,11 @@ class WorkflowTasks:
             rejected=answered.rejected,
             receives_again=request.capabilities.discard_speculative_workflow_task_with_events,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
-            following=following,
+            following=next_task,
             eager=_eager(request),
             digest=_digest(request),
         )
-        answer = await self._runs.ask(entry, completed)
+        answer = await self._runs.request(entry, completed)
         if not answer.ok:
             if answer.reason == "UnhandledCommand":
                 raise invalid("UnhandledCommand")
@@ -454,9 +454,9 @@ class WorkflowTasks:
         response = RespondWorkflowTaskCompletedResponse(
             activity_tasks=await self._eager(entry, completed), reset_history_event_id=int(answer.message or 0)
         )
-        if following is not None:
+        if next_task is not None:
             prolonged = request.force_create_new_workflow_task
-            task = await self._dispatch.following(entry, following, through=call.member, prolonged=prolonged)
+            task = await self._dispatch.next_task(entry, next_task, through=call.member, prolonged=prolonged)
             if task is not None:
                 response.workflow_task.CopyFrom(task)
         return response
@@ -482,7 +482,7 @@ class WorkflowTasks:
             return []
         events = {activity.activity_id: activity.scheduled_event_id for activity in state.activities.values()}
         known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
-        given = [await self._activities.handed_out(entry, event_id, fence) for event_id, fence in known]
+        given = [await self._activities.build_task(entry, event_id, fence) for event_id, fence in known]
         return [task for task in given if task is not None]
 
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
@@ -502,7 +502,7 @@ class WorkflowTasks:
         undecided = {update.update_id for update in self._updates.undecided(entry.uid)}
         return KnownUpdates(undecided | code.admitted.keys(), code.updates)
 
-    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
+    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answer: TaskAnswer) -> None:
         """Pass the results of queries and updates in a response to their callers."""
         for query_id, result in request.query_results.items():
             query = self._queries.get(entry.uid, query_id)
@@ -511,21 +511,21 @@ class WorkflowTasks:
         for query in self._queries.attached(entry.uid):
             if not query.answer.done() and query.query_id not in request.query_results:
                 self._query_dispatch.dispatch(entry, query)
-        await self._settle_updates(entry, answered)
+        await self._settle_updates(entry, answer)
 
-    async def _settle_updates(self, entry: Entry, answered: TaskAnswer) -> None:
+    async def _settle_updates(self, entry: Entry, answer: TaskAnswer) -> None:
         updates = self._updates
-        for update_id, failure in answered.rejected.items():
+        for update_id, failure in answer.rejected.items():
             update = updates.get(entry.uid, update_id)
             if update is not None:
                 update.reject(Outcome(failure=failures.to_proto(failure)))
                 updates.forget(entry.uid, update_id)
-        for update_id in answered.accepted:
+        for update_id in answer.accepted:
             update = updates.get(entry.uid, update_id)
             if update is not None:
                 update.accept()
-        if answered.completed:
-            await self._end_updates(entry, answered.completed)
+        if answer.completed:
+            await self._end_updates(entry, answer.completed)
         if self._runs.get(entry.uid) is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskRequested(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._runs.send(entry, wanted)

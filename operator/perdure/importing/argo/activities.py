@@ -28,7 +28,7 @@ from perdure.importing.argo.templates import Library
 from perdure.importing.programs import Output, Returns
 from perdure.importing.reader import ConversionReport, Fields, Object
 
-_LONGEST: Final = "1d"
+_MAX_ATTEMPT: Final = "1d"
 """Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
 POD_FIELDS: Final = (
     *(
@@ -77,13 +77,13 @@ class PodDefaults:
     """Whether the logs of all containers are archived."""
 
     @property
-    def make_pods(self) -> bool:
+    def needs_templates(self) -> bool:
         """Whether every activity needs a pod template."""
         return bool(self.fields or self.labels or self.annotations or self.patch)
 
 
 @dataclass(frozen=True, slots=True)
-class MadeActivity:
+class ConvertedActivity:
     """An activity, with the data for calling it from steps."""
 
     definition: Object
@@ -124,7 +124,7 @@ class ActivityBuilder:
         self._scope = PodScope(workflow, self._inputs, paths)
         self._containers = Containers(self._scope, report)
 
-    def build(self, *, prints: bool, structured: frozenset[str], library: Library) -> MadeActivity:
+    def build(self, *, prints: bool, structured: frozenset[str], library: Library) -> ConvertedActivity:
         """Make the activity.
 
         Args:
@@ -133,11 +133,11 @@ class ActivityBuilder:
             library: The ConfigMaps of the files, with the sizes of semaphores.
         """
         template = self._template
-        taken, limits_made = limits(template, library, self._scope.resolve)
+        taken, limit_specs = limits(template, library, self._scope.resolve)
         deadline = self._deadline()
         definition: Object = {
             "name": self._name,
-            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _LONGEST,
+            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
             **retries(template, self._scope),
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
@@ -162,7 +162,7 @@ class ActivityBuilder:
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
-        return MadeActivity(definition, shape, self._scope.captured, self._global_names, deadline, limits_made)
+        return ConvertedActivity(definition, shape, self._scope.captured, self._global_names, deadline, limit_specs)
 
     def _deadline(self) -> str:
         """Take a deadline that is an input."""
@@ -180,7 +180,7 @@ class ActivityBuilder:
             return self._work(container_set(template.part("containerSet"), self._containers, returns))
         if "container" in template:
             return self._work(ContainerSet(self._containers.main(template.part("container"), returns)))
-        needs_pod = returns.outputs or returns.copies or self._clones or self._pods.make_pods
+        needs_pod = returns.outputs or returns.copies or self._clones or self._pods.needs_templates
         if not needs_pod and not template.data.keys() & _OF_PODS:
             script = self._containers.as_script(template.part("script"), prints=returns.prints)
             user = script.pop("securityContext", None) or {}
@@ -305,7 +305,7 @@ def _in_container(container: Object) -> tuple[Object, Object]:
     return made, {"podSpecPatch": patch} if patch else {}
 
 
-_OLDEST: Final = "30d"
+_MAX_AGE: Final = "30d"
 """Maximum age of a result whose template has none."""
 
 
@@ -322,14 +322,14 @@ def cache(template: Fields, containers: Containers) -> Object:
     key = memoize.text("key")
     max_age = timeout(memoize, "maxAge")
     if max_age is None:
-        memoize.note("maxAge", f"a result is used for at most {_OLDEST}; set `maxAge` of the activity's `cache`")
+        memoize.note("maxAge", f"a result is used for at most {_MAX_AGE}; set `maxAge` of the activity's `cache`")
     if memoize.take("cache"):
         memoize.note("cache", "results are CachedResults, and only activities with the same name and work share them")
     memoize.done({})
     if key is None:
         memoize.gap("key", "must be set")
         return {}
-    return {"cache": {"key": containers.text(key, memoize.at("key")), "maxAge": max_age or _OLDEST}}
+    return {"cache": {"key": containers.text(key, memoize.at("key")), "maxAge": max_age or _MAX_AGE}}
 
 
 _READY: Final = "${object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')}"
@@ -341,7 +341,7 @@ _SHAPE: Final = Shape(("ip", "name"), is_service=True)
 
 def service(
     name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
-) -> MadeActivity:
+) -> ConvertedActivity:
     """Return the activity that creates the Pod of a template with `daemon`, and waits until it is ready."""
     template.drop("name", "daemon", "outputs", "failFast", "executor", "annotations", "archiveLocation")
     inputs = template.part("inputs")
@@ -365,7 +365,7 @@ def service(
     }
     definition: Object = {
         "name": name,
-        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _LONGEST,
+        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
         "retryPolicy": NO_RETRY,
         "resource": {
             "action": "Create",
@@ -378,7 +378,7 @@ def service(
         },
     }
     template.done({})
-    return MadeActivity(definition, _SHAPE, scope.captured, {})
+    return ConvertedActivity(definition, _SHAPE, scope.captured, {})
 
 
 def _pod(template: Fields, pods: PodDefaults) -> Object:

@@ -14,7 +14,7 @@ from perdure.importing.programs import FileCopy, not_expanded
 from perdure.importing.reader import Fields, Object
 
 _PACKED: Final = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
-_ELSEWHERE: Final = (
+_OTHER_PLACES: Final = (
     "download it in the container of the activity, or keep it in the artifact store; see docs/artifacts.md"
 )
 _COPIES: Final = "/argo-outputs"
@@ -38,7 +38,7 @@ def artifact_paths(template_: Object) -> dict[str, str]:
     return found
 
 
-def passed(template_: Object) -> dict[str, bool]:
+def passed_artifacts(template_: Object) -> dict[str, bool]:
     """Return the artifacts that callers of a template pass, and whether each is optional."""
     given = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
     return {str(each.get("name")): bool(each.get("optional")) for each in given}
@@ -195,13 +195,13 @@ def argument(artifact: Fields, resolve: Resolve) -> Any:
         computed = artifact.text("fromExpression")
         if computed is not None:
             return "${" + expression(computed, resolve) + "}"
-        return _written(artifact, resolve)
+        return _source_value(artifact, resolve)
     except UntranslatableError as error:
         artifact.gap("from", str(error))
         return None
 
 
-def _written(artifact: Fields, resolve: Resolve) -> Any:
+def _source_value(artifact: Fields, resolve: Resolve) -> Any:
     plain = (artifact.take("archive") or {}).get("none") is not None
     buckets = ((kind, "key", "key") for kind in _BUCKETS)
     for kind, field, key in (("raw", "data", "data"), ("http", "url", "url"), *buckets):
@@ -226,7 +226,7 @@ def _written(artifact: Fields, resolve: Resolve) -> Any:
     other = next((each for each in _OTHER_STORES if each in artifact), None)
     if other is not None:
         artifact.drop(other)
-        artifact.gap(other, f"is not imported; {_ELSEWHERE}")
+        artifact.gap(other, f"is not imported; {_OTHER_PLACES}")
     else:
         artifact.gap("", "the artifact has no source")
     return None

@@ -206,14 +206,16 @@ def container_set(group: Fields, containers: Containers, returns: Returns) -> Co
     main = _MAIN if _MAIN in needs and not (unknown or in_row) else ordered[-1]
     if returns and _MAIN in needs and main != _MAIN:
         group.gap("containers", "outputs are those of the last container; let `main` depend on the others")
-    made = {name: _made(sources[name], containers, returns if name == main else Returns(), shared) for name in ordered}
+    made = {
+        name: _converted(sources[name], containers, returns if name == main else Returns(), shared) for name in ordered
+    }
     if unknown or in_row:
         return ContainerSet(made[main], [{"name": name, **made[name]} for name in ordered[:-1]])
     own = {name: {"name": name, NEEDS: needs[name], **made[name]} for name in ordered}
     return ContainerSet(own.pop(main), others=list(own.values()))
 
 
-def _made(source: Fields, containers: Containers, returns: Returns, shared: Sequence[Object]) -> Object:
+def _converted(source: Fields, containers: Containers, returns: Returns, shared: Sequence[Object]) -> Object:
     source.drop("name")
     made = containers.main(source, returns)
     mounts = [*shared, *made.pop("volumeMounts", [])]

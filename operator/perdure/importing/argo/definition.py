@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
 from perdure.importing.argo.activities import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
-from perdure.importing.argo.artifacts import global_outputs, of_block, optional_outputs, passed, without_source
+from perdure.importing.argo.artifacts import (
+    global_outputs,
+    of_block,
+    optional_outputs,
+    passed_artifacts,
+    without_source,
+)
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
 from perdure.importing.argo.scope import PodScope, Scope, Shape, WorkflowFacts
@@ -98,8 +104,8 @@ class DefinitionBuilder:
         if self._activities:
             made["activities"] = self._activities
         made |= main
-        if self.blocks.made:
-            made["blocks"] = self.blocks.made
+        if self.blocks.entries:
+            made["blocks"] = self.blocks.entries
         return made | handler
 
     def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
@@ -116,13 +122,13 @@ class DefinitionBuilder:
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
-            {"name": key[1], "template": key[1], **_given(values, passed(data), self._workflow)},
+            {"name": key[1], "template": key[1], **_entry_arguments(values, passed_artifacts(data), self._workflow)},
             "entrypoint",
             self._report,
         )
         flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
-        return {"steps": flow.made}
+        return {"steps": flow.converted}
 
     def target(self, home: str, step: Fields) -> CallTarget:
         """Return the target of a step."""
@@ -130,7 +136,7 @@ class DefinitionBuilder:
         if key is None:
             return self.blocks.missing("missing")
         if key not in self._targets:
-            self._targets[key] = self._make(key)
+            self._targets[key] = self._convert(key)
         return self._targets[key]
 
     def constant(self, value: Any) -> Any:
@@ -139,7 +145,7 @@ class DefinitionBuilder:
 
     # Templates
 
-    def _make(self, key: tuple[str, str]) -> CallTarget:
+    def _convert(self, key: tuple[str, str]) -> CallTarget:
         data = self._templates.data(*key)
         inputs = (data.get("inputs") or {}).get("parameters") or []
         defaults = {str(each.get("name")): default_of(each, self._library) for each in inputs}
@@ -162,8 +168,8 @@ class DefinitionBuilder:
         if "suspend" in data:
             source = self._templates.fields(*key)
             locks = self._locks(key, source)
-            wait = waiting(source, self.blocks.names.of("wait", *key))
-            return self.blocks.holding(locks, replace(wait, inputs=defaults if locks else {}))
+            wait = suspended_target(source, self.blocks.names.of("wait", *key))
+            return self.blocks.with_limits(locks, replace(wait, inputs=defaults if locks else {}))
         return self._unserved(key)
 
     def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -180,7 +186,7 @@ class DefinitionBuilder:
             "activity",
             replace(made.shape, optional=optional_outputs(data)),
             defaults,
-            passed(data),
+            passed_artifacts(data),
             made.captured,
             made.global_names,
             global_outputs(data),
@@ -227,11 +233,11 @@ class DefinitionBuilder:
         limit = timeout(source, "activeDeadlineSeconds", "timeout")
         global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
         entry: Object = {"#": f"template {key[1]}", "name": name}
-        self.blocks.made.append(entry)
+        self.blocks.entries.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
-        artifacts = passed(self._templates.data(*key))
+        artifacts = passed_artifacts(self._templates.data(*key))
         target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
-        return self.blocks.holding(self._locks(key, source), target)
+        return self.blocks.with_limits(self._locks(key, source), target)
 
     def _locks(self, key: tuple[str, str], source: Fields) -> list[Object]:
         """Return the `limits` of the step that runs a template, and add the WorkflowLimits."""
@@ -255,7 +261,7 @@ class DefinitionBuilder:
             source.note("failFast", "if a step fails, steps that are running are cancelled")
         source.drop("annotations")
         most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
-        made: Object = {**most, "steps": flow.made}
+        made: Object = {**most, "steps": flow.converted}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)
@@ -284,7 +290,7 @@ class DefinitionBuilder:
         return self.blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
 
 
-def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
+def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
     """Return the arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
     given = [
         {"name": name, "value": "{{workflow.parameters." + name + "}}"}
@@ -300,7 +306,7 @@ def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) ->
     return {"arguments": made} if made else {}
 
 
-def waiting(source: Fields, name: str) -> CallTarget:
+def suspended_target(source: Fields, name: str) -> CallTarget:
     """Convert a template that suspends: steps that call it wait for a signal or a time."""
     source.drop("name", "inputs")
     suspend = source.part("suspend")
@@ -378,7 +384,7 @@ def child_manifests(
     return [*found, ("Workflow", name, {**({"limits": taken} if taken else {}), **definition})]
 
 
-_LONGEST_HANDLER: Final = "1d"
+_MAX_HANDLER: Final = "1d"
 _RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
 """The condition of a hook that runs when the workflow starts."""
 
@@ -393,7 +399,7 @@ def starting_steps(definition: Definition, hooks: Fields, workflow: WorkflowFact
             continue
         step = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
         flow.steps(Fields({"steps": [[step]]}, hook.path, hook.report))
-    return [{**step, "needs": []} for step in flow.made]
+    return [{**step, "needs": []} for step in flow.converted]
 
 
 def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: WorkflowFacts) -> Object:
@@ -405,4 +411,4 @@ def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: 
         return {}
     flow = FlowBuilder(definition, "", Scope("input", workflow))
     flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
-    return {"finally": {"block": definition.blocks.add("on-exit", flow.made), "timeout": _LONGEST_HANDLER}}
+    return {"finally": {"block": definition.blocks.add("on-exit", flow.converted), "timeout": _MAX_HANDLER}}

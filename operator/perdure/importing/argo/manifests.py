@@ -12,7 +12,7 @@ from perdure.importing.argo.retries import duration
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
 from perdure.importing.argo.templates import Library, default_of, reads_json, structured
 from perdure.importing.expressions import UntranslatableError, expression
-from perdure.importing.reader import Fields, Imported, Object, Shapes, as_text, name_of
+from perdure.importing.reader import ConvertedObject, Fields, Object, Shapes, as_text, name_of
 from perdure.importing.schedules import UnsupportedScheduleError
 from perdure.language.expressions import ExpressionError, compile_template
 
@@ -89,13 +89,13 @@ _STORED: Final = {
 """Fields about the storage and the retention of artifacts."""
 
 
-def convert(documents: list[Object]) -> list[Imported]:
+def convert(documents: list[Object]) -> list[ConvertedObject]:
     """Convert all objects of Argo in some documents. Objects that refer to each other must be converted together.
 
     Args:
         documents: Manifests; objects of other kinds are only used for lookups.
     """
-    made = [Imported(name_of(each)) for each in documents]
+    made = [ConvertedObject(name_of(each)) for each in documents]
     found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
     library = Library(found)
     return [
@@ -106,7 +106,7 @@ def convert(documents: list[Object]) -> list[Imported]:
 class _Conversion:
     """Converts one object."""
 
-    def __init__(self, document: Object, library: Library, done: Imported) -> None:
+    def __init__(self, document: Object, library: Library, done: ConvertedObject) -> None:
         self._kind = str(document["kind"])
         self._library = library
         self._metadata: Object = document.get("metadata") or {}
@@ -386,40 +386,40 @@ def _workspaces(spec: Fields) -> list[Object]:
     return made
 
 
-def _input(declared: list[Object], given: Object) -> Object:
+def _input(declared: list[Object], defaults: Object) -> Object:
     """The schema and the defaults of an input."""
     properties: Object = {}
     for each in declared:
         shape: Any = {key: each[key] for key in ("description", "enum") if each.get(key)}
         if shape:
             properties[str(each.get("name"))] = shape
-    required = [str(each.get("name")) for each in declared if str(each.get("name")) not in given]
+    required = [str(each.get("name")) for each in declared if str(each.get("name")) not in defaults]
     schema: Object = {"type": "object"}
     if properties:
         schema["properties"] = properties
     if required:
         schema["required"] = required
     made: Object = {"schema": schema} if len(schema) > 1 else {}
-    return {**made, "default": given} if given else made
+    return {**made, "default": defaults} if defaults else made
 
 
-def run_metadata(given: Fields, input_: Object) -> Object:
+def run_metadata(metadata: Fields, input_: Object) -> Object:
     """Take the labels and annotations of a run.
 
     Args:
-        given: The `workflowMetadata`.
+        metadata: The `workflowMetadata`.
         input_: The input of the run, from which expressions are evaluated.
     """
-    labels = {name: as_text(value) for name, value in given.take("labels", {}).items()}
-    annotations = {name: as_text(value) for name, value in given.take("annotations", {}).items()}
-    computed = given.part("labelsFrom")
+    labels = {name: as_text(value) for name, value in metadata.take("labels", {}).items()}
+    annotations = {name: as_text(value) for name, value in metadata.take("annotations", {}).items()}
+    computed = metadata.part("labelsFrom")
     for name in list(computed.data):
         source = computed.part(name)
         try:
             labels[name] = as_text(_value(source.text("expression") or "", input_))
         except (UntranslatableError, ExpressionError) as error:
             source.gap("expression", f"{error}; set the label on the WorkflowRun")
-    given.done({})
+    metadata.done({})
     return {key: value for key, value in (("labels", labels), ("annotations", annotations)) if value}
 
 

@@ -12,8 +12,6 @@ from perdure.language.expressions import ExpressionError, compile_condition
 _SECONDS: Final = re.compile("[0-9]+")
 _FRACTION: Final = re.compile(r"([0-9]+)\.([0-9]{1,3})s")
 _EXIT_CODES: Final = 256
-_SHARES: Final = 20
-"""Exit codes above this one are rarely named, so a message lists only ranges."""
 NO_RETRY: Final[Object] = {"exponential": {"maximumAttempts": 1}}
 """The retry policy for a template without `retryStrategy`."""
 
@@ -111,13 +109,13 @@ def _backoff(backoff: Fields, scope: PodScope) -> Object:
     return {**made, "total": total} if total else made
 
 
-def _conditional(strategy: Fields, given: str, fields: Object) -> Object:
+def _conditional(strategy: Fields, expression: str, fields: Object) -> Object:
     """Return the failure types for the exit codes that an `expression` of a retryStrategy does not retry."""
     final = []
     try:
         for code in range(1, _EXIT_CODES):
             facts = constants({"lastRetry.exitCode": f"'{code}'", "lastRetry.status": "'Failed'"})
-            source = condition("{{=" + given + "}}", facts)
+            source = condition("{{=" + expression + "}}", facts)
             if not compile_condition("${" + source + "}", names=()).evaluate({}):
                 final.append(code)
     except (UntranslatableError, ExpressionError) as error:

@@ -38,7 +38,7 @@ _RUN: Final = {
     "scheduledTime": "schedule.scheduledTime",
 }
 _NOT_NAME: Final = re.compile("[^a-z0-9]+")
-_LONGEST_NAME: Final = 63
+_MAX_NAME: Final = 63
 _IN_PODS: Final = frozenset({"name", "namespace", "uid"})
 """The values of the run that expressions in a container can read."""
 
@@ -81,7 +81,7 @@ class WorkflowFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CalledStep:
     """A step that later steps can reference."""
 
     name: str
@@ -163,7 +163,7 @@ class Scope:
     params: str
     """The name with the inputs: `params` in a block, `input` in the main steps."""
     workflow: WorkflowFacts
-    steps: Mapping[str, Called] = field(default_factory=dict)
+    steps: Mapping[str, CalledStep] = field(default_factory=dict)
     template: str = ""
     step: str = ""
     """The name of the step that is converted."""
@@ -180,7 +180,7 @@ class Scope:
         """
         match path:
             case ("inputs", "parameters"):
-                return listed(self.params)
+                return all_parameters(self.params)
             case ("inputs", "parameters", name):
                 return member(self.params, name)
             case ("inputs", "artifacts", name):
@@ -209,7 +209,7 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
     """
     match path:
         case ("parameters",) | ("parameters", "json"):
-            return listed("input")
+            return all_parameters("input")
         case ("parameters", name):
             return member("input", name)
         case ("artifacts", name):
@@ -230,7 +230,7 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
     raise UntranslatableError(f"`workflow.{name}` has no counterpart; pass the value as a parameter")
 
 
-def listed(params: str) -> str:
+def all_parameters(params: str) -> str:
     """Return all parameters in Argo's form: a list of names and values."""
     return f"{params}.map(p, {{'name': p, 'value': {params}[p]}})"
 
@@ -242,7 +242,7 @@ def artifact_field(name: str) -> str:
 
 def artifact_name(name: str) -> str:
     """Return the name of an artifact on Perdure."""
-    return _NOT_NAME.sub("-", name.lower()).strip("-")[:_LONGEST_NAME].rstrip("-") or "artifact"
+    return _NOT_NAME.sub("-", name.lower()).strip("-")[:_MAX_NAME].rstrip("-") or "artifact"
 
 
 def variable(name: str) -> str:
@@ -269,7 +269,7 @@ class PodScope:
         """
         match path:
             case ("inputs", "parameters"):
-                return listed("input")
+                return all_parameters("input")
             case ("inputs", "parameters", name) if name in self._inputs:
                 return member("input", name)
             case ("workflow", name) if name in _IN_PODS:

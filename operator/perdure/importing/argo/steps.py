@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.retries import duration
-from perdure.importing.argo.scope import Called, Scope, Shape, artifact_field, variable
+from perdure.importing.argo.scope import CalledStep, Scope, Shape, artifact_field, variable
 from perdure.importing.expressions import (
     TAG,
     Resolve,
@@ -69,7 +69,7 @@ class Blocks:
     """The blocks of a definition."""
 
     def __init__(self) -> None:
-        self.made: list[Object] = []
+        self.entries: list[Object] = []
         self.names = Names()
 
     def caught(self) -> str:
@@ -79,10 +79,10 @@ class Blocks:
     def add(self, wish: str, steps: list[Object]) -> str:
         """Add a block with a unique name."""
         name = self.names.fresh(wish)
-        self.made.append({"name": name, "steps": steps})
+        self.entries.append({"name": name, "steps": steps})
         return name
 
-    def holding(self, limits: list[Object], target: CallTarget) -> CallTarget:
+    def with_limits(self, limits: list[Object], target: CallTarget) -> CallTarget:
         """Return a target that holds limits while another one runs: a block with a single step.
 
         Args:
@@ -92,9 +92,9 @@ class Blocks:
         if not limits:
             return target
         name = self.names.fresh(f"{target.name}-locked")
-        step = {"name": target.name, "limits": limits, **called(target, "${params}")}
+        step = {"name": target.name, "limits": limits, **call_fields(target, "${params}")}
         output = "${" + member("steps", target.name) + ".output}"
-        self.made.append({"name": name, "steps": [step], "output": output})
+        self.entries.append({"name": name, "steps": [step], "output": output})
         return replace(target, name=name, kind="block", wait={})
 
     def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> CallTarget:
@@ -105,8 +105,8 @@ class Blocks:
 
     def _once(self, wish: str, steps: list[Object]) -> str:
         name = self.names.of("", wish)
-        if not any(each["name"] == name for each in self.made):
-            self.made.append({"name": name, "steps": steps})
+        if not any(each["name"] == name for each in self.entries):
+            self.entries.append({"name": name, "steps": steps})
         return name
 
 
@@ -215,7 +215,7 @@ class _Step:
     source: Fields
     original: str
     target: CallTarget
-    called: Called
+    called: CalledStep
     needs: list[str] | None
     conditions: list[str]
     continues: bool
@@ -231,12 +231,12 @@ class FlowBuilder:
         self._scope = scope
         self._limit = limit
         self._names = Names()
-        self._called: dict[str, Called] = {}
+        self._called: dict[str, CalledStep] = {}
         self._ends: dict[str, str] = {}
         """The last converted step for each step of Argo: its handler, if it has one."""
-        self._services: list[tuple[Called, Object]] = []
+        self._services: list[tuple[CalledStep, Object]] = []
         """The steps that leave a Pod, with the calls that delete it."""
-        self.made: list[Object] = []
+        self.converted: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
 
@@ -304,9 +304,9 @@ class FlowBuilder:
 
     def _stop_services(self, *, parallel: bool) -> None:
         """Add the steps that delete the Pods that steps have left."""
-        ends = [step["name"] for step in self.made]
+        ends = [step["name"] for step in self.converted]
         for step, deleted in self._services:
-            self.made.append(
+            self.converted.append(
                 {
                     "name": self._names.fresh(f"delete-{step.name}"),
                     **({"needs": ends} if parallel else {}),
@@ -361,7 +361,7 @@ class FlowBuilder:
                 parts.append(f"{states[name].omitted} && ({' || '.join(failures)})")
                 needs.append(self._ends[name])
         if parts:
-            self.made.append(
+            self.converted.append(
                 {
                     "name": self._names.fresh("omitted"),
                     "needs": needs,
@@ -377,10 +377,10 @@ class FlowBuilder:
         continues = any([continue_on.take("failed"), continue_on.take("error")])
         continue_on.done({})
         loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
-        called = Called(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or continues)
+        called = CalledStep(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or continues)
         return _Step(source, original, target, called, needs, [], continues)
 
-    def _add(self, step: _Step, known: dict[str, Called]) -> str:
+    def _add(self, step: _Step, known: dict[str, CalledStep]) -> str:
         """Add a step, and return its name or the name of the handler after it."""
         source, target = step.source, step.target
         scope = self._scope.at(steps=known, step=step.original)
@@ -400,7 +400,7 @@ class FlowBuilder:
         if loop is not None:
             made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
         given = arguments(self._definition, source, target, scope)
-        made |= called(target, given)
+        made |= call_fields(target, given)
         if target.deadline:
             limit = str(given.get(target.deadline, ""))
             made["activity"]["startToCloseTimeout"] = duration(limit) or limit
@@ -410,7 +410,7 @@ class FlowBuilder:
             made["catch"] = [{"call": {"block": self._definition.blocks.caught(), "input": "${error.type}"}}]
         made |= self._service(step)
         made |= hooks_of_step(self._definition, self._home, source, step.called, step.original, scope)
-        self.made.append(made)
+        self.converted.append(made)
         self._called[step.original] = step.called
         end = self._after(step)
         self._ends[step.original] = end
@@ -444,7 +444,7 @@ class FlowBuilder:
             "name": self._names.fresh(f"{end}-global"),
             **({"needs": [end]} if step.needs is not None else {}),
         }
-        self.made.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
+        self.converted.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
         return str(made["name"])
 
 
@@ -543,11 +543,11 @@ def _value(definition: Definition, value: Any, path: str, source: Fields, scope:
         return ""
 
 
-def called(target: CallTarget, given: Any) -> Object:
+def call_fields(target: CallTarget, input_: Any) -> Object:
     """Return the kind of a step that calls a target."""
     if target.kind == "wait":
         return dict(target.wait)
-    value = {"input": given} if given else {}
+    value = {"input": input_} if input_ else {}
     if target.kind == "child":
         return {"childWorkflow": {"workflow": {"name": target.name}, **value, **target.child}}
     key = "name" if target.kind == "activity" else "block"
@@ -575,7 +575,7 @@ def output_of(output: Fields, scope: Scope) -> Any:
     return None
 
 
-_MOST_ITEMS: Final = 200
+_MAX_ITEMS: Final = 200
 """Maximum number of items of a sequence to list explicitly."""
 _WHOLE: Final = re.compile("-?[0-9]+")
 
@@ -645,7 +645,7 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
         first = int(start or 0)
         last = int(end) if end is not None else first + int(count or 0) - 1
         numbers = list(range(first, last + 1)) if end is None or last >= first else list(range(first, last - 1, -1))
-        if len(numbers) <= _MOST_ITEMS:
+        if len(numbers) <= _MAX_ITEMS:
             return [form % number for number in numbers] if form else numbers
     lower = _number(start or "0", resolve)
     size = _number(count, resolve) if count is not None else f"{_number(end or '0', resolve)} - {lower} + 1"
@@ -671,7 +671,7 @@ _RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running
 
 
 def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
-    definition: Definition, home: str, source: Fields, step: Called, original: str, scope: Scope
+    definition: Definition, home: str, source: Fields, step: CalledStep, original: str, scope: Scope
 ) -> Object:
     """Return the `onStart` and `onEnd` of a step.
 
@@ -708,7 +708,7 @@ def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
         if given:
             value["input"] = given
         hook.done({})
-        steps[when].append({**made, **called(target, "${" + member("params", key) + ".input}" if given else None)})
+        steps[when].append({**made, **call_fields(target, "${" + member("params", key) + ".input}" if given else None)})
         values[when] |= {key: value} if value else {}
     return {
         field: {

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
 from perdure.importing.expressions import literal
-from perdure.importing.reader import ConversionReport, Fields, Imported, Object, Shapes, as_text, name_of
-from perdure.importing.tekton.pipeline import Catalog, Pipeline, Place
+from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, Shapes, as_text, name_of
+from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext
 from perdure.importing.tekton.workspaces import WorkspaceBinding
 from perdure.importing.writer import valid_name
 
@@ -57,13 +57,13 @@ def _renewed(value: Any) -> Any:
     return {key: _renewed(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
-def convert(documents: list[Object]) -> list[Imported]:
+def convert(documents: list[Object]) -> list[ConvertedObject]:
     """Convert all objects of Tekton in some documents. Objects that refer to each other must be converted together.
 
     Args:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
-    made = [Imported(name_of(each)) for each in documents]
+    made = [ConvertedObject(name_of(each)) for each in documents]
     found = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, made, strict=True)]
     catalog = Catalog(found)
     converted = []
@@ -77,7 +77,7 @@ def convert(documents: list[Object]) -> list[Imported]:
 class _Conversion:
     """Converts one object."""
 
-    def __init__(self, document: Object, catalog: Catalog, done: Imported) -> None:
+    def __init__(self, document: Object, catalog: Catalog, done: ConvertedObject) -> None:
         self._catalog = catalog
         self._report: ConversionReport = done.report
         self._metadata: Object = document.get("metadata") or {}
@@ -89,14 +89,14 @@ class _Conversion:
             case "TaskRun":
                 self._task_run(spec)
             case "Pipeline":
-                self._definition(spec, "pipeline", Place())
+                self._definition(spec, "pipeline", RunContext())
             case _:
                 name = str(self._metadata.get("name"))
                 declared = [{"name": each.get("name")} for each in spec.data.get("workspaces") or []]
                 pipeline = _of_task(spec.data, name, declared)
-                self._definition(Fields(pipeline, "spec", self._report), name, Place())
+                self._definition(Fields(pipeline, "spec", self._report), name, RunContext())
 
-    def _definition(self, spec: Fields, name: str, place: Place) -> None:
+    def _definition(self, spec: Fields, name: str, context: RunContext) -> None:
         declared = spec.data.get("params") or []
         defaults = {str(each.get("name")): each["default"] for each in declared if "default" in each}
         required = [str(each.get("name")) for each in declared if "default" not in each]
@@ -109,18 +109,18 @@ class _Conversion:
         schema = {key: value for key, value in schema.items() if value}
         made: Object = {"schema": schema} if len(schema) > 1 else {}
         made |= {"default": _escaped(defaults)} if defaults else {}
-        pipeline = Pipeline(self._catalog, place, self._report).build(spec, name, {})
+        pipeline = Pipeline(self._catalog, context, self._report).build(spec, name, {})
         self._add("Workflow", {**({"input": made} if made else {}), **pipeline})
 
     def _pipeline_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
         template = run.part("taskRunTemplate")
         timeouts = run.part("timeouts")
-        place = self._place(run.parts("workspaces"), self._pod(template))
+        context = self._context(run.parts("workspaces"), self._pod(template))
         final = timeouts.text("finally")
-        place.timeouts = {"finally": final} if final else {}
+        context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
-        self._specs(run, place)
+        self._specs(run, context)
         options: Object = {}
         whole = timeouts.text("pipeline") or run.text("timeout")
         if whole and whole != "0":
@@ -130,20 +130,20 @@ class _Conversion:
         tasks = timeouts.text("tasks")
         if tasks:
             timeouts.note("tasks", "is the timeout of each task")
-            place.timeouts = {**place.timeouts, "": tasks}
+            context.timeouts = {**context.timeouts, "": tasks}
         timeouts.done({})
         found = self._spec(run)
         if found is None:
             return
         spec, name = found
         given = _given(spec.data, values)
-        inline = Pipeline(self._catalog, place, self._report).build(spec, name, given)
+        inline = Pipeline(self._catalog, context, self._report).build(spec, name, given)
         run.done(_ADVICE)
         self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), **options, "inline": inline})
 
     def _task_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
-        place = self._place(run.parts("workspaces"), self._pod(run))
+        context = self._context(run.parts("workspaces"), self._pod(run))
         limit = run.text("timeout")
         retries = run.take("retries", 0)
         found = self._task(run)
@@ -154,7 +154,9 @@ class _Conversion:
         pipeline = _of_task(spec, name, [{"name": each.get("name")} for each in declared])
         pipeline["tasks"][0] |= {"retries": retries, **({"timeout": limit} if limit else {})}
         given = _given(spec, values)
-        inline = Pipeline(self._catalog, place, self._report).build(Fields(pipeline, "spec", self._report), name, given)
+        inline = Pipeline(self._catalog, context, self._report).build(
+            Fields(pipeline, "spec", self._report), name, given
+        )
         run.done(_ADVICE)
         self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), "inline": inline})
 
@@ -191,9 +193,9 @@ class _Conversion:
             return None
         return Fields(found, f"Pipeline/{name}: spec", self._report), name
 
-    def _specs(self, run: Fields, place: Place) -> None:
+    def _specs(self, run: Fields, context: RunContext) -> None:
         pods: dict[str, Object] = {}
-        timeouts = dict(place.timeouts)
+        timeouts = dict(context.timeouts)
         for each in run.parts("taskRunSpecs"):
             name = each.text("pipelineTaskName") or ""
             pods[name] = self._pod(each)
@@ -201,7 +203,7 @@ class _Conversion:
             if limit:
                 timeouts[name] = limit
             each.done(_ADVICE)
-        place.pods, place.timeouts = pods, timeouts
+        context.pods, context.timeouts = pods, timeouts
 
     def _pod(self, of: Fields) -> Object:
         template = of.part("podTemplate")
@@ -211,7 +213,7 @@ class _Conversion:
         account = of.text("serviceAccountName")
         return {**made, **({"serviceAccountName": account} if account else {})}
 
-    def _place(self, bound: list[Fields], pod: Object) -> Place:
+    def _context(self, bound: list[Fields], pod: Object) -> RunContext:
         """Convert the workspaces of a run: claim templates to workspaces of Perdure, everything else to volumes of the pods."""
         made: dict[str, WorkspaceBinding] = {}
         claims: list[Object] = []
@@ -224,7 +226,7 @@ class _Conversion:
                 claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
             each.done({})
             made[name] = WorkspaceBinding(source, path, workspace)
-        return Place(workspaces=made, pod=pod, claims=claims)
+        return RunContext(workspaces=made, pod=pod, claims=claims)
 
     def _add(self, kind: str, spec: Object) -> None:
         meta = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}

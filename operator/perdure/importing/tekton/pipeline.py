@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text
-from perdure.importing.tekton.task import Setting, TaskBuilder
+from perdure.importing.tekton.task import TaskBuilder, TaskContext
 from perdure.importing.tekton.variables import (
     VARIABLE,
+    FinishedTask,
     PipelineScope,
-    Ran,
     path_of,
     results_read,
     translated,
@@ -72,7 +72,7 @@ class Catalog:
 
 
 @dataclass(slots=True)
-class Place:
+class RunContext:
     """The environment of the tasks of a run."""
 
     workspaces: Mapping[str, WorkspaceBinding] = field(default_factory=dict)
@@ -87,9 +87,9 @@ class Place:
 class Pipeline:
     """Converts one pipeline: its tasks become activities and steps."""
 
-    def __init__(self, catalog: Catalog, place: Place, report: ConversionReport) -> None:
+    def __init__(self, catalog: Catalog, context: RunContext, report: ConversionReport) -> None:
         self._catalog = catalog
-        self._place = place
+        self._context = context
         self._report = report
         self._names = Names()
         self._skippable: set[str] = set()
@@ -116,13 +116,13 @@ class Pipeline:
         for each in spec.parts("workspaces"):
             each.drop("name", "description", "optional")
             each.done({})
-        bound = {key: volume.is_bound for key, volume in self._place.workspaces.items()}
+        bound = {key: volume.is_bound for key, volume in self._context.workspaces.items()}
         scope = PipelineScope("input", names, name, bound=bound)
         tasks = spec.parts("tasks")
         steps, scope = self._tasks(tasks, scope, known)
         results = {each.text("name") or "": self._result(each, scope) for each in spec.parts("results")}
         final = spec.parts("finally")
-        made: Object = {"workspaces": self._place.claims} if self._place.claims else {}
+        made: Object = {"workspaces": self._context.claims} if self._context.claims else {}
         made |= {"activities": self.activities, "steps": steps}
         handler = self._finally(final, scope, known) if final else {}
         if self.blocks:
@@ -183,10 +183,12 @@ class Pipeline:
                 f"{_optional(valid_name(each))}.?status.orValue('') == 'Skipped'" for each in sorted(self._skippable)
             ]
             value[_ALL] = "${" + " || ".join(skipped) + " ? 'Completed' : 'Succeeded'}"
-        limit = self._place.timeouts.get("finally", "1h")
+        limit = self._context.timeouts.get("finally", "1h")
         return {"finally": {"block": name, **({"input": value} if value else {}), "timeout": limit}}
 
-    def _task(self, task: Fields, scope: PipelineScope, known: Object, guards: list[str]) -> tuple[Object, Ran]:
+    def _task(
+        self, task: Fields, scope: PipelineScope, known: Object, guards: list[str]
+    ) -> tuple[Object, FinishedTask]:
         name = task.text("name") or "task"
         step = valid_name(name)
         made: Object = {"name": step}
@@ -205,26 +207,26 @@ class Pipeline:
             made["forEach"] = {"items": loop}
         given = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
         caught = task.take("onError", "stopAndFail") == "continue"
-        setting = Setting(
+        context = TaskContext(
             task=name,
             step=name,
             values={**known, **{key: value for key, value in given.items() if not VARIABLE.search(str(value))}},
             workspaces=self._workspaces(task),
-            pod={**self._place.pod, **self._place.pods.get(name, {})},
+            pod={**self._context.pod, **self._context.pods.get(name, {})},
             actions=self._catalog.actions,
             lengths={
                 key: len(value) for key, value in given.items() if isinstance(value, list) and "[*])" not in str(value)
             },
             retries=retries,
-            timeout=task.text("timeout") or self._place.timeouts.get(name),
+            timeout=task.text("timeout") or self._context.timeouts.get(name),
         )
-        spec = self._spec(task, setting)
+        spec = self._spec(task, context)
         if spec is None:
             made["fail"] = {"type": "NotImported", "message": f"the task `{name}` was not imported"}
-            return made, Ran(member("steps", step), ())
-        builder = TaskBuilder(spec, setting)
+            return made, FinishedTask(member("steps", step), ())
+        builder = TaskBuilder(spec, context)
         activity = builder.build()
-        self.activities.append({"#": f"task {setting.task}", **activity.definition})
+        self.activities.append({"#": f"task {context.task}", **activity.definition})
         given = {key: _with_propagated(key, each, known) for key, each in given.items()}
         value = {key: self._value(each, task.at("params"), inner) for key, each in given.items()}
         value = {**{key: each for key, each in activity.defaults.items() if key not in names}, **value}
@@ -237,7 +239,7 @@ class Pipeline:
             made["catch"] = [{"call": {"block": self._caught(), "input": "${error.type}"}}]
         task.drop("runAfter", "description", "displayName")
         task.done(_ADVICE)
-        return made, Ran(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
+        return made, FinishedTask(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
 
     def _reference(self, path: tuple[str, ...], task: Fields, scope: PipelineScope) -> Any:
         try:
@@ -254,7 +256,7 @@ class Pipeline:
             )
         return name
 
-    def _spec(self, task: Fields, setting: Setting) -> Fields | None:
+    def _spec(self, task: Fields, context: TaskContext) -> Fields | None:
         """Take the spec of a task."""
         if "taskSpec" in task:
             spec = task.part("taskSpec")
@@ -262,7 +264,7 @@ class Pipeline:
                 task.gap("taskSpec", "custom tasks have no counterpart; write the task as an activity")
                 return None
             spec.drop("metadata")
-            _propagate(spec, self._place.workspaces)
+            _propagate(spec, self._context.workspaces)
             return spec
         reference = task.part("taskRef")
         resolver, name = reference.text("resolver"), reference.text("name")
@@ -282,14 +284,14 @@ class Pipeline:
                     return None
             task.gap("taskRef.name", f"the task `{name}` is in none of the files; import the files together")
             return None
-        setting.task = name or ""
+        context.task = name or ""
         return Fields(found, f"Task/{name}: spec", self._report)
 
     def _workspaces(self, task: Fields) -> Object:
         made: Object = {}
         for each in task.parts("workspaces"):
             name, of = each.text("name") or "", each.text("workspace")
-            volume = self._place.workspaces.get(of or name)
+            volume = self._context.workspaces.get(of or name)
             path = each.text("subPath") or ""
             each.done({})
             if volume is not None:
@@ -298,7 +300,7 @@ class Pipeline:
                     each.gap("subPath", "must be known before the run; write it here")
                 made[name] = WorkspaceBinding(volume.source, whole, volume.workspace)
         embedded = "taskSpec" in task
-        return {**self._place.workspaces, **made} if embedded else made
+        return {**self._context.workspaces, **made} if embedded else made
 
     def _value(self, value: Any, path: str, scope: PipelineScope) -> Any:
         if isinstance(value, list):

@@ -13,7 +13,7 @@ from perdure.importing.writer import valid_name
 
 
 @dataclass(slots=True)
-class Setting:
+class TaskContext:
     """The environment of a task."""
 
     task: str
@@ -34,7 +34,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeTask:
+class ConvertedTask:
     """An activity, with the data for calling it from steps."""
 
     definition: Object
@@ -56,13 +56,13 @@ _MOUNTED: Final = {
 class TaskBuilder:
     """Makes the activity of one use of a task."""
 
-    def __init__(self, spec: Fields, setting: Setting) -> None:
+    def __init__(self, spec: Fields, context: TaskContext) -> None:
         self._spec = spec
-        self._setting = setting
+        self._context = context
         self._params = {str(each.data.get("name")): each for each in spec.parts("params")}
         self._results = spec.parts("results")
         self._workspaces = TaskWorkspaces(
-            spec.parts("workspaces"), setting.workspaces, several_steps=len(spec.data.get("steps") or []) > 1
+            spec.parts("workspaces"), context.workspaces, several_steps=len(spec.data.get("steps") or []) > 1
         )
         self._steps = [
             (str(each.data.get("name") or f"unnamed-{i}"), each) for i, each in enumerate(spec.parts("steps"))
@@ -73,22 +73,22 @@ class TaskBuilder:
         }
         paths |= self._workspaces.paths
         paths |= {f"steps.step-{name}.exitCode.path": f"/tekton/steps/step-{name}/exitCode" for name, _ in self._steps}
-        self._text = str(spec.data) + str([each.data for _, each in self._steps]) + str(setting.actions)
-        self._scope = TaskScope(setting.task, setting.step, self._params, paths)
+        self._text = str(spec.data) + str([each.data for _, each in self._steps]) + str(context.actions)
+        self._scope = TaskScope(context.task, context.step, self._params, paths)
         self._values = TaskValues(
             self._scope,
             self._params,
-            known=setting.values,
-            lengths=setting.lengths,
+            known=context.values,
+            lengths=context.lengths,
             paths=paths,
             report=spec.report,
         )
 
-    def build(self) -> MadeTask:
+    def build(self) -> ConvertedTask:
         """Make the activity."""
         spec, values = self._spec, self._values
         defaults = {name: each.data["default"] for name, each in self._params.items() if "default" in each.data}
-        made_by = TaskContainers(values, spec.part("stepTemplate").data, self._setting.actions)
+        made_by = TaskContainers(values, spec.part("stepTemplate").data, self._context.actions)
         others = spec.parts("sidecars")
         parts = [*(each.data for _, each in self._steps), *(each.data for each in others)]
         isolated = isolated_workspaces(parts)
@@ -107,8 +107,8 @@ class TaskBuilder:
         if shared:
             volumes.append({"name": _TOOLS, "emptyDir": {}})
         self._mount(containers, sidecars, uses, shared)
-        pod: Object = {"securityContext": {"runAsNonRoot": False, **(self._setting.pod.get("securityContext") or {})}}
-        pod |= {key: value for key, value in self._setting.pod.items() if key != "securityContext"}
+        pod: Object = {"securityContext": {"runAsNonRoot": False, **(self._context.pod.get("securityContext") or {})}}
+        pod |= {key: value for key, value in self._context.pod.items() if key != "securityContext"}
         pod["volumes"] = [*volumes, *pod.pop("volumes", [])]
         pod["initContainers"] = [*sidecars, *containers[:-1]]
         made = {key: value for key, value in pod.items() if value not in ([], {})}
@@ -116,13 +116,13 @@ class TaskBuilder:
         spec.done(ADVICE)
         own = [self._with_path(each) for each in self._workspaces.of_activity(uses[len(containers) - 1])]
         definition: Object = {
-            "name": valid_name(self._setting.step),
-            "startToCloseTimeout": self._setting.timeout or "1h",
-            "retryPolicy": {"exponential": {"initialInterval": "1s", "maximumAttempts": self._setting.retries + 1}},
+            "name": valid_name(self._context.step),
+            "startToCloseTimeout": self._context.timeout or "1h",
+            "retryPolicy": {"exponential": {"initialInterval": "1s", "maximumAttempts": self._context.retries + 1}},
             **({"workspaces": own} if own else {}),
             "podTemplate": {"spec": {**made, "containers": containers[-1:]}},
         }
-        return MadeTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
+        return ConvertedTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
 
     def _shares(self, path: str, containers: list[Object]) -> bool:
         """Whether the steps use a shared folder."""

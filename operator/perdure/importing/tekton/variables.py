@@ -47,7 +47,7 @@ def translated(text: str, resolve: Callable[[tuple[str, ...]], str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class FinishedTask:
     """A task of a pipeline that later tasks can reference."""
 
     step: str
@@ -102,7 +102,7 @@ class PipelineScope:
     """The name with the parameters: `input`, or `params` in a block."""
     names: frozenset[str]
     pipeline: str
-    tasks: Mapping[str, Ran] = field(default_factory=dict)
+    tasks: Mapping[str, FinishedTask] = field(default_factory=dict)
     bound: Mapping[str, bool] = field(default_factory=dict)
     """The workspaces, and whether they are bound."""
     items: frozenset[str] = frozenset()

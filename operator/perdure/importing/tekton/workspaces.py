@@ -36,7 +36,7 @@ class StepUses:
     @classmethod
     def read(cls, step: Object, isolated: frozenset[str]) -> "StepUses":
         """Read the `workspaces` of a step, or of a sidecar."""
-        return cls(dict(_listed(step)), isolated)
+        return cls(dict(_listed_names(step)), isolated)
 
     def of(self, mounts: Mapping[str, Object]) -> list[Object]:
         """Select its mounts."""
@@ -49,10 +49,10 @@ class StepUses:
 
 def isolated_workspaces(parts: Iterable[Object]) -> frozenset[str]:
     """Return the workspaces that steps or sidecars list: Tekton mounts them only there."""
-    return frozenset(name for part in parts for name, _ in _listed(part))
+    return frozenset(name for part in parts for name, _ in _listed_names(part))
 
 
-def _listed(part: Object) -> Iterator[tuple[str, str]]:
+def _listed_names(part: Object) -> Iterator[tuple[str, str]]:
     for each in part.get("workspaces") or []:
         fields = {key.lower(): value for key, value in each.items()}  # Tekton ignores the case of fields
         yield str(fields.get("name")), str(fields.get("mountpath") or "")

@@ -18,13 +18,13 @@ several files. `perdure.language.compiler` finds what cannot be interpreted. The
 =============  ========================================================================================================
 """
 
-from perdure.language.checks.definition import Checked, check, checked_program
+from perdure.language.checks.definition import CheckedDefinition, check, checked_program
 from perdure.language.checks.documents import Documents, check_references
 from perdure.language.checks.run_options import labels, options, unevaluated
 from perdure.language.checks.texts import in_data
 
 __all__ = [
-    "Checked",
+    "CheckedDefinition",
     "Documents",
     "check",
     "check_references",

@@ -13,7 +13,7 @@ from perdure.api.kinds.artifact import Artifacts
 from perdure.api.kinds.work import Http, KubernetesResource, ResourceAction
 from perdure.api.kinds.workflow import Activity
 from perdure.language.cel import compile_source
-from perdure.language.coercion import shown
+from perdure.language.coercion import format_value
 from perdure.language.containers import NAMES, places
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.keys import LIMIT_NAMES
@@ -34,7 +34,7 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
         yield from _order(path, spec)
         for i, volume in enumerate(_objects(spec, "volumes")):
             if volume.get("name") in volumes or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
-                yield _taken(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
+                yield _reserved(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
         containers = [
             (f"{path}.{key}[{i}]", container)
             for key in ("containers", "initContainers")
@@ -51,7 +51,7 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
         names = {*((reserved.SIDECAR,) if has_sidecar else ())}
         names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if has_artifacts else set()
         if container.get("name") in names:
-            yield _taken(f"{where}.name", f"a container named `{container['name']}`")
+            yield _reserved(f"{where}.name", f"a container named `{container['name']}`")
     if containers:
         yield from _main(*containers[0], activity)
 
@@ -71,7 +71,7 @@ def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[
     for i, mount in enumerate(_objects(container, "volumeMounts")):
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
-            yield _taken(f"{path}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+            yield _reserved(f"{path}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
 
 
 def _order(path: str, spec: dict[str, Any]) -> Iterator[Finding]:
@@ -95,11 +95,11 @@ def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
     own = {reserved.VOLUME, reserved.SIDECAR, reserved.ACCOUNT_VOLUME}
     for i, volume in enumerate(_objects(patch, "volumes")):
         if volume.get("name") in own or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
-            yield _taken(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
+            yield _reserved(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
     for key in ("containers", "initContainers"):
         for i, container in enumerate(_objects(patch, key)):
             if container.get("name") == reserved.SIDECAR:
-                yield _taken(f"{path}.{key}[{i}].name", f"a container named `{reserved.SIDECAR}`")
+                yield _reserved(f"{path}.{key}[{i}].name", f"a container named `{reserved.SIDECAR}`")
             elif not isinstance(container.get("name"), str):
                 yield Finding(f"{path}.{key}[{i}].name", "must be set: containers are merged by their names")
 
@@ -110,7 +110,7 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
     for i, mount in enumerate(activity.workspaces):
         where, target = f"{path}.workspaces[{i}]", mount.target.rstrip("/")
         if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
-            yield _taken(f"{where}.mountPath", f"a mount at `{target}`")
+            yield _reserved(f"{where}.mountPath", f"a mount at `{target}`")
         elif target in seen:
             yield Finding(f"{where}.mountPath", f"another workspace or artifact is already mounted at `{target}`")
         seen.add(target)
@@ -119,7 +119,7 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
     for i, artifact in enumerate(activity.artifacts.inputs if activity.artifacts is not None else ()):
         where, target = f"{path}.artifacts.inputs[{i}]", artifact.path.rstrip("/")
         if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
-            yield _taken(f"{where}.path", f"a mount at `{target}`")
+            yield _reserved(f"{where}.path", f"a mount at `{target}`")
         elif target in seen:
             yield Finding(f"{where}.path", f"another workspace or artifact is already mounted at `{target}`")
         seen.add(target)
@@ -131,10 +131,10 @@ def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
     values += [(f"env[{i}].value", one["value"]) for i, one in enumerate(_objects(container, "env")) if "value" in one]
     for where, value in values:
         if value is not None and not isinstance(value, str):
-            yield Finding(f"{path}.{where}", f"must be a string, not {shown(value)}; put it in quotes")
+            yield Finding(f"{path}.{where}", f"must be a string, not {format_value(value)}; put it in quotes")
 
 
-def _taken(path: str, what: str) -> Finding:
+def _reserved(path: str, what: str) -> Finding:
     return Finding(path, f"Perdure reserves {what} in the activity's pod; choose another one")
 
 

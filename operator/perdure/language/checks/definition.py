@@ -15,32 +15,32 @@ from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_part
 from perdure.language.checks import activities, texts
 from perdure.language.checks import flow as flows
 from perdure.language.checks.activities import key_templates, of_artifacts, of_cache, of_pod
-from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
+from perdure.language.checks.literals import Kind, Place, default_mismatches, mismatches
 from perdure.language.checks.run_options import search_attributes
 from perdure.language.checks.shapes import (
     ANY,
     ERROR,
     LARGE,
-    MOMENT,
     NUMBER,
     RUN,
     SCHEDULE,
     TEXT,
+    TIMESTAMP,
     Path,
     Reads,
     Shape,
     artifacts_shape,
+    format_path,
     input_shape,
-    kind_given,
-    known_object,
+    kind_of_expression,
     look_up,
+    object_shape,
     reads_of,
-    spelled,
     step_shape,
 )
 from perdure.language.checks.signals import Signals, signals_of
-from perdure.language.coercion import as_length, as_moment, as_text, shown
-from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
+from perdure.language.coercion import as_duration, as_text, as_time, format_value
+from perdure.language.compiler import HANDLERS, calls_of, compile_partially
 from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
 from perdure.language.timeouts import OF_ACTIVITY
@@ -64,7 +64,7 @@ def _of_steps(spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
                 yield f"{path}[{i}].limits[{k}].name", limit.name
 
 
-def taken_twice(spec: WorkflowSpec) -> Iterator[Finding]:
+def self_blocking_limits(spec: WorkflowSpec) -> Iterator[Finding]:
     """Warn about limits that a run holds while its activities or steps wait for them."""
     own = {taken.name for taken in spec.limits}
     for path, name in _of_steps(spec):
@@ -86,15 +86,15 @@ def taken_twice(spec: WorkflowSpec) -> Iterator[Finding]:
 
 Scope = Mapping[str, Shape]
 
-_EVERYWHERE: Final[Scope] = {"run": RUN, "schedule": SCHEDULE, "now": MOMENT, "vars": ANY, "signals": ANY}
+_EVERYWHERE: Final[Scope] = {"run": RUN, "schedule": SCHEDULE, "now": TIMESTAMP, "vars": ANY, "signals": ANY}
 _IN_CONTAINERS: Final[Scope] = {
     "input": ANY,
-    "run": known_object(dict.fromkeys(("name", "namespace", "workflowId", "runId"), TEXT)),
+    "run": object_shape(dict.fromkeys(("name", "namespace", "workflowId", "runId"), TEXT)),
     "attempt": NUMBER,
 }
 _AFTER_WORK: Final[Scope] = {
     **_IN_CONTAINERS,
-    activities.RESPONSE: known_object({"status": NUMBER, "headers": ANY, "body": ANY}),
+    activities.RESPONSE: object_shape({"status": NUMBER, "headers": ANY, "body": ANY}),
     activities.OBJECT: ANY,
 }
 _TIMEOUTS: Final = {
@@ -105,7 +105,7 @@ _TIMEOUTS: Final = {
 }
 """The timeouts that must be longer than `0s`, and their paths in a step."""
 _DURATION: Final = ({"string", "duration"}, "a duration, such as `duration('30d')`")
-_WANTED: Final = {
+_EXPECTED: Final = {
     "items": ({"list", "map"}, "a list or a map"),
     **dict.fromkeys(("duration", "timeout", "waitTimeout", *_TIMEOUTS), _DURATION),
     "until": ({"string", "timestamp"}, "a time, such as `now + duration('2h')`"),
@@ -117,8 +117,8 @@ _FIELDS: Final = {
     "until": "sleep.until",
     **_TIMEOUTS,
 }
-_ENDED: Final = known_object({"status": TEXT, "output": ANY, "artifacts": ANY, "failure": ANY})
-_APPROVAL: Final = known_object({"approved": {"type": "boolean"}, "comment": ANY, "by": TEXT})
+_ENDED: Final = object_shape({"status": TEXT, "output": ANY, "artifacts": ANY, "failure": ANY})
+_APPROVAL: Final = object_shape({"approved": {"type": "boolean"}, "comment": ANY, "by": TEXT})
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
@@ -140,7 +140,7 @@ class ChildCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDefinition:
     """The result of the checks of a definition."""
 
     program: Program
@@ -174,14 +174,14 @@ def checked_program(spec: WorkflowSpec) -> Program:
     return checked.program
 
 
-def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
+def check(spec: WorkflowSpec, *, path: str = "spec") -> CheckedDefinition:
     """Check a definition.
 
     Args:
         spec: The definition.
         path: The path of the definition in the manifest, for the findings.
     """
-    program, broken = compile_as_far(spec)
+    program, broken = compile_partially(spec)
     checks = _Checks(spec, program)
     checks.run()
     reported = {finding.path for finding in broken}
@@ -189,7 +189,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
     found = (*checks.findings, *signals.misread)
     findings = [*broken, *(finding for finding in found if finding.path not in reported)]
     findings.sort(key=lambda finding: _ORDER[finding.severity])
-    return Checked(
+    return CheckedDefinition(
         program,
         tuple(finding.moved(path) for finding in findings),
         tuple(broken),
@@ -213,14 +213,14 @@ class _Checks:
         lists = [spec.steps, *(block.steps for block in spec.blocks)]
         self.variables = {name for steps in lists for step in steps for name in step.set_ or ()}
 
-    def found(self, path: str, message: str, severity: Severity = Severity.WARNING) -> None:
+    def report(self, path: str, message: str, severity: Severity = Severity.WARNING) -> None:
         self.findings.append(Finding(path, message, severity))
 
     def run(self) -> None:
         spec, program = self.spec, self.program
         self.findings += flows.of_definition(spec, program)
         self.findings += texts.of_argo(spec)
-        self.findings += taken_twice(spec)
+        self.findings += self_blocking_limits(spec)
         for i, activity in enumerate(spec.activities):
             self.activity(f"spec.activities[{i}]", activity)
         given = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
@@ -272,8 +272,8 @@ class _Checks:
 
     def default(self, path: str, block: str) -> None:
         check = self.program.flows[block].params if block else self.program.input
-        for where, message in default_misfits(check):
-            self.found(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
+        for where, message in default_mismatches(check):
+            self.report(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
         self.findings += texts.in_data(f"{path}.default", check.default, "it is data; write the expression in a step")
 
     # Steps
@@ -294,14 +294,14 @@ class _Checks:
         if step.for_each:
             looped |= {step.for_each.as_: _item_shape(compiled.templates.get("items"), scope), "index": NUMBER}
         for key, template in compiled.templates.items():
-            seen: Scope = scope if key in {"when", "items"} else looped
+            visible: Scope = scope if key in {"when", "items"} else looped
             if key.startswith("catch/"):
-                seen = {**looped, step.catch[int(key[6:])].as_: ERROR}
+                visible = {**looped, step.catch[int(key[6:])].as_: ERROR}
             if key == "onEnd":
-                seen = {**looped, "step": _ENDED}
-            wanted = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _WANTED.get(key)
+                visible = {**looped, "step": _ENDED}
+            expected = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _EXPECTED.get(key)
             before = len(self.findings)
-            self.template(path, template, seen, guards, wanted)
+            self.template(path, template, visible, guards, expected)
             if len(self.findings) == before:
                 self.constant(f"{path}.{_field(key, compiled)}", key, template)
         self.skipped(compiled.templates.values(), flow, compiled, guards)
@@ -329,13 +329,13 @@ class _Checks:
             )
             for compiled in flow.steps
         }
-        return known_object(shapes, optional=names if may_be_missing else ())
+        return object_shape(shapes, optional=names if may_be_missing else ())
 
     def block_input(self, path: str, block: str, value: Any, scope: Scope) -> None:
         if block not in self.program.flows:
             return
-        for where, message in misfits(self.program.flows[block].params, value, partial(_kind_of_text, scope)):
-            self.found(
+        for where, message in mismatches(self.program.flows[block].params, value, partial(_kind_of_text, scope)):
+            self.report(
                 f"{path}.input{where}", f"does not match the params of block `{block}`: {message}", Severity.ERROR
             )
 
@@ -347,7 +347,7 @@ class _Checks:
         template: Template,
         scope: Scope,
         guards: frozenset[Path],
-        wanted: tuple[set[str], str] | None = None,
+        expected: tuple[set[str], str] | None = None,
     ) -> None:
         fails = False
         for where, source in template.places:
@@ -356,16 +356,16 @@ class _Checks:
                 fails |= failing.certain
                 message = f"`{source}` always fails" if failing.certain else f"a part of `{source}` always fails"
                 severity = Severity.ERROR if failing.certain else Severity.WARNING
-                self.found(where or path, f"{message}: {failing.message}", severity)
+                self.report(where or path, f"{message}: {failing.message}", severity)
             self.paths(where or path, reads, scope, guards)
             try:
-                kind = kind_given(source, reads, scope)
+                kind = kind_of_expression(source, reads, scope)
             except CompileError as error:
-                self.found(where or path, f"`{source}` always fails: {error}", Severity.ERROR)
+                self.report(where or path, f"`{source}` always fails: {error}", Severity.ERROR)
                 continue
-            if wanted is not None and template.whole and kind not in {*wanted[0], "dyn"}:
-                self.found(
-                    where or path, f"the value of `{source}` has type {kind}, but must be {wanted[1]}", Severity.ERROR
+            if expected is not None and template.whole and kind not in {*expected[0], "dyn"}:
+                self.report(
+                    where or path, f"the value of `{source}` has type {kind}, but must be {expected[1]}", Severity.ERROR
                 )
 
         if template.places and not fails and not template.references.roots:
@@ -374,7 +374,7 @@ class _Checks:
                 template.evaluate({}, meter)
             except ExpressionError as error:  # its parts have values, but the whole has none
                 if meter.left >= 0:
-                    self.found(error.path or path, f"always fails: {error.message}", Severity.ERROR)
+                    self.report(error.path or path, f"always fails: {error.message}", Severity.ERROR)
 
     def constant(self, path: str, key: str, template: Template) -> None:
         """Check a constant part of a step."""
@@ -384,9 +384,9 @@ class _Checks:
             value = template.evaluate({}, Meter(CHECKED_WORK))
         except ExpressionError:
             return  # reported already, or too much work
-        message = _misfit(key, value)
+        message = _mismatch(key, value)
         if message is not None:
-            self.found(path, message, Severity.ERROR)
+            self.report(path, message, Severity.ERROR)
 
     def paths(self, where: str, reads: Reads, scope: Scope, guards: frozenset[Path]) -> None:
         reported: set[Path] = set()
@@ -397,9 +397,9 @@ class _Checks:
                 guarded = miss.path in guards if not miss.certain else miss.path in reads.guarded
                 if not guarded and miss.path not in reported:
                     reported.add(miss.path)
-                    self.found(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
+                    self.report(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
             if path[0] == "vars" and len(path) > 1 and path[1] not in self.variables and path[:2] not in guards:
-                self.found(where, f"no step sets the variable `{path[1]}`; set it in a step of kind `set`")
+                self.report(where, f"no step sets the variable `{path[1]}`; set it in a step of kind `set`")
 
     def skipped(
         self,
@@ -426,17 +426,17 @@ class _Checks:
                     or (output in reads.paths and reads.alone is None)
                 )
                 if not guarded:
-                    self.found(
+                    self.report(
                         where,
-                        f"step `{name}` may be skipped, and then `{spelled(output)}` is {_RESULTS[path[2:3]]}; check "
-                        f"`{spelled(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",
+                        f"step `{name}` may be skipped, and then `{format_path(output)}` is {_RESULTS[path[2:3]]}; check "
+                        f"`{format_path(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",
                     )
                     break
 
 
-def _literals(given: Mapping[str, Any]) -> dict[str, Any]:
+def _literals(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the known values; the values of expressions are unknown."""
-    return {name: None if "${" in (text_of(value) or "") else value for name, value in given.items()}
+    return {name: None if "${" in (text_of(value) or "") else value for name, value in attributes.items()}
 
 
 def _field(key: str, compiled: CompiledStep) -> str:
@@ -448,17 +448,17 @@ def _field(key: str, compiled: CompiledStep) -> str:
     return _FIELDS.get(key, key)
 
 
-def _misfit(key: str, value: Any) -> str | None:
+def _mismatch(key: str, value: Any) -> str | None:
     """The problem with the value of a part of a step; None if it is valid."""
     if key == "items" and not isinstance(value, list | dict):
-        return f"must be a list or a map, not {shown(value)}"
+        return f"must be a list or a map, not {format_value(value)}"
     if key == "workflowId" and len(as_text(value)) > MAX_WORKFLOW_ID:
         return f"has {len(as_text(value)):,} characters; the limit is {MAX_WORKFLOW_ID:,}"
     try:
-        if _WANTED.get(key) is _DURATION and as_length(value) <= timedelta(0) and key in _TIMEOUTS:
+        if _EXPECTED.get(key) is _DURATION and as_duration(value) <= timedelta(0) and key in _TIMEOUTS:
             return "must be longer than `0s`"
         if key == "until":
-            as_moment(value)
+            as_time(value)
     except ValueError as error:
         return str(error)
     return None
@@ -484,12 +484,12 @@ def _output_shape(compiled: CompiledStep, program: Program) -> Shape:
     if step.for_each:
         return {"type": "array"}
     if step.set_:
-        return known_object(dict.fromkeys(step.set_, ANY))
+        return object_shape(dict.fromkeys(step.set_, ANY))
     if step.wait_for_signal and step.wait_for_signal.approval:
         return _APPROVAL
     if step.parallel:
         names = [branch.name for branch in step.parallel.branches]
-        return known_object(dict.fromkeys(names, ANY), optional=() if step.parallel.wait == "All" else names)
+        return object_shape(dict.fromkeys(names, ANY), optional=() if step.parallel.wait == "All" else names)
     activity = program.activities.get(compiled.activity) if compiled.activity is not None else None
     artifacts = activity.artifacts if activity is not None else None
     return LARGE if artifacts is not None and artifacts.large_results else ANY
@@ -509,7 +509,7 @@ def _kind_of_text(scope: Scope, place: Place, text: str) -> str:  # noqa: ARG001
         template = compile_template(text)
         if not template.whole:
             return "string"
-        return kind_given(template.sources[0], reads_of(template.sources[0]), scope)
+        return kind_of_expression(template.sources[0], reads_of(template.sources[0]), scope)
     except (ExpressionError, CompileError):
         return "dyn"
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from perdure.language.checks.definition import Checked
+from perdure.language.checks.definition import CheckedDefinition
 from perdure.language.checks.flow import ring_of
-from perdure.language.checks.literals import misfits
+from perdure.language.checks.literals import mismatches
 from perdure.language.checks.signals import SignalNames
 from perdure.language.program import Finding, Severity
 
@@ -16,7 +16,7 @@ from perdure.language.program import Finding, Severity
 class Documents:
     """The definitions and runs of the files, by name."""
 
-    workflows: Mapping[str, Checked] = field(default_factory=dict)
+    workflows: Mapping[str, CheckedDefinition] = field(default_factory=dict)
     policies: frozenset[str] = frozenset()
     limits: frozenset[str] = frozenset()
     signals: SignalNames = field(default_factory=SignalNames)
@@ -24,7 +24,7 @@ class Documents:
     """The Workflows of runs."""
 
 
-def check_references(checked: Checked, documents: Documents, *, name: str = "") -> Iterator[Finding]:
+def check_references(checked: CheckedDefinition, documents: Documents, *, name: str = "") -> Iterator[Finding]:
     """Find the mistakes in a definition that depend on other manifests.
 
     Args:
@@ -38,7 +38,7 @@ def check_references(checked: Checked, documents: Documents, *, name: str = "") 
             known = sorted(documents.workflows.keys() - {name})
             yield _unknown(f"{child.path}.workflow.name", "Workflow", child.workflow, known)
             continue
-        for where, message in misfits(other.program.input, child.input, child.kind):
+        for where, message in mismatches(other.program.input, child.input, child.kind):
             problem = f"does not match the input schema of Workflow `{child.workflow}`: {message}"
             yield Finding(f"{child.path}.input{where}", problem)
     yield from policies_of(checked.policies, documents)
@@ -57,12 +57,12 @@ def policies_of(named: tuple[tuple[str, str], ...], documents: Documents) -> Ite
             yield _unknown(path, "RetryPolicy", policy, sorted(documents.policies))
 
 
-def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Iterator[Finding]:
+def run_input(workflow: str, value: Any, documents: Documents, path: str) -> Iterator[Finding]:
     """Find the mistakes in a run that references a Workflow by name.
 
     Args:
         workflow: The name of the Workflow.
-        given: The input of the run, which is used unchanged.
+        value: The input of the run, which is used unchanged.
         documents: The manifests of the files.
         path: Path of the spec of the run.
     """
@@ -70,7 +70,7 @@ def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Ite
     if other is None:
         yield _unknown(f"{path}.workflow.name", "Workflow", workflow, sorted(documents.workflows))
         return
-    for where, message in other.program.input.check(other.program.input.complete(given)):
+    for where, message in other.program.input.check(other.program.input.complete(value)):
         yield Finding(f"{path}.input{where}", f"does not match the input schema of Workflow `{workflow}`: {message}")
 
 
@@ -85,7 +85,7 @@ def _unknown(path: str, kind: str, name: str, known: list[str]) -> Finding:
     return Finding(path, message, Severity.WARNING)
 
 
-def _endless_children(checked: Checked, documents: Documents, name: str) -> Iterator[Finding]:
+def _endless_children(checked: CheckedDefinition, documents: Documents, name: str) -> Iterator[Finding]:
     """Find Workflows that always start each other as children in a cycle."""
     edges = {key: {c.workflow for c in each.children if c.always} for key, each in documents.workflows.items()}
     ring = ring_of(name, edges) if name in edges else []

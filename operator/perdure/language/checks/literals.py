@@ -20,7 +20,7 @@ _SAMPLES: Final[dict[str, Any]] = dict.fromkeys(("string", "timestamp", "duratio
 """A sample value of the kind: for an expression, only the type is checked."""
 
 
-def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
+def mismatches(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
     """Return where and why a value, completed by defaults, does not fit; paths are like `.guests[0]`.
 
     Args:
@@ -39,11 +39,13 @@ def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
         inside = next((holes[place[:n]] for n in range(len(place) + 1) if place[:n] in holes), None)
         if inside is not None:
             if place in holes and keyword == "type" and inside in _SAMPLES and inside != "double":
-                found.append((_spelled(place), f"an expression that returns {_article(inside)}: {_expected(error)}"))
-        elif keyword in _OF_THE_WHOLE and any(hole[: len(place)] == place for hole in holes):
+                found.append(
+                    (_format_place(place), f"an expression that returns {_article(inside)}: {_expected(error)}")
+                )
+        elif keyword in _WHOLE_VALUE_KEYWORDS and any(hole[: len(place)] == place for hole in holes):
             continue
         else:
-            found.append((_spelled(place), error.message))
+            found.append((_format_place(place), error.message))
     return found
 
 
@@ -55,7 +57,7 @@ def _errors(check: InputCheck, value: Any) -> Iterable[Any]:
         return []
 
 
-_OF_THE_WHOLE: Final = frozenset(
+_WHOLE_VALUE_KEYWORDS: Final = frozenset(
     {*("anyOf", "oneOf", "not", "if", "then", "else", "const", "enum", "uniqueItems", "contains", "dependentSchemas")}
 )
 """Keywords that concern a whole value: they cannot be checked if a part of it is unknown."""
@@ -76,21 +78,21 @@ def _fill(value: Any, place: Place, kind: Kind, holes: dict[Place, str]) -> Any:
             return value
 
 
-def default_misfits(check: InputCheck) -> list[tuple[str, str]]:
+def default_mismatches(check: InputCheck) -> list[tuple[str, str]]:
     """Return where and why a default does not fit its own schema. A default object may lack fields."""
     if check.validator is None or check.default is None:
         return []
     return [
-        (_spelled(tuple(error.instance_path)), error.message)
+        (_format_place(tuple(error.instance_path)), error.message)
         for error in _errors(check, check.default)
         if error.instance_path or str(error.schema_path[-1]) not in _INCOMPLETE or not isinstance(check.default, dict)
     ]
 
 
-_INCOMPLETE: Final = frozenset({"required", "minProperties", "dependentRequired", *_OF_THE_WHOLE})
+_INCOMPLETE: Final = frozenset({"required", "minProperties", "dependentRequired", *_WHOLE_VALUE_KEYWORDS})
 
 
-def _spelled(place: Place) -> str:
+def _format_place(place: Place) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
 
 

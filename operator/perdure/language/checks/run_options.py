@@ -8,7 +8,7 @@ from perdure.api.kinds.workflowrun import RunOptions, WorkflowRunSpec
 from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.search_attributes import unfit
 from perdure.language.checks.texts import in_data
-from perdure.language.coercion import shown
+from perdure.language.coercion import format_value
 from perdure.language.program import Finding
 
 _QUALIFIED = (
@@ -35,8 +35,8 @@ def labels(metadata: TemplateMetadata | None, path: str) -> Iterator[Finding]:
             yield Finding(f"{path}.labels", f"`{name}` {_QUALIFIED}")
         if not is_label_value(value):
             message = (
-                f"the value of `{name}`, {shown(value)}, must have at most 63 letters, digits, `-`, `_` or `.`, with a letter "
-                "or digit first and last"
+                f"the value of `{name}`, {format_value(value)}, must have at most 63 letters, digits, `-`, `_` or `.`, with a "
+                "letter or digit first and last"
             )
             yield Finding(f"{path}.labels", message)
     for name in metadata.annotations:
@@ -59,7 +59,7 @@ def unevaluated(spec: RunOptions, path: str = "spec") -> Iterator[Finding]:
         yield from in_data(f"{path}.{field}", value, f"the run gets this text; {fix}")
 
 
-def search_attributes(path: str, given: Mapping[str, Any]) -> Iterator[Finding]:
+def search_attributes(path: str, attributes: Mapping[str, Any]) -> Iterator[Finding]:
     """Check search attributes; `path` is their path."""
-    for name, message in unfit(given).items():
+    for name, message in unfit(attributes).items():
         yield Finding(f"{path}.{name}", message)

@@ -130,18 +130,18 @@ Shape = Mapping[str, Any]
 ANY: Final[Shape] = {}
 TEXT: Final[Shape] = {"type": "string"}
 NUMBER: Final[Shape] = {"type": "integer"}
-MOMENT: Final[Shape] = {"type": "timestamp"}
+TIMESTAMP: Final[Shape] = {"type": "timestamp"}
 REFERENCE: Final = {"store": TEXT, "key": TEXT, "size": NUMBER, "sha256": TEXT, "archive": TEXT}
 """The fields of a reference to an artifact or a large result."""
 _LARGE: Final = "$large"
 LARGE: Final[Shape] = {_LARGE: True}
 """A result of any kind, or a reference to it if it is large."""
-_DEEPEST: Final = 32
+_MAX_DEPTH: Final = 32
 _COMBINING: Final = ("anyOf", "oneOf", "allOf", "if", "not", "dependentSchemas", "patternProperties", "$dynamicRef")
 _KINDS: Final = {"string": "string", "boolean": "bool", "integer": "int", "timestamp": "timestamp", "object": "map"}
 
 
-def known_object(fields: Mapping[str, Shape], *, optional: Iterable[str] = ()) -> Shape:
+def object_shape(fields: Mapping[str, Shape], *, optional: Iterable[str] = ()) -> Shape:
     """The shape of an object with exactly these fields."""
     left_out = set(optional)
     return {
@@ -152,25 +152,27 @@ def known_object(fields: Mapping[str, Shape], *, optional: Iterable[str] = ()) -
     }
 
 
-RUN: Final = known_object(
+RUN: Final = object_shape(
     {
         **dict.fromkeys(("name", "namespace", "workflowId", "runId"), TEXT),
         "attempt": NUMBER,
-        "startTime": MOMENT,
+        "startTime": TIMESTAMP,
         "continueAsNewSuggested": {"type": "boolean"},
         "status": TEXT,
         "failure": ANY,
     }
 )
-SCHEDULE: Final = known_object(dict.fromkeys(("name", "scheduledTime", "lastCompletionResult", "lastFailure"), ANY))
-ERROR: Final = known_object(
+SCHEDULE: Final = object_shape(dict.fromkeys(("name", "scheduledTime", "lastCompletionResult", "lastFailure"), ANY))
+ERROR: Final = object_shape(
     {"type": TEXT, "message": TEXT, "details": ANY, "nonRetryable": {"type": "boolean"}, "failure": ANY}
 )
 
 
 def step_shape(output: Shape, artifacts: Shape) -> Shape:
     """The shape of `steps.<name>`."""
-    return known_object({"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output, "artifacts": artifacts})
+    return object_shape(
+        {"status": TEXT, "startTime": TIMESTAMP, "endTime": ANY, "output": output, "artifacts": artifacts}
+    )
 
 
 # The shapes of inputs
@@ -190,7 +192,7 @@ def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
 
 def resolved(shape: Any, root: Mapping[str, Any]) -> Shape:
     """A schema with its `$ref` resolved; an unsupported one becomes unknown."""
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         if not isinstance(shape, dict):
             return ANY
         target = shape.get("$ref")
@@ -249,7 +251,7 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
     return ({**shape, "$root": whole} if "$root" in scope.get(str(root), ANY) else shape), misses
 
 
-def spelled(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Format a path as in an expression."""
     text = str(path[0])
     for key in path[1:]:
@@ -262,16 +264,16 @@ def _unknown(path: Path, fields: Mapping[str, Any], *, certain: bool) -> Miss:
     hint = f", did you mean `{near[0]}`" if near else ""
     there = ", ".join(sorted(fields)) or "none"
     problem = "there is no field" if certain else "the schema does not define field"
-    return Miss(path, f"{problem} `{path[-1]}` in `{spelled(path[:-1])}`{hint}; the fields are: {there}", certain)
+    return Miss(path, f"{problem} `{path[-1]}` in `{format_path(path[:-1])}`{hint}; the fields are: {there}", certain)
 
 
 def _optional(path: Path, why: str = "may be missing") -> Miss:
     if isinstance(path[-1], str) and path[-1].isidentifier():
-        optional = f"{spelled(path[:-1])}.?{path[-1]}"
+        optional = f"{format_path(path[:-1])}.?{path[-1]}"
     else:
-        optional = f"{spelled(path[:-1])}[?{path[-1]!r}]"
+        optional = f"{format_path(path[:-1])}[?{path[-1]!r}]"
     remedy = "make it `required`, give it a default, or write" if path[0] in {"input", "params"} else "write"
-    return Miss(path, f"`{spelled(path)}` {why}; {remedy} `{optional}.orValue(…)`", certain=False)
+    return Miss(path, f"`{format_path(path)}` {why}; {remedy} `{optional}.orValue(…)`", certain=False)
 
 
 # Kinds of values
@@ -287,7 +289,7 @@ def kind_of(shape: Shape) -> str:
     return _KINDS.get(found, "dyn") if isinstance(found, str) else "dyn"
 
 
-def kind_given(source: str, reads: Reads, scope: Mapping[str, Shape]) -> str:
+def kind_of_expression(source: str, reads: Reads, scope: Mapping[str, Shape]) -> str:
     """Return the kind of value of an expression in a scope; `dyn` if it is not known.
 
     Raises:
@@ -327,13 +329,13 @@ def _kinds(reads: Reads, scope: Mapping[str, Shape]) -> Iterator[tuple[str, str]
                 yield name, kind
 
 
-_ARTIFACT: Final = known_object(REFERENCE)
+_ARTIFACT: Final = object_shape(REFERENCE)
 
 
-_COPIED: Final = known_object({**REFERENCE, "copy": TEXT})
+_COPIED: Final = object_shape({**REFERENCE, "copy": TEXT})
 
 
-_NONE: Final = known_object({})
+_NONE: Final = object_shape({})
 
 
 # Artifacts
@@ -355,7 +357,7 @@ def artifacts_shape(compiled: CompiledStep, program: Program) -> Shape:
     uncertain = bool(compiled.step.catch) or flows.may_be_skipped(compiled)
     optional = [each.name for each in outputs if each.optional or uncertain]
     fields = {each.name: _ARTIFACT if each.key is None else _COPIED for each in outputs}
-    found = known_object({**fields, **dict.fromkeys(ours, _ARTIFACT)}, optional=[*optional, *ours])
+    found = object_shape({**fields, **dict.fromkeys(ours, _ARTIFACT)}, optional=[*optional, *ours])
     if not compiled.step.for_each:
         return found
     return ANY if uncertain else {"type": "array", "items": found}

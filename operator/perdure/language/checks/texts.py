@@ -24,8 +24,8 @@ _INTERPRETERS: Final = (
 """Programs that take a program on their command line, and the option before it, such as `-c` or `-ec`."""
 _BRACES: Final = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
 _KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
-_MOST_TEXTS: Final = 10
-_MOST_EXPRESSIONS: Final = 20
+_MAX_TEXTS: Final = 10
+_MAX_EXPRESSIONS: Final = 20
 """Of one text."""
 _SCOPE: Final = (
     "expressions in a container can read `input` (the input of the activity), `run`, and `attempt`; pass what you need in the "
@@ -106,14 +106,14 @@ def in_data(path: str, value: Any, message: str) -> Iterator[Finding]:
         message: Where expressions are evaluated instead.
     """
     candidates = (found for found in _texts(path, value) if "${" in found[1])
-    for where, text in islice(candidates, _MOST_TEXTS):
+    for where, text in islice(candidates, _MAX_TEXTS):
         if _looks_like_an_expression(text):
             yield Finding(where, f"`${{…}}` is not evaluated here: {message}", Severity.WARNING, local=True)
 
 
 def _looks_like_an_expression(text: str) -> bool:
     """Whether a text has an expression that reads known names; the variables of a shell are not known."""
-    for found in islice(_BRACES.finditer(text), _MOST_EXPRESSIONS):
+    for found in islice(_BRACES.finditer(text), _MAX_EXPRESSIONS):
         try:
             if compile_source(found[1], _KNOWN).names:
                 return True

@@ -26,10 +26,10 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS
 from perdure.language import timeouts
-from perdure.language.coercion import as_length, as_moment, as_text
+from perdure.language.coercion import as_duration, as_text, as_time
 from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.expressions import Template
-from perdure.language.keys import wanted_limit
+from perdure.language.keys import requested_limit
 from perdure.language.memory import CANCELLED, BufferedSignal, Outcome, Stage, failed, succeeded
 from perdure.language.program import (
     ContinueAsNew,
@@ -54,7 +54,7 @@ LeafAction = (
 _WAIT_TIMEOUT: Final = "waitTimeout"
 """Key under which a task records the timeout of its wait."""
 _ONCE: Final = RetryPolicy(maximum_attempts=1)
-_MOMENT: Final = timedelta(seconds=10)
+_START_TO_CLOSE: Final = timedelta(seconds=10)
 """The time that the engine demands for an attempt. That of an activity that takes limits ends as it starts."""
 
 
@@ -147,8 +147,8 @@ def schedule_activity(
     )
 
 
-def _literal(given: ActivityCall | Activity, name: str) -> timedelta | None:
-    value = getattr(given, name)
+def _literal(call: ActivityCall | Activity, name: str) -> timedelta | None:
+    value = getattr(call, name)
     return value if isinstance(value, timedelta) else None
 
 
@@ -188,10 +188,10 @@ def _start_child(context: DecisionContext, at: Location, action: RunChild) -> No
     )
 
 
-def _child_timeout(context: DecisionContext, at: Location, name: str, given: Timeout) -> timedelta | None:
-    if isinstance(given, Template):
-        return timeouts.positive(at.where, name, context.evaluate(at, given))
-    return given
+def _child_timeout(context: DecisionContext, at: Location, name: str, timeout: Timeout) -> timedelta | None:
+    if isinstance(timeout, Template):
+        return timeouts.positive(at.where, name, context.evaluate(at, timeout))
+    return timeout
 
 
 def _input(context: DecisionContext, at: Location, template: Template | None) -> object:
@@ -271,10 +271,10 @@ def _sleep(context: DecisionContext, at: Location, action: Sleep) -> None:
 def _length(context: DecisionContext, at: Location, action: Sleep) -> timedelta:
     if action.duration is not None:
         given = action.duration
-        return as_length(given if isinstance(given, timedelta) else context.evaluate(at, given))
+        return as_duration(given if isinstance(given, timedelta) else context.evaluate(at, given))
     until = action.until
     value = until if isinstance(until, datetime) else context.evaluate(at, until)
-    return as_moment(value) - context.now
+    return as_time(value) - context.now
 
 
 def _wait_for_signal(context: DecisionContext, at: Location, action: WaitForSignal) -> Outcome | None:
@@ -301,8 +301,8 @@ def _wait_until(context: DecisionContext, at: Location, action: WaitUntil) -> Ou
     return None
 
 
-def _start_wait_timeout(context: DecisionContext, at: Location, given: Timeout) -> None:
-    length = context.timeout(at, _WAIT_TIMEOUT, given)
+def _start_wait_timeout(context: DecisionContext, at: Location, timeout: Timeout) -> None:
+    length = context.timeout(at, _WAIT_TIMEOUT, timeout)
     if length is not None:
         context.start_timer(at.path, length)
 
@@ -371,11 +371,11 @@ def condition_checked(context: DecisionContext, path: Path) -> Outcome | None:
     return outcome
 
 
-def _received(at: Location, action: WaitForSignal, given: Any, principal: str) -> Outcome:
+def _received(at: Location, action: WaitForSignal, value: Any, principal: str) -> Outcome:
     """Return the outcome of a step that has received its signal."""
     if not action.approval:
-        return succeeded(given)
-    answer = given if isinstance(given, dict) else {}
+        return succeeded(value)
+    answer = value if isinstance(value, dict) else {}
     decision = {"approved": answer.get("approved") is True, "comment": answer.get("comment"), "by": principal}
     if decision["approved"]:
         return succeeded(decision)
@@ -391,14 +391,14 @@ def _received(at: Location, action: WaitForSignal, given: Any, principal: str) -
 
 def take_limits(context: DecisionContext, at: Location) -> None:
     """Ask for the limits of a task. Raises StepError."""
-    wanted = [wanted_limit(limit, _key(context, at, limit, i)) for i, limit in enumerate(at.compiled.step.limits)]
+    wanted = [requested_limit(limit, _key(context, at, limit, i)) for i, limit in enumerate(at.compiled.step.limits)]
     context.change_task(at.path, stage=Stage.LIMITS)
     context.commands.append(
         cmd.ScheduleActivityTask(
             activity_id=at.path.limits.text,
             activity_type=TAKE_LIMITS,
             input=wanted,
-            start_to_close_timeout=_MOMENT,
+            start_to_close_timeout=_START_TO_CLOSE,
             retry_policy=_ONCE,
         )
     )

@@ -18,7 +18,7 @@ from perdure.language.program import CallBlock, RunActivity
 from perdure.language.step_failures import StepError, as_variable, timeout
 from perdure.language.step_paths import MAIN, Path
 
-_SMALLEST_SUPPRESSED: Final = 2_048
+_MIN_SUPPRESSED: Final = 2_048
 """Bytes of JSON that are always allowed for each failure of a compensation or handler."""
 
 
@@ -88,7 +88,7 @@ class ClosingSequence:
         """
         closing = self._closing
         left = MAX_SIZE - len(msgspec.json.encode(closing.suppressed))
-        kept = bounded(failure, max(left // 2, _SMALLEST_SUPPRESSED))
+        kept = bounded(failure, max(left // 2, _MIN_SUPPRESSED))
         self._context.update(closing=replace(closing, compensating=None, suppressed=(*closing.suppressed, kept)))
         return kept
 

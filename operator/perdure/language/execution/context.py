@@ -176,19 +176,19 @@ class DecisionContext:
         """Cancel a running timer."""
         self.commands.append(cmd.CancelTimer(timer_id=timer.text))
 
-    def timeout(self, at: Location, key: str, given: Timeout) -> timedelta | None:
+    def timeout(self, at: Location, key: str, limit: Timeout) -> timedelta | None:
         """Return the timeout of a starting task, and record the value of an expression under `key`. Raises StepError."""
-        if given is None or isinstance(given, timedelta):
-            return given
-        length = timeouts.computed(at.where, "timeout", self.evaluate(at, given))
+        if limit is None or isinstance(limit, timedelta):
+            return limit
+        length = timeouts.computed(at.where, "timeout", self.evaluate(at, limit))
         task = self.memory.tasks[at.path.text]
         self.put_task(at.path, replace(task, limits={**task.limits, key: length}))
         return length
 
-    def recorded_timeout(self, path: Path, key: str, given: Timeout) -> timedelta:
+    def recorded_timeout(self, path: Path, key: str, timeout: Timeout) -> timedelta:
         """Return the timeout of a started task, for messages."""
-        if isinstance(given, timedelta):
-            return given
+        if isinstance(timeout, timedelta):
+            return timeout
         return self.memory.tasks[path.text].limits.get(key, timedelta(0))
 
 

@@ -22,7 +22,7 @@ from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
 from perdure.language import timeouts
-from perdure.language.coercion import shown
+from perdure.language.coercion import format_value
 from perdure.language.execution import actions
 from perdure.language.execution.context import (
     WORK,
@@ -259,7 +259,7 @@ class RunningFlows:
         if isinstance(items, dict):
             items = [{"key": key, "value": items[key]} for key in sorted(items)]
         if not isinstance(items, list):
-            message = f"{at.where}: `forEach.items` must give a list or a map, not {shown(items)}"
+            message = f"{at.where}: `forEach.items` must give a list or a map, not {format_value(items)}"
             raise StepError(application(EXPRESSION_ERROR, message))
         context.work += len(items)
         first = items[0] if items and type(items[0]) is int else 0

@@ -1,6 +1,6 @@
 """Delete the artifacts of runs that no longer exist. The operator starts this program in a pod of its own.
 
-$PERDURE_FOLDERS           the folders to delete: a JSON list of the beginnings of keys
+$PERDURE_FOLDERS           the folders to delete: a JSON list of key prefixes
 $PERDURE_STORE_…           the artifact store
 $PERDURE_TERMINATION_LOG   the file for the report
 

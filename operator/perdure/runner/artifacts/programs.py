@@ -1,4 +1,4 @@
-"""How the programs about artifacts fail, and how those that write lines end."""
+"""The error of the programs about artifacts, and the exit code of those that write lines."""
 
 import sys
 from collections.abc import Iterable

@@ -63,7 +63,7 @@ class ArtifactStore:
         }
         if environ.get("PERDURE_STORE_CA"):
             client["root_certificate"] = environ["PERDURE_STORE_CA"]
-        with _explained("the settings of the artifact store are not valid"):
+        with _translate_errors("the settings of the artifact store are not valid"):
             self._store = S3Store(
                 environ["PERDURE_STORE_BUCKET"].strip(),
                 prefix=environ.get("PERDURE_STORE_PREFIX", "").strip("/ ") or None,
@@ -82,7 +82,7 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store has not accepted the object.
         """
-        with _explained(f"the artifact store rejected `{key}`"):
+        with _translate_errors(f"the artifact store rejected `{key}`"):
             first = next(pieces, b"")
             if len(first) < PIECE:
                 next(pieces, None)  # raises the error of a folder that cannot be packed
@@ -96,7 +96,7 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store has not copied the object.
         """
-        with _explained(f"the artifact store did not copy `{key}` to `{target}`"):
+        with _translate_errors(f"the artifact store did not copy `{key}` to `{target}`"):
             obstore.copy(self._store, key, target)
 
     def download(self, key: str) -> Iterator[bytes]:
@@ -105,7 +105,7 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store does not return the object.
         """
-        with _explained(f"the artifact store did not return `{key}`", may_be_missing=True):
+        with _translate_errors(f"the artifact store did not return `{key}`", may_be_missing=True):
             for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):
                 yield bytes(piece)
 
@@ -113,13 +113,13 @@ class ArtifactStore:
         """Delete all objects of a folder, and return how many there were.
 
         Args:
-            folder: The beginning of their keys, without the slash after it.
+            folder: The prefix of their keys, without the slash after it.
 
         Raises:
             ArtifactError: Some objects may be left.
         """
         count = 0
-        with _explained(f"the artifact store did not delete `{folder}`"):
+        with _translate_errors(f"the artifact store did not delete `{folder}`"):
             for found in obstore.list(self._store, prefix=folder):
                 obstore.delete(self._store, [each["path"] for each in found])
                 count += len(found)
@@ -127,12 +127,12 @@ class ArtifactStore:
 
 
 @contextmanager
-def _explained(what: str, *, may_be_missing: bool = False) -> Iterator[None]:
+def _translate_errors(message: str, *, may_be_missing: bool = False) -> Iterator[None]:
     try:
         yield
     except (BaseError, FileNotFoundError, ValueError) as error:
         code = _CODE.search(str(error))
         if may_be_missing and isinstance(error, FileNotFoundError) and (code is None or code[1] == "NoSuchKey"):
-            raise ArtifactError(f"{what}: it does not exist", "ArtifactMissing") from error
+            raise ArtifactError(f"{message}: it does not exist", "ArtifactMissing") from error
         reason = " ".join(_ANSWER.sub(r"\1: \2", str(error).split("\n\nDebug source:")[0]).split())
-        raise ArtifactError(f"{what}: {reason}", "ArtifactStoreFailed") from error
+        raise ArtifactError(f"{message}: {reason}", "ArtifactStoreFailed") from error

@@ -27,7 +27,7 @@ from perdure.runtime.pods.workspaces import template_of
 
 _LARGEST: Final = 120_000
 """Maximum bytes of an environment variable: Linux accepts 128 KiB, including the name."""
-_MOST_ITEMS: Final = 200
+_MAX_ITEMS: Final = 200
 """Maximum number of artifacts in a list in `from`."""
 UPLOAD_SECONDS: Final = 600
 """Seconds that Kubernetes gives the sidecar to upload, unless the pod has a `terminationGracePeriodSeconds` of its own."""
@@ -146,7 +146,9 @@ def _volume(name: str, artifacts: Artifacts) -> KubeObject:
 
 def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
     """Build the init container that prepares the inputs, and add its mounts to `main`."""
-    wanted = [each for each in (_wanted(given, artifacts.store) for given in artifacts.inputs) if each is not None]
+    wanted = [
+        each for each in (_instructions(given, artifacts.store) for given in artifacts.inputs) if each is not None
+    ]
     text = json.dumps(wanted, ensure_ascii=False)
     if len(text.encode()) > _LARGEST:
         raise PayloadTooLargeError(
@@ -170,7 +172,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
     }
 
 
-def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
+def _instructions(artifact: InputArtifact, store: str) -> KubeObject | None:
     """Return the instructions for the init container about an input artifact; None if there is no artifact."""
     if artifact.raw is not None:
         return {"name": artifact.name, "data": artifact.raw.data}
@@ -186,9 +188,9 @@ def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
             return None
         raise InvalidDefinitionError(f"artifact `{artifact.name}`: `from` is null; set `optional` if that is allowed")
     if isinstance(given, list):
-        if len(given) > _MOST_ITEMS:
+        if len(given) > _MAX_ITEMS:
             raise InvalidDefinitionError(
-                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, but the limit is {_MOST_ITEMS}"
+                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, but the limit is {_MAX_ITEMS}"
             )
         return {"name": artifact.name, "items": [_reference(artifact.name, each, store) for each in given]}
     return {"name": artifact.name, **_reference(artifact.name, given, store)}

@@ -1,6 +1,7 @@
 """The Pod of an attempt: the user's container or template, completed with what an activity needs.
 
-The user's `podSpecPatch` is applied as `kubectl patch` merges it, without a schema of Kubernetes. A retry can prefer other nodes.
+An activity with `http` or `resource` gets a container of Perdure's runner. The user's `podSpecPatch` is merged like a strategic
+merge patch, but without Kubernetes' schema. A retry can prefer other nodes.
 """
 
 import math
@@ -27,11 +28,12 @@ from perdure.runtime.attempts import (
     PayloadTooLargeError,
     PodSettings,
     RunRef,
+    without_reserved,
 )
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.commands import script_container
-from perdure.runtime.pods.groups import put_in_order
-from perdure.runtime.pods.sidecar import give_files, sidecar_container
+from perdure.runtime.pods.groups import order_containers
+from perdure.runtime.pods.sidecar import mount_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
 """The input of the activity, as JSON."""
@@ -99,7 +101,7 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         spec = patched(spec, definition.pod_spec_patch)
     containers = _containers(spec)
     main = containers[0]
-    needs = put_in_order(spec)
+    needs = order_containers(spec)
     own = [each for each in containers if each is main or each.get("name") in needs]
     # One attempt is one start of its containers; a restart in place would make two attempts look like one.
     spec["restartPolicy"] = "Never"
@@ -113,18 +115,18 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     group = {labels.NEEDS_ANNOTATION: payloads.encode(needs)} if needs else {}
     metadata = _metadata(run, attempt, definition, main["name"], {**texts, **group})
     init_containers = _sequence(spec, "initContainers")
-    _give_payloads(spec, own, texts)
+    _mount_payloads(spec, own, texts)
     for container in own:
         ours = _environment(run, attempt, container, texts, len(containers) + len(init_containers))
         if definition.sidecar is not None and container is main:
-            give_files(spec, main, init_containers[-1], ours, definition.sidecar)
+            mount_files(spec, main, init_containers[-1], ours, definition.sidecar)
             ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
-        _give_variables(container, ours)
+        _set_variables(container, ours)
     for container in (*containers, *init_containers):
         # If a container fails without a message, the end of its log explains why.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     _restrict(spec, [*containers, *init_containers], settings)
-    _give_identity(spec, attempt, settings)
+    _set_identity(spec, attempt, settings)
     deadline = _deadline(attempt, settings)
     if deadline is not None:
         spec.setdefault("activeDeadlineSeconds", deadline)
@@ -144,8 +146,8 @@ def retention_of(pod: KubeObject, *, succeeded: bool) -> Retention:
     return next((each for each in Retention if each == wanted), Retention.DELETE)
 
 
-def _retention(given: PodRetention) -> str:
-    return f"{given.on_success}/{given.on_failure}"
+def _retention(retention: PodRetention) -> str:
+    return f"{retention.on_success}/{retention.on_failure}"
 
 
 def build_trial(namespace: str, definition: Activity, settings: PodSettings) -> KubeObject:
@@ -227,7 +229,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
     given = definition.pod_template.metadata if definition.pod_template is not None else None
     annotations = {
         DEFAULT_CONTAINER_ANNOTATION: main,
-        **(_theirs(given.annotations) if given is not None else {}),
+        **(without_reserved(given.annotations) if given is not None else {}),
         **attempt_annotations(run, attempt),
         **texts,
     }
@@ -245,7 +247,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
     return {
         "name": pod_name(run.name, attempt.scheduled_event_id, attempt.attempt),
         "namespace": run.namespace,
-        "labels": {**(_theirs(given.labels) if given is not None else {}), **attempt_labels(run, attempt)},
+        "labels": {**(without_reserved(given.labels) if given is not None else {}), **attempt_labels(run, attempt)},
         "annotations": annotations,
         "finalizers": [labels.FINALIZER],
         "ownerReferences": [
@@ -261,12 +263,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
     }
 
 
-def _theirs(given: dict[str, str]) -> dict[str, str]:
-    """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
-    return {name: value for name, value in given.items() if not name.startswith(_OURS)}
-
-
-def _give_variables(container: KubeObject, ours: list[KubeObject]) -> None:
+def _set_variables(container: KubeObject, ours: list[KubeObject]) -> None:
     names = {variable["name"] for variable in ours}
     # Ours first: a variable can refer to earlier ones, so users can write $(PERDURE_RUN) in theirs.
     container["env"] = ours + [
@@ -274,7 +271,7 @@ def _give_variables(container: KubeObject, ours: list[KubeObject]) -> None:
     ]
 
 
-def _give_payloads(spec: KubeObject, own: list[KubeObject], texts: dict[str, str]) -> None:
+def _mount_payloads(spec: KubeObject, containers: list[KubeObject], texts: dict[str, str]) -> None:
     files = {
         labels.INPUT_ANNOTATION: INPUT_FILE,
         labels.SCRIPT_ANNOTATION: SCRIPT_PATH,
@@ -289,7 +286,7 @@ def _give_payloads(spec: KubeObject, own: list[KubeObject], texts: dict[str, str
         *_sequence(spec, "volumes"),
         {"name": VOLUME, "downwardAPI": {"items": items, "defaultMode": 0o444}},
     ]
-    for container in own:
+    for container in containers:
         container["volumeMounts"] = [
             *_sequence(container, "volumeMounts"),
             {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True},
@@ -387,7 +384,7 @@ def _restrict_rights(context: KubeObject) -> None:
         context.setdefault("allowPrivilegeEscalation", False)
 
 
-def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) -> None:
+def _set_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) -> None:
     """Mount a token only if it is needed to patch the attempt's own Lease.
 
     A user who names a ServiceAccount wants its permissions, so its token is left to Kubernetes' default.
@@ -453,7 +450,7 @@ _WEIGHT: Final = 100
 """The highest weight. It is a preference: with one node, or if all others are full, the pod still runs."""
 
 
-def avoiding(pod: KubeObject, nodes: Sequence[str]) -> KubeObject:
+def avoid_nodes(pod: KubeObject, nodes: Sequence[str]) -> KubeObject:
     """Return the pod with a preference for nodes other than the given ones.
 
     Args:
@@ -548,9 +545,9 @@ def _key(items: Sequence[Any]) -> str | None:
     return next((key for key in _KEYS if all(item.get(key) is not None for item in items)), None)
 
 
-def _merged(given: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+def _merged(items: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     """Return the items in their order, each with its patch applied, followed by the new items."""
     patches = {item[key]: item for item in patch}
-    known = {item[key] for item in given}
-    changed = [patched(item, patches[item[key]]) if item[key] in patches else item for item in given]
+    known = {item[key] for item in items}
+    changed = [patched(item, patches[item[key]]) if item[key] in patches else item for item in items]
     return [*changed, *(item for name, item in patches.items() if name not in known)]

@@ -62,7 +62,7 @@ if read -r perdure_ended <"$perdure_state.code"; then perdure_code=$perdure_ende
 """
 
 
-def running(*, output: str = "") -> str:
+def command_runner(*, output: str = "") -> str:
     """Return the lines of a shell program that run the command in its arguments, and set `perdure_code` to its exit code.
 
     Before them, the program sets `perdure_state` to the path of files that they can write. After them, it ignores signals.
@@ -74,16 +74,16 @@ def running(*, output: str = "") -> str:
     return _RUNNING % {"signals": SIGNALS, "starter": _STARTER, "output": output}
 
 
-def wrap(container: KubeObject, program: str, *words: str) -> None:
+def wrap(container: KubeObject, program: str, *arguments: str) -> None:
     """Put a shell program around the command of a container.
 
     Args:
         container: The container, modified in place.
         program: The program.
-        words: Its name, and the arguments before the command.
+        arguments: Its name, and the arguments before the command.
     """
     # `$$` is a dollar sign in a command of Kubernetes.
-    container["command"] = ["sh", "-c", program.replace("$", "$$"), *words, *container["command"]]
+    container["command"] = ["sh", "-c", program.replace("$", "$$"), *arguments, *container["command"]]
 
 
 def list_in(parent: KubeObject, key: str) -> list[Any]:
@@ -104,7 +104,7 @@ for perdure_tool in mkfifo tee sleep; do command -v "$perdure_tool" >/dev/null 2
 perdure_state=$perdure_folder/command
 (trap '' {SIGNALS}; exec tee -a "$perdure_folder/log" <"$perdure_folder/pipe") &
 perdure_copy=$!
-{running(output='>"$perdure_folder/pipe" 2>&1')}(sleep 5; kill -s KILL "$perdure_copy") >/dev/null 2>&1 &
+{command_runner(output='>"$perdure_folder/pipe" 2>&1')}(sleep 5; kill -s KILL "$perdure_copy") >/dev/null 2>&1 &
 while kill -0 "$perdure_copy" 2>/dev/null; do wait "$perdure_copy"; done 2>/dev/null
 exit "$perdure_code"
 """
@@ -165,9 +165,9 @@ fi
 exit "$code"
 """
 """The same for results of any size. If `tail` fails, because the disk is full, it exits with 74 (input/output error)."""
-_KEPT: Final = {ScriptResult.LAST_LINE: "-n 1", ScriptResult.OUTPUT: "-c 4096"}
+_RESULT: Final = {ScriptResult.LAST_LINE: "-n 1", ScriptResult.OUTPUT: "-c 4096"}
 """The arguments of `tail` that select the result from stdout; a longer result fills the termination message and is too large."""
-_ALL_KEPT: Final = {ScriptResult.LAST_LINE: "-n 1", ScriptResult.OUTPUT: "-c +1"}
+_LARGE_RESULT: Final = {ScriptResult.LAST_LINE: "-n 1", ScriptResult.OUTPUT: "-c +1"}
 
 
 def script_container(script: Script, *, large_results: bool = False) -> KubeObject:
@@ -181,6 +181,6 @@ def script_container(script: Script, *, large_results: bool = False) -> KubeObje
     command = [*script.command, SCRIPT_PATH]
     if script.result is not ScriptResult.FILE:
         # `$$` is a dollar sign in a command of Kubernetes.
-        wrapper, kept = (_LARGE_WRAPPER, _ALL_KEPT) if large_results else (_WRAPPER, _KEPT)
+        wrapper, kept = (_LARGE_WRAPPER, _LARGE_RESULT) if large_results else (_WRAPPER, _RESULT)
         command = ["sh", "-c", (wrapper % kept[script.result]).replace("$", "$$"), "sh", *command]
     return {**fields, "command": command}

@@ -15,7 +15,7 @@ from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
 from perdure.api.reserved import ORDER, ORDER_PATH
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 from perdure.runtime.pods import payloads
-from perdure.runtime.pods.commands import SIGNALS, running, wrap
+from perdure.runtime.pods.commands import SIGNALS, command_runner, wrap
 from perdure.runtime.pods.status import EndedContainer, PodStatus
 
 _SIZE: Final = "1Mi"
@@ -40,7 +40,7 @@ for perdure_name in $1; do
   done
 done
 shift
-{running()}if [ "$perdure_code" = 0 ]; then echo >"$perdure_state.succeeded"; else echo >"$perdure_state.failed"; fi
+{command_runner()}if [ "$perdure_code" = 0 ]; then echo >"$perdure_state.succeeded"; else echo >"$perdure_state.failed"; fi
 exit "$perdure_code"
 """
 """Waits for the containers in the first argument, and runs the other arguments. The name of the script is the container's own."""
@@ -134,7 +134,7 @@ class ContainerGroup:
         return None if None in starts else max(start for start in starts if start is not None)
 
 
-def put_in_order(spec: KubeObject) -> Mapping[str, Sequence[str]]:
+def order_containers(spec: KubeObject) -> Mapping[str, Sequence[str]]:
     """Make the containers of a pod wait for those in their `needs`.
 
     Args:

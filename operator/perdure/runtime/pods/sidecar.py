@@ -32,25 +32,25 @@ _ACCOUNT_SECONDS: Final = 3607
 _FILES_SIZE: Final = "8Mi"
 
 
-def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
-    """Build the container, without the parts that `give_files` adds.
+def sidecar_container(definition: Sidecar, settings: PodSettings) -> KubeObject:
+    """Build the container, without the parts that `mount_files` adds.
 
     Args:
-        given: The definition of the sidecar in the activity.
+        definition: The definition of the sidecar in the activity.
         settings: The operator's settings.
     """
     return {
         "name": SIDECAR,
-        "image": given.image or settings.sidecar_image,
+        "image": definition.image or settings.sidecar_image,
         # Another image may have no `env` of GNU.
-        "command": [*(() if given.image else BLOCKING_SIGTERM), "python", "-m", "perdure.activity.sidecar"],
+        "command": [*(() if definition.image else BLOCKING_SIGTERM), "python", "-m", "perdure.activity.sidecar"],
         "restartPolicy": "Always",
-        "resources": given.resources or {"requests": {"cpu": "5m", "memory": "24Mi"}},
+        "resources": definition.resources or {"requests": {"cpu": "5m", "memory": "24Mi"}},
     }
 
 
-def give_files(
-    spec: KubeObject, main: KubeObject, sidecar: KubeObject, environment: list[KubeObject], given: Sidecar
+def mount_files(
+    spec: KubeObject, main: KubeObject, sidecar: KubeObject, environment: list[KubeObject], definition: Sidecar
 ) -> None:
     """Give both containers their shared folder, and the sidecar its settings and a token.
 
@@ -61,7 +61,7 @@ def give_files(
         main: The activity's container, modified in place.
         sidecar: The sidecar, modified in place.
         environment: The variables of the activity's container.
-        given: The definition of the sidecar in the activity.
+        definition: The definition of the sidecar in the activity.
     """
     token: list[dict[str, Any]] = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": _ACCOUNT_SECONDS}},
@@ -88,5 +88,5 @@ def give_files(
         *(variable for variable in environment if variable["name"] not in its_own),
         {"name": "PERDURE_TERMINATION_LOG", "value": "/dev/termination-log"},
         {"name": "PERDURE_FILES", "value": FILES_PATH},
-        {"name": "PERDURE_AUTO_HEARTBEAT", "value": "true" if given.auto_heartbeat else "false"},
+        {"name": "PERDURE_AUTO_HEARTBEAT", "value": "true" if definition.auto_heartbeat else "false"},
     ]

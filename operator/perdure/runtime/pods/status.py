@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from perdure.api.times import read_time
+from perdure.api.times import read_kubernetes_time
 from perdure.runtime.attempts import KubeObject
 
 SIGNALS: Final = {
@@ -96,7 +96,7 @@ class PodStatus:
             Its status.
         """
         metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
-        deadline = read_time(metadata.get("deletionTimestamp"))
+        deadline = read_kubernetes_time(metadata.get("deletionTimestamp"))
         # The kubelet's own delete, after the last container ended, sets the period to 0 and moves the time stamp to that
         # moment if it comes early. Then only the pod's usual grace period says how long before it began.
         grace = metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
@@ -116,7 +116,7 @@ class PodStatus:
             sidecars=frozenset(str(item.get("name")) for item in init if item.get("restartPolicy") == "Always"),
             delete_requested=None if deadline is None else deadline - timedelta(seconds=grace),
             delete_deadline=deadline,
-            active_deadline=_plus(read_time(status.get("startTime")), spec.get("activeDeadlineSeconds")),
+            active_deadline=_plus(read_kubernetes_time(status.get("startTime")), spec.get("activeDeadlineSeconds")),
         )
 
     def condition(self, kind: str) -> dict[str, Any] | None:
@@ -140,7 +140,7 @@ class PodStatus:
             The time; None if it does not run.
         """
         running = _state(self.containers, container).get("running")
-        return None if running is None else read_time(running.get("startedAt"))
+        return None if running is None else read_kubernetes_time(running.get("startedAt"))
 
     def started(self, container: str) -> datetime | None:
         """Return when a container started, whether it still runs or not.
@@ -190,7 +190,7 @@ class PodStatus:
                 return _ended(str(status.get("name")), terminated)
         return None
 
-    def anything_ran(self) -> bool:
+    def has_run(self) -> bool:
         """Return whether any container was ever started.
 
         Returns:
@@ -198,7 +198,7 @@ class PodStatus:
         """
         states = [status.get("state") or {} for status in (*self.containers, *self.init_containers)]
         return any(
-            "running" in state or read_time((state.get("terminated") or {}).get("startedAt")) is not None
+            "running" in state or read_kubernetes_time((state.get("terminated") or {}).get("startedAt")) is not None
             for state in states
         )
 
@@ -223,6 +223,6 @@ def _ended(name: str, terminated: dict[str, Any]) -> EndedContainer:
         reason=str(terminated.get("reason") or ""),
         message=str(terminated.get("message") or ""),
         signal=SIGNALS.get(terminated.get("signal") or code - BY_SIGNAL),
-        started=read_time(terminated.get("startedAt")),
-        finished=read_time(terminated.get("finishedAt")),
+        started=read_kubernetes_time(terminated.get("startedAt")),
+        finished=read_kubernetes_time(terminated.get("finishedAt")),
     )

@@ -45,7 +45,7 @@ def waiting_reason(pod: KubeObject, definition: Activity) -> str | None:
     return "ContainerCreating" if status.node is not None else _NO_NODE_YET
 
 
-def hinders(reason: str) -> bool:
+def is_problem(reason: str) -> bool:
     """Return whether a problem keeps the pod from starting, rather than a normal phase of its start.
 
     Args:
@@ -59,14 +59,14 @@ def hinders(reason: str) -> bool:
 
 IMAGE_PULL_FAILED: Final = "ImagePullBackOff"
 """The type of failures caused by a missing image; the kubelet uses other reasons for single attempts."""
-_IMAGE_WORDS: Final = frozenset(
+_IMAGE_REASONS: Final = frozenset(
     {"ErrImagePull", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
 )
 _NEVER: Final = frozenset({"InvalidImageName"})
 """Reasons that never resolve: only a different pod would start."""
 
 
-def waits_in_vain(pod: KubeObject) -> str | None:
+def permanent_reason(pod: KubeObject) -> str | None:
     """Return the reason for which a pod can never start.
 
     Args:
@@ -76,24 +76,24 @@ def waits_in_vain(pod: KubeObject) -> str | None:
         Kubernetes' reason, `InvalidImageName`; None if the pod may still start.
     """
     status = PodStatus.of(pod)
-    words = (
+    reasons = (
         ((item.get("state") or {}).get("waiting") or {}).get("reason")
         for item in (*status.init_containers, *status.containers)
     )
-    return next((word for word in words if word in _NEVER), None)
+    return next((reason for reason in reasons if reason in _NEVER), None)
 
 
-def waiting_word(reason: str | None) -> str | None:
+def kubernetes_reason(reason: str | None) -> str | None:
     """Return Kubernetes' reason in a result of `waiting_reason`, such as `ImagePullBackOff`; None if it has none."""
     match = re.match(r"container \S+: ([A-Za-z]+)", reason or "")
     if match is None:
         return None
-    return IMAGE_PULL_FAILED if match[1] in _IMAGE_WORDS else match[1]
+    return IMAGE_PULL_FAILED if match[1] in _IMAGE_REASONS else match[1]
 
 
-def remedy(word: str | None) -> str:
+def remedy(reason: str | None) -> str:
     """Return what to do about a pod that does not start for this reason."""
-    match word:
+    match reason:
         case "InvalidImageName":
             return "fix the image name"
         case "ImagePullBackOff":
@@ -104,6 +104,6 @@ def remedy(word: str | None) -> str:
             return "`kubectl describe pod` shows more"
 
 
-def _sentence(beginning: str, source: dict[str, Any]) -> str:
+def _sentence(subject: str, source: dict[str, Any]) -> str:
     message = str(source.get("message") or "")
-    return (f"{beginning}: {message}" if message else beginning)[:_LIMIT]
+    return (f"{subject}: {message}" if message else subject)[:_LIMIT]

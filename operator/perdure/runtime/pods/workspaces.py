@@ -13,7 +13,7 @@ from perdure.api.kinds.workspace import AccessMode, ClaimRetention, Workspace, W
 from perdure.api.labels import API_VERSION
 from perdure.api.names import claim_name, label_value
 from perdure.api.reserved import WORKSPACE_VOLUME
-from perdure.runtime.attempts import KubeObject, RunRef
+from perdure.runtime.attempts import KubeObject, RunRef, without_reserved
 from perdure.runtime.pods.commands import list_in, script_container
 
 _ANY_NODE: Final = {AccessMode.READ_WRITE_MANY, AccessMode.READ_ONLY_MANY}
@@ -53,8 +53,8 @@ def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) ->
         "metadata": {
             "name": claim_name(*original, workspace.name),
             "namespace": run.namespace,
-            "labels": {**_theirs(given.get("labels", {})), **claim_labels(run, workspace)},
-            "annotations": {**_theirs(given.get("annotations", {})), **claim_annotations(workspace)},
+            "labels": {**without_reserved(given.get("labels", {})), **claim_labels(run, workspace)},
+            "annotations": {**without_reserved(given.get("annotations", {})), **claim_annotations(workspace)},
             "ownerReferences": [claim_owner(run)],
         },
         "spec": template.spec.dump(),
@@ -126,7 +126,7 @@ def volume_of(claim: KubeObject) -> Volume:
     )
 
 
-def own_volume(workspace: Workspace) -> Volume | None:
+def ephemeral_volume(workspace: Workspace) -> Volume | None:
     """Return the volume of a workspace that is separate for each pod; None if pods share a volume."""
     return Volume(source={"emptyDir": workspace.empty_dir}) if workspace.empty_dir is not None else None
 
@@ -135,7 +135,7 @@ def trial_volume(workspace: Workspace) -> Volume:
     """Return the volume of a workspace for a dry run of a pod."""
     given = workspace.persistent_volume_claim
     claim = {"metadata": {"name": given.claim_name if given is not None else workspace.name}}
-    return own_volume(workspace) or volume_of(claim)
+    return ephemeral_volume(workspace) or volume_of(claim)
 
 
 def with_volumes(definition: Activity, volumes: Mapping[str, Volume], fs_group: int | None) -> Activity:
@@ -199,8 +199,3 @@ def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
     ]
     pods[_REQUIRED] = [*list_in(pods, _REQUIRED), *terms]
     spec["affinity"] = {**affinity, "podAffinity": pods}
-
-
-def _theirs(given: Mapping[str, str]) -> dict[str, str]:
-    """Remove labels or annotations with our prefix: the operator trusts them."""
-    return {name: value for name, value in given.items() if not name.startswith(f"{labels.GROUP}/")}

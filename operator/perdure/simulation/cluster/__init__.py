@@ -2,7 +2,7 @@
 
 | module | purpose |
 | --- | --- |
-| `loop` | virtual time |
+| `loop` | event loops in real and in virtual time |
 | `apiserver` | the API server: requests, lists, and tables |
 | `store` | the stored objects: their creation, change, deletion, and collection |
 | `resources` | the kinds, with the defaults of their CRDs |

@@ -54,7 +54,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class ApiServer(ObjectStore):
-    """Answers HTTP requests about the objects of a registry."""
+    """Answers HTTP requests about the stored objects."""
 
     log = b"the log of a container\n"
     """The log of every container."""

@@ -22,7 +22,7 @@ class DeadlockError(Exception):
     """Every task waits, and no timer is scheduled that could wake one."""
 
 
-class TooLateError(Exception):
+class TimeLimitError(Exception):
     """The virtual time is over, and timers are still scheduled."""
 
 
@@ -44,7 +44,7 @@ class _Selector(selectors.DefaultSelector):
         if timeout is None:
             raise DeadlockError("nothing is scheduled")
         if self.time + timeout > self._end:
-            raise TooLateError(f"time ends after {self._end:.0f} s")
+            raise TimeLimitError(f"time ends after {self._end:.0f} s")
         if timeout > 0:
             self.time += timeout
             self.resolution = max(_RESOLUTION, 2 * math.ulp(self.time))
@@ -73,7 +73,7 @@ class VirtualLoop(ClusterLoop):
         self._last: dict[float, float] = {}
         """When the last timer that was requested for a time is due, by the requested time."""
         self._most_times = _MANY_TIMES
-        """How many of them are kept before those in the past are dropped."""
+        """Number of them that are kept before those in the past are dropped."""
         super().__init__(self._clock)
 
     @property

@@ -164,7 +164,7 @@ Observe = Callable[[Write], None]
 
 
 class Observers:
-    """Those who hear of changes, in the order in which they were added."""
+    """The functions that receive each change, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._all: list[tuple[str, Observe]] = []
@@ -332,7 +332,7 @@ class ObjectStore:
             return self._remove(key, actor, requested=True)
         if "deletionTimestamp" in obj["metadata"]:
             return obj
-        return self._store(key, _marked(obj, self._stamp(), 0), actor, requested=True)
+        return self._store(key, _with_deletion(obj, self._stamp(), 0), actor, requested=True)
 
     def remove(self, key: ObjectKey, *, actor: str) -> None:
         """Remove an object regardless of its finalizers, as a forced deletion does."""
@@ -349,7 +349,7 @@ class ObjectStore:
         else:
             seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
         when = meta.get("deletionTimestamp") or self._stamp(seconds)
-        return self._store(key, _marked(obj, when, seconds), actor, requested=True)
+        return self._store(key, _with_deletion(obj, when, seconds), actor, requested=True)
 
     def _store(self, key: ObjectKey, new: Object, actor: str, *, requested: bool = False) -> Object:
         old = self.objects[key]
@@ -406,7 +406,7 @@ def _with_status(obj: Object, other: Object) -> Object:
     return {part: value for part, value in obj.items() if part != "status"}
 
 
-def _marked(obj: Object, when: str, seconds: int) -> Object:
+def _with_deletion(obj: Object, when: str, seconds: int) -> Object:
     """Return an object with a deletion timestamp."""
     meta = {**obj["metadata"], "deletionTimestamp": when, "deletionGracePeriodSeconds": seconds}
     if "generation" in meta and "deletionTimestamp" not in obj["metadata"]:

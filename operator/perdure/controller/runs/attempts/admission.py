@@ -29,7 +29,7 @@ from perdure.engine.inputs import AttemptFailed
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.language.keys import activity_limit_keys, wanted_limits
+from perdure.language.keys import activity_limit_keys, requested_limits
 from perdure.language.step_failures import StepError, application
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retry_policies import Held, holder
@@ -246,7 +246,7 @@ class Admission:
     def _required(self, activity: PendingActivity) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
         """The limits to acquire, with their keys, in order."""
         if activity.takes_limits:
-            return wanted_limits(activity.input)
+            return requested_limits(activity.input)
         values = self._definitions.attempt(activity).input
         return activity_limit_keys(self._definitions.of(activity), values, scope_of(self._run))
 

@@ -129,7 +129,7 @@ class StoredResults:
                 raise
             self._log.warning("Could not look for a cached result", name=key.name, error=error.message)
             return None
-        return found if key.finds(found, max_age, now) else None
+        return found if key.matches(found, max_age, now) else None
 
     async def _remove(self, cached: kube.Object) -> None:
         meta = cached["metadata"]

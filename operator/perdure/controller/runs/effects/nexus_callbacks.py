@@ -20,10 +20,10 @@ from perdure.kube import client as kube
 from perdure.runtime.callbacks import (
     OPERATION_TOKEN_HEADER,
     CallbackToken,
-    OperationEnding,
-    ending_of,
-    ending_of_update,
+    OperationCompletion,
+    completion_of,
     token_of,
+    update_completion,
 )
 
 _LATER_SECONDS = 10.0
@@ -82,17 +82,17 @@ async def complete(context: EffectContext, key: str, state: RunState, run: kube.
 
 async def _ending(
     context: EffectContext, pending: PendingCallback, state: RunState, run: kube.Object
-) -> OperationEnding:
+) -> OperationCompletion:
     tail = history.decode_events(run["status"]["history"]["events"])
     if not pending.update_id:
-        return ending_of(tail[-1], standalone=state.standalone)
+        return completion_of(tail[-1], standalone=state.standalone)
     if not state.has_completed(pending.update_id):
-        return ending_of_update(None, pending.rejection)
+        return update_completion(None, pending.rejection)
     ended = _completion(tail, pending.update_id)
     if ended is None:  # its event is sealed
         past = await past_of(context.client, run)
         ended = _completion(history.decode_events(past.events), pending.update_id)
-    return ending_of_update(ended, None)
+    return update_completion(ended, None)
 
 
 def _completion(events: Sequence[ev.AnyEvent], update_id: str) -> ev.WorkflowExecutionUpdateCompleted | None:

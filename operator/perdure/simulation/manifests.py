@@ -1,0 +1,330 @@
+"""Reads a scenario and its manifests: the Workflow or run to simulate, and the Workflows that it may start as children."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pydantic
+
+from perdure.api.kinds.retrypolicy import RetryPolicy, RetryPolicyChoice
+from perdure.api.kinds.steps import ChildWorkflow
+from perdure.api.kinds.workflow import Workflow, WorkflowSpec
+from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
+from perdure.api.labels import API_VERSION, GROUP
+from perdure.api.models import ApiModel, Resource, mistakes
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
+from perdure.language.checks import checked_program
+from perdure.language.checks.definition import limits_of
+from perdure.language.program import InvalidWorkflowError, Program
+from perdure.simulation.scenario import Scenario
+
+_Kind = TypeVar("_Kind", bound=Resource)
+_Model = TypeVar("_Model", bound=ApiModel)
+
+
+class BadFileError(Exception):
+    """A manifest or a scenario is not valid. The message has one line per error, with file, place and remedy."""
+
+    def __init__(self, *mistaken: str) -> None:
+        super().__init__("\n".join(mistaken))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One document of a file."""
+
+    source: str
+    """The file it was read from."""
+    data: Any
+    extra: bool = False
+    """Whether other manifests only refer to it: it is not simulated unless the scenario names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The Workflow or run to simulate."""
+
+    name: str
+    namespace: str
+    workflow_type: str
+    program: Program
+    spec: WorkflowRunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """The Workflow or run to simulate, and, by name, the Workflows that it may start."""
+
+    target: Target
+    programs: Mapping[str, Program]
+    limits: Mapping[str, WorkflowLimit]
+
+
+def read_scenario(data: Any, source: str) -> Scenario:
+    """Read a scenario.
+
+    Args:
+        data: The decoded document; None is the scenario with all defaults.
+        source: The file it was read from.
+
+    Raises:
+        BadFileError: The document is not a valid scenario.
+    """
+    if data is not None and not isinstance(data, dict):
+        raise BadFileError(f"{source}: a scenario must be an object, such as `input: {{}}`")
+    try:
+        return Scenario.parse(data or {})
+    except pydantic.ValidationError as error:
+        raise BadFileError(*(f"{source}: {mistake}" for mistake in mistakes(error))) from error
+
+
+def read_definitions(manifests: Iterable[Manifest], scenario: Scenario, source: str) -> Definitions:
+    """Find the Workflow or run to simulate, and compile it.
+
+    Args:
+        manifests: The documents of all files.
+        scenario: The scenario. It selects one of several, and names activities and children.
+        source: The file of the scenario.
+
+    Raises:
+        BadFileError: A manifest is not valid, or it is not clear what to simulate.
+    """
+    documents = _Documents()
+    for manifest in manifests:
+        documents.add(manifest)
+    definitions = documents.definitions(scenario, source)
+    _check_names(definitions, scenario, source)
+    return definitions
+
+
+@dataclass(slots=True)
+class _Documents:
+    """The documents of the files by kind and name, each with its file."""
+
+    workflows: dict[str, tuple[str, Workflow]] = field(default_factory=dict)
+    runs: dict[str, tuple[str, WorkflowRun]] = field(default_factory=dict)
+    policies: dict[str, tuple[str, RetryPolicy]] = field(default_factory=dict)
+    limits: dict[str, tuple[str, WorkflowLimit]] = field(default_factory=dict)
+    extras: set[str] = field(default_factory=set)
+
+    def add(self, manifest: Manifest) -> None:
+        """Add a document. Documents of other kinds are skipped."""
+        data = manifest.data
+        if not isinstance(data, dict) or "kind" not in data:
+            raise BadFileError(f"{manifest.source}: must be a manifest with `apiVersion: {API_VERSION}` and a `kind`")
+        if not str(data.get("apiVersion")).startswith(f"{GROUP}/"):
+            return
+        match data["kind"]:
+            case "Workflow":
+                self._keep(self.workflows, Workflow, manifest)
+            case "WorkflowRun":
+                self._keep(self.runs, WorkflowRun, manifest)
+            case "RetryPolicy":
+                self._keep(self.policies, RetryPolicy, manifest)
+            case "WorkflowLimit":
+                self._keep(self.limits, WorkflowLimit, manifest)
+            case "Scenario":
+                raise BadFileError(f"{manifest.source}: is a scenario; name it with --scenario")
+            case _:
+                pass
+
+    def _keep(self, where: dict[str, tuple[str, _Kind]], kind: type[_Kind], manifest: Manifest) -> None:
+        try:
+            found = kind.parse(manifest.data)
+        except pydantic.ValidationError as error:
+            raise BadFileError(*(f"{manifest.source}: {mistake}" for mistake in mistakes(error))) from error
+        name = found.metadata.name or found.metadata.generate_name.rstrip("-.")
+        if not name:
+            raise BadFileError(f"{manifest.source}: metadata.name: must be set")
+        before = where.get(name)
+        if before is not None and before[1] != found:
+            what = f"{kind.__name__} `{name}`"
+            raise BadFileError(f"{manifest.source}: {what} is defined differently in {before[0]}; remove one of them")
+        where[name] = (manifest.source, found)
+        if manifest.extra and before is None:
+            self.extras.add(f"{kind.__name__}/{name}")
+
+    def definitions(self, scenario: Scenario, source: str) -> Definitions:
+        """Compile all documents, and choose the Workflow or run to simulate."""
+        programs = {name: self._compile(where, found.spec, "spec") for name, (where, found) in self.workflows.items()}
+        limits = {name: found for name, (_, found) in self.limits.items()}
+        run, workflow = self._choose(scenario, source)
+        if run is None:
+            spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}})
+            return Definitions(
+                Target(
+                    name=workflow, namespace="default", workflow_type=workflow, program=programs[workflow], spec=spec
+                ),
+                programs,
+                limits,
+            )
+        where, found = self.runs[run]
+        spec = self._resolve(found.spec, "spec", where)
+        if spec.inline is not None:
+            program, workflow = self._compile(where, spec.inline, "spec.inline"), run
+        elif spec.activity is not None:
+            raise BadFileError(
+                f"{where}: spec.activity: SDK workers run standalone activities, which are not simulated"
+            )
+        elif spec.nexus_operation is not None:
+            raise BadFileError(
+                f"{where}: spec.nexusOperation: SDK workers handle Nexus operations, which are not simulated"
+            )
+        else:
+            workflow = (spec.workflow and spec.workflow.name) or ""
+            if workflow not in programs:
+                raise BadFileError(
+                    f"{where}: spec.workflow: there is no Workflow `{workflow}` in the files, which have "
+                    f"{_names(programs)}; include its file"
+                )
+            program = programs[workflow]
+        namespace = found.metadata.namespace or "default"
+        target = Target(name=run, namespace=namespace, workflow_type=workflow, program=program, spec=spec)
+        return Definitions(target, programs, limits)
+
+    def _choose(self, scenario: Scenario, source: str) -> tuple[str | None, str]:
+        """Choose the run or the Workflow to simulate."""
+        wanted = scenario.workflow
+        runs = [n for n in self.runs if f"WorkflowRun/{n}" not in self.extras]
+        if wanted:
+            of = [n for n in runs if (ref := self.runs[n][1].spec.workflow) is not None and ref.name == wanted]
+            if wanted in self.runs or len(of) == 1:
+                return (wanted if wanted in self.runs else of[0]), ""
+            if wanted in self.workflows:
+                return None, wanted
+            known = _names([*self.runs, *self.workflows])
+            raise BadFileError(f"{source}: workflow: there is no `{wanted}` in the files, which have {known}")
+        workflows = [n for n in self.workflows if f"Workflow/{n}" not in self.extras]
+        children = {child for n in workflows for child in children_of(self.workflows[n][1].spec) if child != n}
+        roots = [n for n in workflows if n not in children] if not runs else []
+        if len(runs) == 1:
+            return runs[0], ""
+        if len(roots) == 1:
+            return None, roots[0]
+        if runs or workflows:
+            known = _names(runs or workflows)
+            raise BadFileError(f"{source}: the files have {known}; choose one with `workflow: NAME`")
+        raise BadFileError(f"{source}: the files contain no Workflow and no WorkflowRun; include a manifest of either")
+
+    def _compile(self, where: str, spec: WorkflowSpec, path: str) -> Program:
+        for place, limit in limits_of(spec):
+            if limit not in self.limits:
+                raise BadFileError(
+                    f"{where}: {place.replace('spec', path, 1)}: there is no WorkflowLimit `{limit}` in the files, which have "
+                    f"{_names(self.limits)}; name its file as well"
+                )
+        try:
+            return checked_program(self._resolve(spec, path, where))
+        except InvalidWorkflowError as error:
+            problems = (
+                f"{where}: {finding.path.replace('spec', path, 1)}: {finding.message}" for finding in error.findings
+            )
+            raise BadFileError(*problems) from error
+
+    def _resolve(self, model: _Model, path: str, where: str) -> _Model:
+        """Return a model with each named RetryPolicy in place of its name."""
+        changes = {}
+        for name, info in type(model).model_fields.items():
+            before = getattr(model, name)
+            after = self._resolved(before, f"{path}.{info.alias or name}", where)
+            if after is not before:
+                changes[name] = after
+        return model.model_copy(update=changes) if changes else model
+
+    def _resolved(self, value: Any, path: str, where: str) -> Any:
+        if isinstance(value, RetryPolicyChoice) and value.name is not None:
+            if value.name not in self.policies:
+                raise BadFileError(
+                    f"{where}: {path}.name: there is no RetryPolicy `{value.name}` in the files, which have "
+                    f"{_names(self.policies)}; include its file"
+                )
+            policy = self.policies[value.name][1].spec
+            return RetryPolicyChoice(exponential=policy.exponential, cloud_scheduler=policy.cloud_scheduler)
+        if isinstance(value, ApiModel):
+            return self._resolve(value, path, where)
+        if isinstance(value, list):
+            after = [self._resolved(item, f"{path}[{i}]", where) for i, item in enumerate(value)]
+            return after if any(a is not b for a, b in zip(after, value, strict=True)) else value
+        return value
+
+
+def children_of(spec: WorkflowSpec) -> set[str]:
+    """The Workflows that a definition starts as children."""
+    return {child.workflow.name for child in _models(spec, ChildWorkflow) if child.workflow.name}
+
+
+def _models(value: Any, kind: type[_Model]) -> Iterator[_Model]:
+    """Yield all models of a kind within a value."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, ApiModel):
+        for name in type(value).model_fields:
+            yield from _models(getattr(value, name), kind)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _models(item, kind)
+
+
+def _check_names(definitions: Definitions, scenario: Scenario, source: str) -> None:
+    """Check that the names in a scenario exist. A misspelled name would have no effect otherwise."""
+    programs = [definitions.target.program, *definitions.programs.values()]
+    activities = {name for program in programs for name in program.activities}
+    children = {name for program in programs for name in children_of(program.spec)}
+    cacheable = {name for program in programs for name, each in program.activities.items() if each.cache is not None}
+    expected = scenario.expect.attempts if scenario.expect else {}
+    mistaken = [
+        f"{source}: {path}.{name}: unknown {what}; known: {_names(sorted(known))}"
+        for path, what, names, known in (
+            ("activities", "activity", scenario.activities, activities),
+            ("expect.attempts", "activity", expected, activities),
+            ("cached", "activity with `cache`", scenario.cached, cacheable),
+            ("children", "child workflow", scenario.children, children),
+        )
+        for name in names
+        if name not in known
+    ]
+    mistaken += [
+        f"{source}: children.{name}: the Workflow is in the files, so it is simulated itself; script its activities"
+        for name in scenario.children
+        if name in definitions.programs
+    ]
+    outputs = _outputs(programs)
+    mistaken += [
+        f"{source}: activities.{name}[{i}].artifacts.{artifact}: unknown output artifact; known: "
+        f"{_names(sorted(outputs[name]))}"
+        for name in scenario.activities.keys() & activities
+        for i, entry in enumerate(scenario.activities[name])
+        for artifact in entry.artifacts or ()
+        if artifact not in outputs[name]
+    ]
+    if scenario.strict:
+        mistaken += [
+            f"{source}: activities: has no entry for `{name}`; write `{name}: [{{output: …}}]`, or remove `strict`"
+            for name in sorted(activities - scenario.activities.keys())
+        ]
+        mistaken += [
+            f"{source}: children: has no entry for `{name}`; name its file under `workflows`, or write "
+            f"`{name}: [{{output: …}}]`"
+            for name in sorted(children - scenario.children.keys() - definitions.programs.keys())
+        ]
+    if mistaken:
+        raise BadFileError(*mistaken)
+
+
+def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
+    """The output artifacts of activities, by name."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for program in programs:
+        for name, activity in program.activities.items():
+            given = activity.artifacts
+            if given is not None:
+                found[name].update(each.name for each in given.outputs)
+                found[name] |= {LOG_ARTIFACT} if given.archive_logs else set()
+                found[name] |= {RESULT_ARTIFACT} if given.large_results else set()
+    return found
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"

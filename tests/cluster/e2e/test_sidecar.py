@@ -1,0 +1,86 @@
+"""The sidecar of a container without a library and a token, on a real cluster."""
+
+import pytest
+
+from support.kube import IMAGE, Cluster, Json, one_step
+
+pytestmark = pytest.mark.cluster
+
+ONCE = {"exponential": {"maximumAttempts": 1}}
+
+
+def work(script: str, **options: object) -> Json:
+    container = {"image": IMAGE, "command": ["sh", "-c", script]}
+    return {
+        "name": "work",
+        "startToCloseTimeout": "3m",
+        "sidecar": {},
+        "retryPolicy": ONCE,
+        "container": container,
+        **options,
+    }
+
+
+def test_heartbeats_results_and_input_are_files(namespace: Cluster) -> None:
+    script = (
+        "[ ! -e /var/run/secrets/kubernetes.io/serviceaccount/token ] || exit 9\n"
+        'for n in 1 2 3 4; do echo "{\\"done\\": $n}" > $PERDURE_FILES/heartbeat; sleep 1; done\n'
+        'printf \'{"got": %s}\' "$(cat /perdure/input.json)" > $PERDURE_FILES/result'
+    )
+    namespace.start("files", one_step(work(script, heartbeatTimeout="20s"), input={"a": 1}))
+
+    def beating() -> bool:
+        leases = namespace.list("leases")
+        return any("perdure.dev/heartbeat-details" in (x["metadata"].get("annotations") or {}) for x in leases)
+
+    namespace.wait("a heartbeat", beating)
+    status = namespace.closed("files")
+    assert status["output"] == {"got": {"a": 1}}, status.get("failure")
+
+
+def test_a_large_result_is_returned_as_a_file(namespace: Cluster) -> None:
+    script = "python -c \"print('x' * 100000, end='')\" > $PERDURE_FILES/result"
+    namespace.start("large", one_step(work(script)))
+    assert namespace.closed("large")["output"] == "x" * 100_000
+
+
+def test_only_an_activity_without_heartbeats_times_out(namespace: Cluster) -> None:
+    namespace.start("silent", one_step(work("sleep 300", heartbeatTimeout="5s")))
+    beats = work("sleep 30", heartbeatTimeout="20s", sidecar={"autoHeartbeat": True})
+    namespace.start("beating", one_step(beats))
+    assert namespace.closed("silent")["failure"]["cause"]["timeoutType"] == "Heartbeat"
+    assert namespace.closed("beating")["phase"] == "Completed"
+
+
+def test_a_cancelled_activity_gets_a_file(namespace: Cluster) -> None:
+    script = (
+        "while [ ! -e $PERDURE_FILES/cancelled ]; do touch $PERDURE_FILES/heartbeat; sleep 0.5; done\n"
+        'echo \'{"error": {"cancelled": true, "details": "tidied up"}}\' > /dev/termination-log; exit 1'
+    )
+    activity = work(script, heartbeatTimeout="60s")
+    call = {"name": "work", "cancellationType": "WaitCancellationCompleted"}
+    spec = {
+        "inline": {
+            "activities": [activity],
+            "blocks": [
+                {"name": "slow", "steps": [{"name": "stays", "activity": call}]},
+                {"name": "quick", "steps": [{"name": "nap", "sleep": {"duration": "12s"}}]},
+            ],
+            "steps": [
+                {
+                    "name": "race",
+                    "parallel": {
+                        "wait": "Any",
+                        "branches": [{"name": "slow", "block": "slow"}, {"name": "quick", "block": "quick"}],
+                    },
+                }
+            ],
+        }
+    }
+    namespace.start("raced", spec)
+    assert namespace.closed("raced")["phase"] == "Completed"
+    run = namespace.get("workflowrun", "raced")
+    assert run is not None
+    events = [event for event in run["status"]["history"]["events"] if event["eventType"] == "ActivityTaskCanceled"]
+    assert [event["details"] for event in events] == ["tidied up"]
+    namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))

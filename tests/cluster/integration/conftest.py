@@ -1,0 +1,11 @@
+"""Fixtures of integration tests."""
+
+import pytest
+
+from support.kube import Cluster
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster: Cluster) -> Cluster:
+    """The cluster of the tests, for those that bring namespaces of their own."""
+    return cluster

@@ -1,0 +1,46 @@
+"""Workflows and activities that the workers of tests with Temporal's SDK register."""
+
+from support.sdk import activities, child_flows, flows, large_flows, nexus_flows
+
+ACTIVITIES = [
+    activities.greet,
+    activities.fail,
+    activities.fail_until,
+    activities.fail_with_delay,
+    activities.fail_at_length,
+    activities.carry,
+    activities.beat_then_fail,
+    activities.wait_for_cancel,
+    activities.silent,
+    activities.elsewhere,
+    large_flows.echo,
+    large_flows.beat_at_length,
+    large_flows.give,
+]
+WORKFLOWS = [
+    flows.Greet,
+    flows.Call,
+    flows.Box,
+    flows.Sleeper,
+    flows.CleansUp,
+    flows.CancelsActivity,
+    flows.Counter,
+    flows.Rounds,
+    flows.Brief,
+    child_flows.Parent,
+    child_flows.StartsTwice,
+    child_flows.CancelsChild,
+    child_flows.Nests,
+    flows.SendsSignals,
+    flows.FailsTask,
+    flows.Fails,
+    flows.CountsRuns,
+    flows.Chain,
+    child_flows.Orchestrates,
+    flows.CallsLocally,
+    flows.Returns,
+    nexus_flows.CallsBilling,
+    large_flows.Carries,
+    large_flows.BeatsAtLength,
+    large_flows.Gives,
+]

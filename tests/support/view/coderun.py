@@ -1,0 +1,31 @@
+"""A run of code as the cluster would have it: the real engine and status, with made-up workers and times."""
+
+from typing import Any
+
+from perdure.controller.runs import status
+from perdure.view.page import Page
+from perdure.view.run import RunView, read_run
+from support.engine.coded import Coded
+from support.view.flow import UID
+
+
+def object_of(run: Coded) -> dict[str, Any]:
+    """The WorkflowRun of a run of code."""
+    facts = status.RunFacts(name="k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
+    return {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkflowRun",
+        "metadata": {"name": "k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"workflow": {"type": "Order", "taskQueue": "orders"}, "workflowId": "order-1"},
+        "status": status.compose({}, facts, run.state, run.events, run.now),
+    }
+
+
+def seen(run: Coded) -> RunView:
+    """The run as the command reads it."""
+    return read_run(object_of(run), now=run.now)
+
+
+def page(run: Coded, width: int = 100) -> Page:
+    """The page to show a run on."""
+    return Page(now=run.now, width=width)

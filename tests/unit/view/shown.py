@@ -1,0 +1,9 @@
+"""The tree of steps as text."""
+
+from perdure.view.open_work import LiveState
+from perdure.view.tree import tree
+from support.view.flow import Flow, plain
+
+
+def steps(flow: Flow, live: LiveState | None = None) -> str:
+    return plain(tree(flow.run(live=live), flow.page(width=90)))

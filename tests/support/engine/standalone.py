@@ -4,7 +4,6 @@ from itertools import count
 from typing import Any
 
 from perdure.engine import commands as cmd
-from perdure.engine import inputs
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.standalone import ActivityDecider
@@ -24,7 +23,7 @@ def begin(**options: Any) -> Drive:
 def take(run: Drive, at: float) -> None:
     """Let a worker take the attempt that is due."""
     open_ = run.open
-    request = inputs.ActivityDispatched(
+    request = inp.ActivityDispatched(
         request_id=f"r{next(_numbers)}",
         scheduled_event_id=open_.scheduled_event_id,
         attempt=open_.attempt,

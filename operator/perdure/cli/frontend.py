@@ -313,7 +313,7 @@ async def reach(cluster: Cluster, route: FrontendRoute, seconds: float) -> Async
         seconds: Maximum wait for a response, in seconds.
 
     Raises:
-        CliError: The frontend cannot be reached, or there is no token for it.
+        CliError: The frontend cannot be reached, or no token for it was found.
     """
     if route.address is not None:
         server = _url(route.address)

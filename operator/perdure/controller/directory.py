@@ -373,7 +373,7 @@ class Directory:
         return self._finished.get(namespace) or Tally()
 
     def _count(self, before: Entry | None, after: Entry | None) -> None:
-        """Update the tallies for a run whose entry was `before` and is `after`; None: there is no such run."""
+        """Update the tallies for a run whose entry changes from `before` to `after`; None: the run does not exist."""
         if before is not None and before.standing is Standing.CLOSED:
             tally = self._finished[before.namespace]
             tally.remove(before.size)

@@ -339,7 +339,7 @@ class RunWatcher:
                 uid = run["metadata"]["uid"]
                 if kind == "DELETED":
                     self._shown.pop(uid, None)
-                # A run that is no longer selected is printed once more, in its current state.
+                # Print a run that the selection no longer matches a last time, in its current state.
                 elif uid in self._shown or self._selection.matches(run, clock.now()):
                     self._print(table, [run])
                     if not self._selection.matches(run, clock.now()):

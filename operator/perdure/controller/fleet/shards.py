@@ -19,7 +19,7 @@ def shard_of(namespace: str, name: str) -> int:
 
 
 def owners(members: Collection[str]) -> tuple[str, ...]:
-    """The owner of each shard; empty if there is no member."""
+    """The owner of each shard; empty if the fleet has no members."""
     return tuple(max(members, key=lambda member: _weight(member, shard)) for shard in range(SHARDS)) if members else ()
 
 

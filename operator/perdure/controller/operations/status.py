@@ -100,7 +100,7 @@ def verb(obj: kube.Object) -> str:
 
 
 def record_answer(recorder: Recorder, obj: kube.Object, outcome: OperationAnswer) -> None:
-    """Emit an Event about the run that an Operation targets, or about the Operation if there is no run."""
+    """Emit an Event about the run that an Operation targets, or about the Operation if that run does not exist."""
     meta, name, answer, entry = obj["metadata"], verb(obj), outcome.answer, outcome.entry
     metrics.OPERATIONS.labels(verb=name, outcome="Complete" if answer.ok else "Failed").inc()
     itself = {"apiVersion": labels.API_VERSION, "kind": "Operation", "metadata": meta}

@@ -49,7 +49,6 @@ from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.runs.gateway import NO_ACTIVITY, RunGateway, not_open
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
-from perdure.kube.clock import monotonic
 from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 
 
@@ -111,17 +110,10 @@ class ActivityTasks:
         queue = await self._versions.polled_queue(named, request.deployment_options)
         metadata = request.task_queue_metadata
         rate = metadata.max_tasks_per_second.value if metadata.HasField("max_tasks_per_second") else None
-        until = monotonic() + call.within(LONGEST_POLL)
-        while (left := until - monotonic()) > 0:
-            offer = await self._matching.queues.poll(queue, request.identity, left, call.recheck, per_second=rate)
-            if offer is None:
-                break
-            task: PollActivityTaskQueueResponse | None = await self._matching.take(
-                Kind.ACTIVITY, offer, Poller(request.identity, through=call.member)
-            )
-            if task is not None:
-                return task
-        return PollActivityTaskQueueResponse()
+        task: PollActivityTaskQueueResponse | None = await self._matching.poll(
+            queue, request.identity, call.within(LONGEST_POLL), call.recheck, through=call.member, per_second=rate
+        )
+        return task if task is not None else PollActivityTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollActivityTaskQueueResponse | None:
         entry = self._runs.entry(offer.run_id)

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from perdure.api.stored import MessageStruct
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.kube.clock import monotonic
 
 
 class Poller(MessageStruct, frozen=True):
@@ -90,7 +91,7 @@ class Members(Protocol):
         """Get the task of an offer from another member; None if it is withdrawn.
 
         Raises:
-            UnreachedError: The member cannot be reached, or has lost the run.
+            UnreachableError: The member cannot be reached, or has lost the run.
             RpcError: The member could not hand out the task.
         """
         ...
@@ -218,6 +219,38 @@ class Matching:
     def reclaim(self, kind: Kind, offer: Offer, poller: Poller) -> None:
         """Take back a task that a worker at another member did not receive."""
         self._returners[kind](offer, poller)
+
+    async def poll(
+        self,
+        queue: QueueName,
+        identity: str,
+        seconds: float,
+        recheck: Callable[[], Awaitable[None]],
+        *,
+        sticky: bool = False,
+        through: str = "",
+        per_second: float | None = None,
+    ) -> Any:
+        """Wait for an offer and take its task; None if no task is available in time.
+
+        Args:
+            queue: The task queue.
+            identity: Identity of the worker.
+            seconds: The longest wait.
+            recheck: May reject the worker once there is an offer, as in `TaskQueues.poll`.
+            sticky: Whether the queue is the worker's sticky queue.
+            through: The member that the worker is connected to; empty for this one.
+            per_second: The limit of the whole queue that the worker sets; see there.
+        """
+        until = monotonic() + seconds
+        while (left := until - monotonic()) > 0:
+            offer = await self.queues.poll(queue, identity, left, recheck, per_second=per_second)
+            if offer is None:
+                return None
+            task = await self.take(queue.kind, offer, Poller(identity, sticky, through))
+            if task is not None:
+                return task
+        return None
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Get the task of an offer for a worker; None if the offer is withdrawn."""

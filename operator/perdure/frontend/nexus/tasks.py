@@ -37,7 +37,6 @@ from perdure.frontend.nexus.calls import HandlerCall, OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.workers.workers import KnownWorkers
-from perdure.kube.clock import monotonic
 
 MAX_TOKEN = 4_096
 """Maximum length of an operation token, in characters."""
@@ -74,18 +73,11 @@ class NexusTasks:
         named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
         await self._versions.polled_queue(named, request.deployment_options)  # registers the version
         self._workers.record(request.namespace, request.worker_heartbeat)
-        until = monotonic() + call.within(LONGEST_POLL)
-        while (left := until - monotonic()) > 0:
-            # Workers of every version handle calls.
-            offer = await self._matching.queues.poll(named, request.identity, left, call.recheck)
-            if offer is None:
-                break
-            task_response: PollNexusTaskQueueResponse | None = await self._matching.take(
-                Kind.NEXUS, offer, Poller(request.identity, through=call.member)
-            )
-            if task_response is not None:
-                return task_response
-        return PollNexusTaskQueueResponse()
+        # Workers of every version handle calls.
+        task: PollNexusTaskQueueResponse | None = await self._matching.poll(
+            named, request.identity, call.within(LONGEST_POLL), call.recheck, through=call.member
+        )
+        return task if task is not None else PollNexusTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollNexusTaskQueueResponse | None:
         del poller

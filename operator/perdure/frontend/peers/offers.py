@@ -79,7 +79,7 @@ class FleetMembers:
         """Get the task of an offer from another member; None if it is withdrawn.
 
         Raises:
-            UnreachedError: The member cannot be reached, or has lost the run.
+            UnreachableError: The member cannot be reached, or has lost the run.
             RpcError: The member could not hand out the task.
         """
         message = OfferTaken(kind=kind, offer=offer, poller=poller)

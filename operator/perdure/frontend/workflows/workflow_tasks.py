@@ -140,16 +140,10 @@ class TaskDispatch:
         named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
         sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
         queue = await self._versions.polled_queue(named, request.deployment_options, sticky=sticky)
-        until = monotonic() + call.within(LONGEST_POLL)
-        while (left := until - monotonic()) > 0:
-            offer = await self._matching.queues.poll(queue, request.identity, left, call.recheck)
-            if offer is None:
-                break
-            poller = Poller(request.identity, sticky, call.member)
-            task: PollWorkflowTaskQueueResponse | None = await self._matching.take(Kind.WORKFLOW, offer, poller)
-            if task is not None:
-                return task
-        return PollWorkflowTaskQueueResponse()
+        task: PollWorkflowTaskQueueResponse | None = await self._matching.poll(
+            queue, request.identity, call.within(LONGEST_POLL), call.recheck, sticky=sticky, through=call.member
+        )
+        return task if task is not None else PollWorkflowTaskQueueResponse()
 
     async def take_now(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
         """Take the task of a run for a client that is also a worker; None if no task is available now."""

@@ -47,9 +47,8 @@ from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engin
 from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import retry_policy
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
-from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, input_of
 from perdure.frontend.standalone import (
     StandaloneRuns,
     check_metadata,

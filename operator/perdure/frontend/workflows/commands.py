@@ -44,7 +44,7 @@ from perdure.frontend.messages.values import (
     retry_policy,
 )
 from perdure.frontend.nexus.endpoints import Endpoints
-from perdure.frontend.runs.start_requests import check_extras, cron_refused, input_of, queue_of_code, workflow_named
+from perdure.frontend.runs.starts import check_extras, cron_refused, input_of, queue_of_code, workflow_named
 from perdure.runtime.blobs import Room
 
 BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
@@ -228,7 +228,7 @@ class CommandReader:
     def _command(self, command: ProtoCommand) -> cmd.Command:
         """Convert a command to the command of the engine with the same name."""
         kind = from_enum(CommandType, command.command_type)
-        made: type[cmd.Command] | None = getattr(cmd, kind, None)
+        made: Any = getattr(cmd, kind, None)
         if made is None:
             raise BadCommandError("FeatureDisabled", f"command {kind or command.command_type} is not supported")
         attributes = getattr(command, _attributes_of(kind))
@@ -238,11 +238,12 @@ class CommandReader:
             known = _SPECIAL[made](self, attributes, metadata) if made in _SPECIAL else {}
             if metadata is not None and "user_metadata" in _attributes(made):
                 known["user_metadata"] = metadata
-            return self.copied(made, attributes, room, known)
+            converted: cmd.Command = self.copied(made, attributes, room, known)
         except UnfitError as error:
             terminates = isinstance(error, OversizeError)
             cause = _CAUSES.get(kind, f"Bad{kind}Attributes")
             raise BadCommandError(cause, f"{error} ({kind}Command)", terminates=terminates) from error
+        return converted
 
     def copied(self, kind: Any, proto: Any, room: Room | None, known: Mapping[str, Any]) -> Any:
         """Build an object of the engine from `known` attributes and the fields of a message with the names of the others.

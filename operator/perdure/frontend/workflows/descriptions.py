@@ -38,9 +38,8 @@ from perdure.frontend.messages.histories import (
     versioning_override,
 )
 from perdure.frontend.messages.paging import MAX_BYTES
-from perdure.frontend.nexus.pending import pending_operation
-from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.nexus.operations import pending_operation
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.kube.clock import now

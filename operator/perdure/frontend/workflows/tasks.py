@@ -52,8 +52,7 @@ from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 from perdure.frontend.messages.values import duration_or_none, name
 from perdure.frontend.nexus.endpoints import EndpointRegistry, Endpoints
-from perdure.frontend.runs.gateway import RunGateway, refusal
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway, refusal
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry

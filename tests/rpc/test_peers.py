@@ -31,7 +31,7 @@ from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.matching.queues import Kind, QueueName
-from perdure.frontend.messages.task_tokens import NexusToken, WorkflowTaskToken, pack
+from perdure.frontend.messages.tokens import NexusToken, WorkflowTaskToken, pack
 from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.messages import CALL, OFFER
 from perdure.frontend.peers.messages import pack as pack_message

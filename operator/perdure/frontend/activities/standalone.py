@@ -44,9 +44,8 @@ from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import failures, links, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
-from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import retry_policy
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
 from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.start_requests import check_extras, input_of

@@ -44,7 +44,7 @@ from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
-from perdure.frontend.messages.task_tokens import ActivityToken, pack, unpack
+from perdure.frontend.messages.tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.runs.gateway import NO_ACTIVITY, RunGateway, not_open
 from perdure.frontend.runs.large_payloads import LargePayloads

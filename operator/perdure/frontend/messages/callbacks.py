@@ -11,8 +11,7 @@ from perdure.engine.nexus import MAX_CALLBACKS
 from perdure.engine.starts import Callback
 from perdure.engine.state import PendingCallback
 from perdure.frontend.messages import failures, links
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.values import UnfitError
+from perdure.frontend.messages.values import UnfitError, to_enum
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, token_of
 
 _MAX_HEADER = 8_192

@@ -39,8 +39,8 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 from perdure.frontend.messages import callbacks, failures, links
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.paging import MAX_BYTES
+from perdure.frontend.messages.tokens import MAX_BYTES
+from perdure.frontend.messages.values import to_enum
 
 RunIds = Callable[[str], str]
 """Returns the run ID of a WorkflowRun by its name; empty if it is not known."""

@@ -38,8 +38,7 @@ from perdure.engine.state import PendingOperation, RunState
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.messages import failures, links, nexus_headers, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, state_of
 from perdure.frontend.runs.creation import RunCreator, StartedRun

@@ -11,14 +11,7 @@ from perdure.api.names import schedule_name
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.offers import queue_shard
-from perdure.frontend.messages.task_tokens import (
-    ActivityToken,
-    NexusToken,
-    QueryToken,
-    Token,
-    WorkflowTaskToken,
-    unpack,
-)
+from perdure.frontend.messages.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
 
 EVERYWHERE: Final = frozenset({"RecordWorkerHeartbeat", "ShutdownWorker"})
 """RPCs for all members, because any of them may have tasks for the worker."""

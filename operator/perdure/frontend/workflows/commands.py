@@ -32,7 +32,6 @@ from perdure.frontend.matching.backlog import requested_priority
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import to_engine
-from perdure.frontend.messages.enums import from_enum
 from perdure.frontend.messages.nexus_headers import lowered
 from perdure.frontend.messages.values import (
     UNLIMITED,
@@ -41,6 +40,7 @@ from perdure.frontend.messages.values import (
     check_count,
     duration,
     duration_or_none,
+    from_enum,
     name,
     retry_policy,
 )

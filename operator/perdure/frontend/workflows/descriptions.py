@@ -28,7 +28,6 @@ from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
 from perdure.frontend.messages import callbacks, failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import (
     Historian,
     deployment_version,
@@ -37,7 +36,8 @@ from perdure.frontend.messages.histories import (
     started_by_a_workflow,
     versioning_override,
 )
-from perdure.frontend.messages.paging import MAX_BYTES
+from perdure.frontend.messages.tokens import MAX_BYTES
+from perdure.frontend.messages.values import to_enum
 from perdure.frontend.nexus.pending import pending_operation
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.large_payloads import LargePayloads

@@ -34,8 +34,7 @@ from perdure.frontend.matching.queues import Kind
 from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.callbacks import callbacks_of, request_links
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, from_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.creation import BEGIN_SECONDS, FirstTasks, RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway

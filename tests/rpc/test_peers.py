@@ -42,8 +42,7 @@ from perdure.frontend.settings import Settings
 from perdure.frontend.transport.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
-from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.transport.services import SERVICES, UNSERVED, request_of
+from perdure.frontend.transport.rpc import SERVICES, UNSERVED, CallContext, request_of
 from perdure.frontend.transport.tls import Material, ServerCertificate
 from perdure.kube.clock import now
 from support.callers import ApiServer, token

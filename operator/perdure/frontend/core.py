@@ -41,8 +41,7 @@ from perdure.frontend.schedules.schedules import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
 from perdure.frontend.transport.rights import DEPRECATED
-from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handler
-from perdure.frontend.transport.services import SERVICES
+from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, SERVICES, CallContext, Handler
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs

@@ -7,7 +7,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from perdure import __version__
 from perdure.frontend.http.routes import HttpRoute
-from perdure.frontend.transport.services import request_of, response_of
+from perdure.frontend.transport.rpc import request_of, response_of
 
 Json = dict[str, Any]
 

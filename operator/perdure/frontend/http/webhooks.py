@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 from perdure.controller.webhooks.signatures import Delivery
 from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, Receipt, Webhooks
 from perdure.frontend.matching.dispatch import Throttle
-from perdure.frontend.transport.admission import Places
+from perdure.frontend.transport.door import Places
 from perdure.kube import client as kube
 from perdure.language.webhooks import UnusableRequestError
 from perdure.observe import metrics

@@ -14,7 +14,7 @@ from perdure.frontend.matching.offers import OfferBatch, PolledQueues, Poller, U
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, OfferTaken, pack, unpack
-from perdure.frontend.transport.services import response_of
+from perdure.frontend.transport.rpc import response_of
 
 _POLL_RESPONSES: Final = {
     Kind.WORKFLOW: response_of("PollWorkflowTaskQueue"),

@@ -13,8 +13,7 @@ from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostErr
 from perdure.frontend.peers.messages import RECHECK, RELOAD
 from perdure.frontend.peers.shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.transport.door import POLLS, WAITING
-from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext, Handler
-from perdure.frontend.transport.services import response_of, service_of
+from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext, Handler, response_of, service_of
 from perdure.kube.clock import monotonic
 from perdure.observe import metrics
 

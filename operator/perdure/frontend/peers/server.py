@@ -40,8 +40,7 @@ from perdure.frontend.peers.router import Router
 from perdure.frontend.transport.connections import peer_of
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.transport.guard import claims_of
-from perdure.frontend.transport.rpc import CallContext, Handler, status_of
-from perdure.frontend.transport.services import request_of, service_of
+from perdure.frontend.transport.rpc import CallContext, Handler, request_of, service_of, status_of
 from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 

@@ -29,7 +29,7 @@ from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings
 from perdure.frontend.matching.offers import OfferBatch, PolledQueues
 from perdure.frontend.nexus.endpoints import Endpoint
-from perdure.frontend.peers.messages import OfferTaken
+from perdure.frontend.peers.client import OfferTaken
 from perdure.kube.clock import now
 from perdure.language.memory import Memory
 from perdure.observe.metrics import REGISTRY

@@ -15,7 +15,7 @@ from temporalio.api.nexus.v1 import Link, Request, StartOperationResponse
 from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
-from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
+from perdure.frontend.http.server import IncomingRequest, refuse_web_pages
 from perdure.frontend.messages.nexus import CALLBACK_PREFIX, passed_headers
 from perdure.frontend.nexus import content as failures
 from perdure.frontend.nexus import content as nexus_content

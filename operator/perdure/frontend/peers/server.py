@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid
 from perdure.frontend.matching.offers import OfferBatch
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerIdentity
-from perdure.frontend.peers.messages import (
+from perdure.frontend.peers.client import (
     ANSWER,
     CALL,
     HANDLED,
@@ -31,7 +30,10 @@ from perdure.frontend.peers.messages import (
     SERVICE,
     SIZES,
     TAKE,
+    NotOwnerError,
     OfferTaken,
+    PeerClient,
+    PeerIdentity,
     pack,
     unpack,
 )
@@ -45,7 +47,6 @@ from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 
 _Answer = Callable[[bytes, Any], Awaitable[bytes]]
-_STATUS_DETAILS = "grpc-status-details-bin"
 _STREAM_LIMIT = 100_000
 _STOP_SECONDS = 0.5
 
@@ -130,8 +131,7 @@ class PeerServer:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             except Exception as error:  # noqa: BLE001 (each becomes a status)
                 failure = status_of(name, error)
-                details = ((_STATUS_DETAILS, failure.status().SerializeToString()),) if failure.detail else ()
-                context.set_trailing_metadata(((ANSWER, HANDLED), *details))
+                context.set_trailing_metadata(((ANSWER, HANDLED), *failure.trailers()))
                 await context.abort(failure.code, failure.message)
             raise AssertionError  # `abort` raises
 

@@ -22,7 +22,6 @@ from perdure.frontend.transport.rpc import SERVICES, UNSERVED, Rpc
 Answer = TypeVar("Answer")
 _STREAMS = 500
 """Maximum number of concurrent RPCs per connection, which is enough for a worker with many pollers."""
-_STATUS_DETAILS = "grpc-status-details-bin"
 _GRACE_SECONDS = 0.5
 """How long open calls may continue when the operator stops."""
 
@@ -182,8 +181,7 @@ def _served(rpc: Rpc, calls: OpenCalls) -> Callable[[Any, Any], Awaitable[Any]]:
         try:
             return await calls.handle(rpc.answer(_GrpcCall(rpc, context)))
         except RpcError as error:
-            if error.detail is not None:
-                context.set_trailing_metadata(((_STATUS_DETAILS, error.status().SerializeToString()),))
+            context.set_trailing_metadata(error.trailers())
             await context.abort(error.code, error.message)
 
     return serve_one

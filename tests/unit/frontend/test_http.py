@@ -206,7 +206,7 @@ async def serving(
     dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
     nexus = NexusGateway(dispatch, EndpointRegistry(reviews, "operator"))  # type: ignore[arg-type]
     context = shown.context() if shown else None
-    served_here = serve_http(offered, nexus, None, listening, secured=context, connections=connections)
+    served_here = serve_http(offered, [nexus], listening, secured=context, connections=connections)
     async with served_here, aiohttp.ClientSession() as session:
         yield api, session
 

@@ -30,7 +30,7 @@ from functools import cache
 
 from croniter import croniter_range
 
-from perdure.api.kinds.calendars import Calendar
+from perdure.api.kinds.schedule import Calendar
 from perdure.api.reasons import ConditionReason
 
 

@@ -41,8 +41,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import ValidationError
 
-from perdure.api.kinds.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
-from perdure.api.kinds.schedule import CanonicalSpec, ScheduleSpec
+from perdure.api.kinds.schedule import Calendar, CanonicalSpec, Interval, RepeatedPolicy, ScheduleSpec, SkippedPolicy
 from perdure.api.models import mistakes_by_path
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import format_duration, parse_duration

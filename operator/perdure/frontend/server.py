@@ -97,13 +97,11 @@ def _http_api(
     frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
-    from perdure.frontend.http.server import RpcGateway, serve_http  # noqa: PLC0415 (the same)
+    from perdure.frontend.http.server import Gateway, serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
     manager, settings = frontend.manager, frontend.settings
-    gateways: list[RpcGateway] = [
-        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers)
-    ]
+    gateways: list[Gateway] = [NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers)]
     if settings.webhooks:
         gateways.append(WebhookGateway(manager.webhooks, manager.first_lists.wait))
         manager.webhooks.serve()

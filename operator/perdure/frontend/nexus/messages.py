@@ -22,8 +22,8 @@ from temporalio.api.nexus.v1 import Failure as NexusFailure
 from temporalio.api.nexus.v1 import Link as NexusLink
 
 from perdure.frontend.errors import invalid
-from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.failures import MAX_DEPTH
+from perdure.frontend.messages.values import from_enum, to_enum
 
 Json = dict[str, Any]
 Behavior: TypeAlias = "NexusHandlerErrorRetryBehavior.ValueType"

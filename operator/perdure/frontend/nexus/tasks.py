@@ -41,11 +41,11 @@ from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found, too_late, unavailable
 from perdure.frontend.matching.offers import Destination, Matching, Poller, key_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
-from perdure.frontend.messages import failures, links, values
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.task_tokens import NexusToken, pack, unpack
-from perdure.frontend.messages.values import MAX_BLOB, UnfitError
+from perdure.frontend.messages.nexus import link_to_event
+from perdure.frontend.messages.tokens import NexusToken, pack, unpack
+from perdure.frontend.messages.values import MAX_BLOB, UnfitError, from_enum
 from perdure.frontend.nexus import messages
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.runs.gateway import RunGateway
@@ -256,7 +256,7 @@ def _link(run: FollowedRun, operation: PendingOperation) -> NexusLink:
     if run.state is not None and run.state.standalone:
         caller = Link.NexusOperation(namespace=run.ref.namespace, operation_id=run.ref.workflow_id, run_id=run.ref.uid)
         return messages.operation_link(caller)
-    link = links.to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
+    link = link_to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
     return messages.event_link(link.workflow_event)
 
 

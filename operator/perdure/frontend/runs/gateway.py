@@ -26,9 +26,8 @@ from perdure.controller.runs.status import message_of
 from perdure.controller.runs.store import past_of
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
-from perdure.engine.code import Code
 from perdure.engine.inputs import Answer
-from perdure.engine.state import RunState
+from perdure.engine.state import Code, RunState
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.errors import (
     CompletedError,
@@ -40,12 +39,12 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.matching.rates import Throttle
+from perdure.frontend.matching.dispatch import Throttle
 from perdure.frontend.messages import values
 from perdure.frontend.messages.histories import Historian
 from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
 from perdure.frontend.messages.values import UNLIMITED
-from perdure.frontend.transport.admission import MessageMemory
+from perdure.frontend.transport.door import MessageMemory
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
 

@@ -15,8 +15,8 @@ import msgspec
 import orjson
 from temporalio.api.common.v1 import Payload
 
-from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import MAX_RESOURCE_NAME
+from perdure.api.json_values import MAX_DEPTH, nests_deeper
 from perdure.api.phases import RunKind, kind_of
 from perdure.api.times import nearest_duration
 from perdure.controller.directory import Entry, Standing
@@ -37,7 +37,7 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.matching.backlog import requested_priority
+from perdure.frontend.matching.dispatch import requested_priority
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, check_size, duration, name, retry_policy
 from perdure.frontend.runs.gateway import RunGateway

@@ -30,20 +30,18 @@ from temporalio.api.schedule.v1 import (
 )
 from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
 
-from perdure.api import labels, lenient
+from perdure.api import labels
 from perdure.api.kinds import schedule as kind
-from perdure.api.kinds.calendars import Calendar
-from perdure.api.lenient import read_annotation
-from perdure.api.stored import StoredStruct
+from perdure.api.kinds.schedule import Calendar
+from perdure.api.stored import StoredStruct, newer_annotation, read_annotation
 from perdure.api.times import format_duration, format_time, parse_duration
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.histories import versioning_override
-from perdure.frontend.messages.values import UnfitError, duration, timestamp
+from perdure.frontend.messages.values import UnfitError, duration, from_enum, timestamp, to_enum
 from perdure.frontend.runs.starts import TIMEOUTS, requested_run
 from perdure.frontend.visibility.index import attribute_field, status_named
 from perdure.language.program import retry_policy
@@ -56,11 +54,11 @@ from perdure.schedule.calendar import (
     SECOND,
     YEAR,
     Field,
+    InvalidTimesError,
     Work,
     depends_on_month,
     read_field,
 )
-from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of, workflow_id_of
 from perdure.schedule.times import Times
 
@@ -191,7 +189,7 @@ def new_schedule(
 
 def newer_options(obj: KubeObject) -> str:
     """Say what only a newer version can read in the options of a client for a schedule; empty if there is nothing."""
-    return lenient.newer_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or lenient.newer_annotation(
+    return newer_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or newer_annotation(
         obj, labels.START_ANNOTATION, StartExtras
     )
 

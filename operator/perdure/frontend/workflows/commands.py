@@ -27,12 +27,10 @@ from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
 from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend.matching.backlog import requested_priority
+from perdure.frontend.matching.dispatch import requested_priority
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import to_engine
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.nexus_headers import lowered
+from perdure.frontend.messages.nexus import callbacks_to_engine, lowered_headers
 from perdure.frontend.messages.values import (
     UNLIMITED,
     OversizeError,
@@ -40,6 +38,7 @@ from perdure.frontend.messages.values import (
     check_count,
     duration,
     duration_or_none,
+    from_enum,
     name,
     retry_policy,
 )
@@ -332,7 +331,7 @@ def recorded_request(request: UpdateRequest) -> dict[str, Any]:
         "header": data.header_to_json(request.input),
         "identity": request.meta.identity,
         "request_id": request.request_id,
-        "completion_callbacks": to_engine(request.completion_callbacks),
+        "completion_callbacks": callbacks_to_engine(request.completion_callbacks),
     }
 
 
@@ -464,7 +463,7 @@ def _schedule_operation(reader: CommandReader, proto: Any, _: Any) -> dict[str, 
         "service": name(proto.service, f"{message}.Service", required=False),
         "operation": name(proto.operation, f"{message}.Operation", required=False),
         "request_id": str(uuid.uuid4()),
-        "nexus_header": lowered(proto.nexus_header, f"{message}.NexusHeader"),
+        "nexus_header": lowered_headers(proto.nexus_header, f"{message}.NexusHeader"),
     }
 
 

@@ -41,9 +41,10 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages import values
 from perdure.frontend.messages.histories import versioning_override
+from perdure.frontend.messages.nexus import link_to_signal, links_to_json
 from perdure.frontend.messages.values import MAX_EVENT
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
@@ -86,10 +87,10 @@ class WorkflowControl:
             principal=call.principal,
             header=data.header_to_json(request),
             client_request_id=request.request_id,
-            links=links.to_json(request.links),
+            links=links_to_json(request.links),
         )
         answer = await self._demand(request, call, signal)
-        return SignalWorkflowExecutionResponse(link=links.to_signal(answer, request.request_id))
+        return SignalWorkflowExecutionResponse(link=link_to_signal(answer, request.request_id))
 
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: CallContext
@@ -100,7 +101,7 @@ class WorkflowControl:
             reason=request.reason,
             identity=request.identity,
             principal=call.principal,
-            links=links.to_json(request.links),
+            links=links_to_json(request.links),
         )
         with suppress(CompletedError):
             await self._demand(request, call, cancel)
@@ -116,7 +117,7 @@ class WorkflowControl:
             details=data.to_json(request.details.payloads),
             identity=request.identity,
             principal=call.principal,
-            links=links.to_json(request.links),
+            links=links_to_json(request.links),
         )
         await self._demand(request, call, stop)
         return TerminateWorkflowExecutionResponse()

@@ -46,13 +46,13 @@ from perdure.frontend.errors import (
 from perdure.frontend.matching.offers import Destination, Matching, key_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import Visibility, record_of
-from perdure.language.interpreter import load_memory, progress
-from perdure.language.memory import Memory
+from perdure.language.interpreter import progress
+from perdure.language.memory import Memory, load_memory
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.signals import awaited, known_signals
 from perdure.language.step_tree import OpenPaths, StepNode, open_steps, step_tree

@@ -17,9 +17,9 @@ from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
 from perdure.frontend.http.server import IncomingRequest, refuse_web_pages
 from perdure.frontend.messages.nexus import CALLBACK_PREFIX, passed_headers
-from perdure.frontend.nexus import messages
+from perdure.frontend.nexus import protocol
 from perdure.frontend.nexus.endpoints import EndpointRegistry
-from perdure.frontend.nexus.messages import UNSPECIFIED, Behavior, Json
+from perdure.frontend.nexus.protocol import UNSPECIFIED, Behavior, Json
 from perdure.frontend.nexus.tasks import Answer, DispatchNexusTaskRequest
 from perdure.frontend.transport.rpc import Rpc
 
@@ -95,7 +95,7 @@ class NexusGateway:
         except RpcError as error:
             kind = _KINDS.get(error.code, "INTERNAL")
             headers = _OF_WORKER if kind == "UPSTREAM_TIMEOUT" else {}
-            return _json(_STATUSES[kind], messages.handler_error(kind, error.message), CIMultiDict(headers))
+            return _json(_STATUSES[kind], protocol.handler_error(kind, error.message), CIMultiDict(headers))
 
     @staticmethod
     def _target(request: web.BaseRequest) -> "_Target":
@@ -177,7 +177,7 @@ class _NexusCall(IncomingRequest):
             start.request_id = request.headers.get("nexus-request-id", "")
             start.callback = request.query.get("callback", "")
             start.callback_header.update(_stripped(request.headers, CALLBACK_PREFIX))
-            start.payload.CopyFrom(messages.to_payload(dict(_stripped(request.headers, _CONTENT)), raw))
+            start.payload.CopyFrom(protocol.to_payload(dict(_stripped(request.headers, _CONTENT)), raw))
             start.links.extend(_links(",".join(request.headers.getall("nexus-link", ()))))
         return DispatchNexusTaskRequest(namespace, queue, made)
 
@@ -225,7 +225,7 @@ def _checked(response: web.Response) -> web.Response:
         RpcError: A header has control characters, which a handler has chosen.
     """
     for name, value in response.headers.items():
-        if messages.has_control_characters(name + value):
+        if protocol.has_control_characters(name + value):
             raise RpcError(grpc.StatusCode.INTERNAL, f"the handler's response has control characters in {name}")
     return response
 
@@ -235,7 +235,7 @@ def _response(answer: Answer, *, wrapped: bool) -> web.Response:
 
     Args:
         answer: The worker's response.
-        wrapped: Whether the client understands wrapped messages.
+        wrapped: Whether the client understands wrapped failures.
     """
     if isinstance(answer, RespondNexusTaskFailedRequest):
         return _handler_failed(answer, wrapped=wrapped)
@@ -244,7 +244,7 @@ def _response(answer: Answer, *, wrapped: bool) -> web.Response:
     started = answer.response.start_operation
     match started.WhichOneof("variant"):
         case "sync_success":
-            described, content = messages.from_payload(started.sync_success.payload)
+            described, content = protocol.from_payload(started.sync_success.payload)
             headers = _link_headers(started.sync_success.links)
             headers.update({f"Content-{name}": value for name, value in described.items()})
             return web.Response(body=content, headers=headers)
@@ -254,34 +254,34 @@ def _response(answer: Answer, *, wrapped: bool) -> web.Response:
             return _json(HTTPStatus.CREATED, body, _link_headers(started.async_success.links))
         case "failure" | "operation_error":
             return _operation_failed(started, wrapped=wrapped)
-    return _failed("INTERNAL", UNSPECIFIED, messages.handler_error("INTERNAL", "empty outcome"))
+    return _failed("INTERNAL", UNSPECIFIED, protocol.handler_error("INTERNAL", "empty outcome"))
 
 
 def _operation_failed(started: StartOperationResponse, *, wrapped: bool) -> web.Response:
     if started.HasField("failure"):
         state = "canceled" if started.failure.HasField("canceled_failure_info") else "failed"
-        failure = messages.of_temporal(started.failure)
+        failure = protocol.of_temporal(started.failure)
     else:
         state = started.operation_error.operation_state
-        failure = messages.of_nexus(started.operation_error.failure)
-    body = messages.operation_error(state, failure) if wrapped else failure
+        failure = protocol.of_nexus(started.operation_error.failure)
+    body = protocol.operation_error(state, failure) if wrapped else failure
     return _json(_UNSUCCESSFUL, body, CIMultiDict({"Nexus-Operation-State": state, **_OF_WORKER}))
 
 
 def _handler_failed(answer: RespondNexusTaskFailedRequest, *, wrapped: bool) -> web.Response:
     if answer.HasField("failure"):
         info = answer.failure.nexus_handler_failure_info
-        failure = messages.of_temporal(answer.failure)
+        failure = protocol.of_temporal(answer.failure)
         return _failed(info.type, info.retry_behavior, failure if wrapped else failure.get("cause", failure))
     error = answer.error
-    failure = messages.of_nexus(error.failure)
-    body = messages.handler_error(error.error_type, "", error.retry_behavior, failure) if wrapped else failure
+    failure = protocol.of_nexus(error.failure)
+    body = protocol.handler_error(error.error_type, "", error.retry_behavior, failure) if wrapped else failure
     return _failed(error.error_type, error.retry_behavior, body)
 
 
 def _failed(kind: str, behavior: Behavior, body: Json) -> web.Response:
     headers = CIMultiDict(_OF_WORKER)
-    retryable = messages.is_retryable(behavior)
+    retryable = protocol.is_retryable(behavior)
     if retryable is not None:
         headers["Nexus-Request-Retryable"] = str(retryable).lower()
     return _json(_STATUSES.get(kind, 500), body, headers)

@@ -46,7 +46,7 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import link_to_event
 from perdure.frontend.messages.tokens import NexusToken, pack, unpack
 from perdure.frontend.messages.values import MAX_BLOB, UnfitError, from_enum
-from perdure.frontend.nexus import messages
+from perdure.frontend.nexus import protocol
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
@@ -255,9 +255,9 @@ def _link(run: FollowedRun, operation: PendingOperation) -> NexusLink:
     """The link to the caller of a handler: an event of a workflow, or a standalone operation."""
     if run.state is not None and run.state.standalone:
         caller = Link.NexusOperation(namespace=run.ref.namespace, operation_id=run.ref.workflow_id, run_id=run.ref.uid)
-        return messages.operation_link(caller)
+        return protocol.operation_link(caller)
     link = link_to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
-    return messages.event_link(link.workflow_event)
+    return protocol.event_link(link.workflow_event)
 
 
 def _remaining_times(operation: PendingOperation, time: datetime) -> Iterator[timedelta]:
@@ -468,7 +468,7 @@ class NexusTasks:
             if len(token) > MAX_TOKEN:
                 raise invalid(f"operation token length exceeds allowed limit ({len(token)}/{MAX_TOKEN})")
         failed = started.operation_error.failure
-        if failed.details and not messages.is_json(failed.details):
+        if failed.details and not protocol.is_json(failed.details):
             raise invalid("failure details must be JSON serializable")
         task: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
         if self._direct_calls.report(task.call, task.namespace, request):
@@ -519,12 +519,12 @@ class NexusTasks:
                 answer = {
                     "outcome": OperationOutcome.STARTED,
                     "operation_token": started.operation_token or started.operation_id,
-                    "links": messages.links_to_json(started.links),
+                    "links": protocol.links_of_handler(started.links),
                 }
             case "failure":
                 answer["failure"] = failures.to_json(response.failure)
             case "operation_error":
-                answer["failure"] = failures.to_json(messages.to_temporal(response.operation_error.failure))
+                answer["failure"] = failures.to_json(protocol.to_temporal(response.operation_error.failure))
                 if response.operation_error.operation_state == "canceled":
                     answer["failure"] = _as_cancelled(answer["failure"])
             case _:
@@ -549,7 +549,7 @@ def _succeeded(success: StartOperationResponse.Sync) -> dict[str, Any]:
     except UnfitError as error:
         failure = Failure(kind=FailureKind.APPLICATION, type="CallError", message=str(error), non_retryable=True)
         return {"outcome": OperationOutcome.REFUSED, "failure": failure}
-    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": messages.links_to_json(success.links)}
+    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": protocol.links_of_handler(success.links)}
 
 
 # Failures from older SDKs
@@ -558,7 +558,7 @@ def _succeeded(success: StartOperationResponse.Sync) -> dict[str, Any]:
 def _handler_failure(error: HandlerError) -> Failure:
     """The failure for a handler error without one of Temporal's (frontend: convertOutcomeToNexusHandlerError)."""
     behavior = from_enum(NexusHandlerErrorRetryBehavior, error.retry_behavior) if error.retry_behavior else None
-    cause = failures.to_json(messages.to_temporal(error.failure))
+    cause = failures.to_json(protocol.to_temporal(error.failure))
     return Failure(kind=FailureKind.NEXUS_HANDLER, type=error.error_type, retry_behavior=behavior, cause=cause)
 
 

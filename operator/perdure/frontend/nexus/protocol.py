@@ -241,7 +241,7 @@ def _url(namespace: str, kind: str, named: str, run_id: str, end: str) -> str:
     return f"temporal:///namespaces/{namespace}/{kind}/{named}/{run_id}/{end}"
 
 
-def links_to_json(links: Iterable[NexusLink]) -> Any:
+def links_of_handler(links: Iterable[NexusLink]) -> Any:
     """Convert the links of a handler to JSON, without links of unknown kinds. None if there are none."""
     read = [link for link in map(_read, links) if link is not None]
     return [MessageToDict(link) for link in read] or None

@@ -40,13 +40,13 @@ from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.schedules.schedules import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
+from perdure.frontend.task_queues import TaskQueueRpcs
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, SERVICES, CallContext, Handler
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
-from perdure.frontend.workers.task_queues import TaskQueueRpcs
-from perdure.frontend.workers.workers import KnownWorkers, WorkerRpcs
+from perdure.frontend.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches
 from perdure.frontend.workflows.control import WorkflowControl
 from perdure.frontend.workflows.descriptions import WorkflowDescriptions

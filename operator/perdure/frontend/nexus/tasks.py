@@ -35,7 +35,7 @@ from perdure.frontend.nexus import links
 from perdure.frontend.nexus.calls import HandlerCall, OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
-from perdure.frontend.workers.workers import KnownWorkers
+from perdure.frontend.workers import KnownWorkers
 
 MAX_TOKEN = 4_096
 """Maximum length of an operation token, in characters."""

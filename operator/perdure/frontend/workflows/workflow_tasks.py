@@ -56,7 +56,7 @@ from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workers.workers import KnownWorkers
+from perdure.frontend.workers import KnownWorkers
 from perdure.frontend.workflows.commands import (
     BadCommandError,
     CommandReader,

@@ -97,21 +97,18 @@ class Listing:
         self, request: ListWorkflowExecutionsRequest, call: CallContext
     ) -> ListWorkflowExecutionsResponse:
         """List the workflows that match a filter, the newest first."""
-        del call
         return await self._listed(ListWorkflowExecutionsResponse, request, request.query, request.page_size)
 
     async def scan_workflow_executions(
         self, request: ScanWorkflowExecutionsRequest, call: CallContext
     ) -> ScanWorkflowExecutionsResponse:
         """List the workflows that match a filter, the newest first."""
-        del call
         return await self._listed(ScanWorkflowExecutionsResponse, request, request.query, request.page_size)
 
     async def list_open_workflow_executions(
         self, request: ListOpenWorkflowExecutionsRequest, call: CallContext
     ) -> ListOpenWorkflowExecutionsResponse:
         """List the open workflows that match a filter of the older kind, the newest first."""
-        del call
         query = " AND ".join(("ExecutionStatus = 'Running'", *_conditions(request)))
         return await self._listed(ListOpenWorkflowExecutionsResponse, request, query, request.maximum_page_size)
 
@@ -119,7 +116,6 @@ class Listing:
         self, request: ListClosedWorkflowExecutionsRequest, call: CallContext
     ) -> ListClosedWorkflowExecutionsResponse:
         """List the closed workflows that match a filter of the older kind, the newest first."""
-        del call
         status = "ExecutionStatus != 'Running'"
         if request.HasField("status_filter"):
             status = f"ExecutionStatus = {quoted(from_enum(WorkflowExecutionStatus, request.status_filter.status))}"
@@ -134,7 +130,6 @@ class Listing:
         self, request: ListActivityExecutionsRequest, call: CallContext
     ) -> ListActivityExecutionsResponse:
         """List the standalone activities that match a filter, the newest first."""
-        del call
         page, token = await self._page(
             request.namespace, request.query, request.next_page_token, request.page_size, RunKind.ACTIVITY
         )
@@ -144,7 +139,6 @@ class Listing:
         self, request: ListNexusOperationExecutionsRequest, call: CallContext
     ) -> ListNexusOperationExecutionsResponse:
         """List the standalone Nexus operations that match a filter, the newest first."""
-        del call
         page, token = await self._page(
             request.namespace, request.query, request.next_page_token, request.page_size, RunKind.NEXUS_OPERATION
         )
@@ -156,21 +150,18 @@ class Listing:
         self, request: CountWorkflowExecutionsRequest, call: CallContext
     ) -> CountWorkflowExecutionsResponse:
         """Count the workflows that match a filter."""
-        del call
         return await self._counted(CountWorkflowExecutionsResponse, request, RunKind.WORKFLOW)
 
     async def count_activity_executions(
         self, request: CountActivityExecutionsRequest, call: CallContext
     ) -> CountActivityExecutionsResponse:
         """Count the standalone activities that match a filter."""
-        del call
         return await self._counted(CountActivityExecutionsResponse, request, RunKind.ACTIVITY)
 
     async def count_nexus_operation_executions(
         self, request: CountNexusOperationExecutionsRequest, call: CallContext
     ) -> CountNexusOperationExecutionsResponse:
         """Count the standalone Nexus operations that match a filter."""
-        del call
         return await self._counted(CountNexusOperationExecutionsResponse, request, RunKind.NEXUS_OPERATION)
 
     async def _counted(self, response: type[_Counted], request: Any, kind: RunKind) -> _Counted:

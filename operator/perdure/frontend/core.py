@@ -25,8 +25,7 @@ from perdure.frontend.deployments.versions import (
 )
 from perdure.frontend.errors import RpcError, unimplemented
 from perdure.frontend.matching.dispatch import TASK_QUEUES, rank_of
-from perdure.frontend.matching.offers import Destination, Matching
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.calls import OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls

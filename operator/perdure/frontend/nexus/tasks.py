@@ -25,8 +25,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.offers import Matching, Poller
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import NexusToken, pack, unpack

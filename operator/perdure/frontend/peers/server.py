@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid
-from perdure.frontend.matching.offers import OfferBatch
+from perdure.frontend.matching.queues import OfferBatch
 from perdure.frontend.peers.client import (
     ANSWER,
     CALL,

@@ -14,7 +14,7 @@ import kopf
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from perdure.api.labels import RUN_ID_LABEL
-from perdure.controller.informers.informer import Informer
+from perdure.controller.informers import Informer
 from perdure.handlers.feed import Feed
 
 

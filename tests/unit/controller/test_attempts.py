@@ -13,15 +13,13 @@ from aiohttp import web
 from perdure.api.kinds.workflow import Retention, WorkflowSpec
 from perdure.api.reasons import EventReason
 from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.limits.workflow_limits import WorkflowLimits
-from perdure.controller.payloads.store import Blobs
-from perdure.controller.pods.attempt_pods import PodKey, Pods
-from perdure.controller.pods.logs import PATIENCE
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.limits import WorkflowLimits
+from perdure.controller.payloads import Blobs
+from perdure.controller.pods.attempt_pods import PATIENCE, ActivityIdentity, PodKey, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods
-from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.conditions import RunEventRecorder
 from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, Definitions

@@ -15,8 +15,7 @@ import orjson
 import structlog
 from aiohttp import hdrs, web
 
-from perdure.controller.webhooks.signatures import Delivery
-from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, Receipt, Webhooks
+from perdure.controller.webhooks import Delivery, DeliveryOutcome, KnownWebhook, Receipt, Webhooks
 from perdure.frontend.matching.rates import Throttle
 from perdure.frontend.transport.admission import Places
 from perdure.kube import client as kube

@@ -69,12 +69,13 @@ def trace(
         raise click.BadParameter("has a format of its own; leave out --output", param_hint="--otlp")
     screen = Screen(color)
     found, pods = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
+    from perdure.view import replay
     from perdure.view.run import read_run
     from perdure.view.timeline import as_chrome_trace, spans
 
     now = clock.now()
-    run = read_run(found, now=now)
-    steps = spans(found, pods)
+    run = read_run(found, now=now, trace=replay.trace(found))
+    steps = spans(run, pods)
     if otlp:
         if run.start is None or run.end is None:
             raise CliError(

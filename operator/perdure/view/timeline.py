@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure import __version__
-from perdure.api.json_values import Json, integer, mapping, mappings
+from perdure.api.json_values import Json, integer, mapping
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
 from perdure.api.phases import Phase
 from perdure.api.times import read_kubernetes_time
@@ -135,7 +135,7 @@ def _attempts(step: StepView, recorded: HistoryEntry, with_pods: Iterable[Attemp
         last = AttemptSpan(number=step.open.attempt, result=state, pod=step.open.pod or "", start=start)
     else:
         number = recorded.attempt or (found[-1].number if found else 1)
-        # The step may end later than its activity, with a hook or a `catch`. No event records the end of what the run's end stops.
+        # A hook or a `catch` may end the step later than its activity. No event records that the end of the run stops it.
         result, end = (recorded.ended, recorded.end) if recorded.ended else (step.state, step.end)
         last = AttemptSpan(number=number, result=result, start=recorded.last_start, end=end)
     if not found or last.number != found[-1].number:

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.glyphs import ASCII
+from perdure.view.page import ASCII
 from perdure.view.timeline import spans, timeline_lines
 from support.apiserver import ApiServer, items
 from support.view.flow import T0, Flow, at, charged_after_two_refusals, golden, plain

@@ -11,9 +11,9 @@ from contextlib import suppress
 import pytest
 
 from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.handlers.main import settle
 from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
-from perdure.observe.python_gc import settle
 from support.hostile import ATTACKS, HOSTILE, SOURCES
 
 pytestmark = pytest.mark.bench

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.client.requests import Object
-    from perdure.kube.tables import TableRow
+    from perdure.kube.decoding import TableRow
 
 
 _MAX_DURATION: Final = timedelta(minutes=3)

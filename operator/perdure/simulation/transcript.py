@@ -18,8 +18,7 @@ from perdure.engine.state import DEAD_LETTER, LIMITS_RELEASED, TAKE_LIMITS, Pend
 from perdure.language.coercion import format_value
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.step_trace import TracedStep, Tracer
-from perdure.language.step_tree import StepNode, step_tree
+from perdure.language.step_tree import StepNode, TracedStep, Tracer, step_tree
 from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.schedule.run_manifests import schedule_scope

@@ -34,14 +34,13 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.histories import versioning_override
+from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.runs.start_requests import TIMEOUTS, requested_run
 from perdure.frontend.schedules.calendars import TIMES, from_times, to_times
 from perdure.frontend.visibility.index import attribute_field, status_named
 from perdure.language.program import retry_policy
-from perdure.schedule.calendar import Work
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of, workflow_id_of
 from perdure.schedule.times import Times
 

@@ -123,7 +123,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             handover = asyncio.create_task(hand_over(), name="handing over")
             watches = asyncio.create_task(_watch(registry, options, ready, stop), name="watches")
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
-            _tune_garbage_collector()
+            tune_garbage_collector()
             try:
                 done, _ = await asyncio.wait({*work, watches}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -154,7 +154,7 @@ async def _watch(
     await kopf.run_tasks(tasks, ignored=watch.ForeignTasks())
 
 
-def _tune_garbage_collector() -> None:
+def tune_garbage_collector() -> None:
     """Exclude all current objects from collection, and look for cycles less often: decisions create many objects, but few cycles.
 
     Call it once everything is loaded.

@@ -18,8 +18,8 @@ from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.runtime import status_texts
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
-from perdure.simulation.runs import SimulatedChain
 from perdure.simulation.simulator import Simulator
+from perdure.simulation.transcript import SimulatedChain
 from perdure.view.page import Page
 from support.kube import REPOSITORY
 

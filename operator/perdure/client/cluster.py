@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
-    from perdure.kube.tables import TableRow
+    from perdure.kube.decoding import TableRow
 
 
 _MAX_DURATION: Final = timedelta(minutes=3)

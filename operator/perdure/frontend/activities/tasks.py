@@ -31,7 +31,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
-from perdure.controller.payloads.store import Saved
+from perdure.controller.payloads import Saved
 from perdure.controller.reconcile.record import encoded
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind

@@ -18,7 +18,7 @@ from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
-from perdure.controller.payloads.store import LostBlobError
+from perdure.controller.payloads import LostBlobError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.runs.run import Run

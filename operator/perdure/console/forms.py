@@ -1,10 +1,17 @@
-"""Requests to runs and dead letters: the console creates Operations as the user, and shows their results."""
+"""The forms of the console: how they are read, and those that request something of runs and dead letters.
+
+Only forms of the console's own pages are accepted. For a request, the console creates an Operation as the user, and shows its
+result. The form that starts a run is in `start`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import secrets
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -14,7 +21,6 @@ from perdure.client.errors import AlreadyExistsError
 from perdure.client.operations import manifest, wait_for_results
 from perdure.console import rows
 from perdure.console.site import NAME
-from perdure.console.submissions import submitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,13 +31,84 @@ if TYPE_CHECKING:
     from perdure.api.json_values import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
-    from perdure.console.submissions import Submission
 
+
+MAX_FORM: Final = 4 * 1024 * 1024
+"""Maximum bytes of a form. An object in the cluster has at most 1.5 MiB, but encoding can triple the size."""
+_MAX_FIELDS: Final = 1_000
+_REQUEST_ID: Final = re.compile("[0-9a-f]{10}")
+
+
+def new_request_id() -> str:
+    """Return an ID for a form. Objects that the form creates are named after it, so that sending it twice creates them once."""
+    return secrets.token_hex(5)
+
+
+class Submission:
+    """The fields of a form that a page of the console has sent."""
+
+    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+        self._fields = fields
+
+    def text(self, name: str) -> str:
+        """Return a field; empty if it is missing. Browsers send line breaks as CR LF."""
+        return self._fields.get(name, [""])[-1].replace("\r\n", "\n")
+
+    def all(self, name: str) -> list[str]:
+        """Return the different values of a field that occurs several times."""
+        return list(dict.fromkeys(self._fields.get(name, ())))
+
+    @property
+    def request_id(self) -> str:
+        """The ID of the form.
+
+        Raises:
+            HTTPException: The form has no valid ID.
+        """
+        found = self.text("request")
+        if not _REQUEST_ID.fullmatch(found):
+            raise HTTPException(400, "The form is not complete. Open it again.")
+        return found
+
+
+async def submitted(request: Request) -> Submission:
+    """Read a form.
+
+    Raises:
+        HTTPException: Another site has sent the form, or it is too large or not a form.
+    """
+    if not _from_here(request):
+        raise HTTPException(403, "Only pages of the console can send this. Open the console, and try again.")
+    if request.headers.get("Content-Type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "This must be a form.")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_FORM:
+            raise HTTPException(413, "The form is too large.")
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    except ValueError as error:
+        raise HTTPException(400, f"The form cannot be read: {error}.") from error
+    return Submission(fields)
+
+
+def _from_here(request: Request) -> bool:
+    """Whether a page of the same origin sends the request.
+
+    A proxy that logs users in recognizes them by a cookie, so another site could have their browsers send requests. Browsers
+    report the sender in `Sec-Fetch-Site`, which pages cannot change; over plain HTTP, they report it only in `Origin`.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site == "same-origin"
+    return urlsplit(request.headers.get("Origin", "")).netloc == request.headers.get("Host", "-")
+
+
+# Requests
 
 MAX_TARGETS: Final = 50
 """Maximum number of objects that one form can request something of."""
-_SECONDS: Final = 10.0
-"""Maximum time to wait for results."""
 
 
 class ActionForms:
@@ -89,7 +166,7 @@ class ActionForms:
                 part = hashlib.sha256(target["name"].encode()).hexdigest()[:10]
                 body = manifest(verb, action, target, f"{verb}-{request_id}-{part}")
                 operations.append(await _create(cluster, body))
-            await wait_for_results(cluster, operations, _SECONDS)
+            await wait_for_results(cluster, operations, self._site.settings.answer_seconds)
         return self._site.show(request, "answers.html", verb=verb, rows=list(map(rows.operation, operations)))
 
 

@@ -1,29 +1,42 @@
-"""The console on a laptop: on the loopback interface, for one browser, with the kubeconfig."""
+"""The console as a server: of `perdure console` on a laptop, or of `perdure-console` in the cluster.
+
+On a laptop it listens on the loopback interface, for one browser, and uses the kubeconfig. In the cluster, it has no permissions:
+each request brings the token of its user.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.datastructures import URL
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
 
 from perdure.client.errors import CliError
 from perdure.console.app import console
 from perdure.console.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
+from perdure.console.site import ConsoleSettings, TokenAccess
+from perdure.kube.access import Access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from perdure.console.access import ClusterAccess
-    from perdure.console.site import ConsoleSettings
+    from perdure.console.site import ClusterAccess
+
+
+# On a laptop
 
 
 @asynccontextmanager
@@ -97,3 +110,53 @@ class _Guarded:
                 response.set_cookie(cookie, key, httponly=True, samesite="strict")
                 return response
         return None
+
+
+# In the cluster
+
+CA = Path("/var/run/secrets/kubernetes.io/ca/ca.crt")
+"""The CA certificate of the API server; the ConfigMap `kube-root-ca.crt` has it in every namespace."""
+
+
+def application(environment: os._Environ[str] | dict[str, str], ca: Path = CA) -> Starlette:
+    """Build the server.
+
+    Args:
+        environment: The environment variables of the pod.
+        ca: The file with the CA certificate.
+
+    Raises:
+        SystemExit: A variable is missing or invalid.
+    """
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise SystemExit(
+            "KUBERNETES_SERVICE_HOST is not set: perdure-console runs in a pod; elsewhere, use `perdure console`"
+        )
+    web_ui = environment.get("PERDURE_WEB_UI_URL", "")
+    if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
+        raise SystemExit(f"PERDURE_WEB_UI_URL: `{web_ui}` must begin with http:// or https://")
+    access = Access(server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", ca_file=str(ca))
+    settings = ConsoleSettings(
+        namespace=environment.get("PERDURE_CONSOLE_NAMESPACE") or "default",
+        system_namespace=environment.get("PERDURE_NAMESPACE") or "perdure-system",
+        web_ui=web_ui,
+        read_only=environment.get("PERDURE_CONSOLE_READ_ONLY", "") == "true",
+    )
+
+    async def healthy(_: object) -> PlainTextResponse:
+        return PlainTextResponse("ok\n")
+
+    return Starlette(routes=[Route("/healthz", healthy), Mount("/", console(TokenAccess(access), settings))])
+
+
+def main() -> None:
+    """Serve until the pod is stopped."""
+    uvicorn.run(
+        application(os.environ),
+        host="::",
+        port=8080,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )

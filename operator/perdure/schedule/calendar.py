@@ -125,7 +125,9 @@ def read_field(kind: Field, text: str) -> int:
     return bits & kind.full
 
 
-_INTERVALS: Final = frozenset(sum(1 << hour for hour in range(first, 24, step)) for step in (1, 2, 3, 4) for first in range(step))
+_INTERVALS = frozenset(
+    sum(1 << hour for hour in range(first, 24, step)) for step in (1, 2, 3, 4) for first in range(step)
+)
 """The sets of hours that mean an interval: every hour, or each second, third, or fourth hour around the clock."""
 
 

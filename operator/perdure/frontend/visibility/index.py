@@ -39,8 +39,6 @@ OF_KIND = {
     RunKind.NEXUS_OPERATION: dict.fromkeys(("OperationId", "Endpoint", "Service", "Operation", "RequestId"), "Keyword"),
 }
 """The types of additional fields for filters of standalone activities and of standalone Nexus operations."""
-
-
 _KEPT = 256
 """Size limit of a finished run's search attributes and memo in memory, in bytes each."""
 _UNPACKABLE = 2_048

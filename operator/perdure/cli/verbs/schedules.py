@@ -385,7 +385,7 @@ def import_(*, file: str, name: str | None, namespace: str | None) -> None:
       temporal schedule describe -s nightly -o json > nightly.json
       {program} schedule import -f nightly.json --name nightly
     """
-    from perdure.cli.conversion import read_manifests
+    from perdure.cli.files.documents import read_manifests
     from perdure.importing.schedules import UnsupportedScheduleError, convert
 
     found = read_manifests(file)

@@ -137,7 +137,7 @@ def start(
     launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
     base: Object = {"metadata": {"generateName": f"{workflow or _name_prefix(kind or 'run')}-"}, "spec": {}}
     if file is not None:
-        from perdure.cli.documents import read_run
+        from perdure.cli.files.documents import read_run
 
         base = read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}

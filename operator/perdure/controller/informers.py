@@ -1,8 +1,12 @@
-"""The resync: compare lists from the API server with the objects from the watches.
+"""How this process learns which objects exist: the first lists, the watch on each kind, and the resync.
 
-A watch may miss changes: kopf does not report deletions during a gap, and a connection can hang. So once a minute, and sooner
-after a failure, all objects are listed by name and version, and missed changes are processed. The liveness probe also depends on
-this. At the same time, jumps of the wall clock are detected: someone has set it, or the machine was suspended.
+Before the first decision, all runs, RetryPolicies, WorkflowLimits, and Schedules are listed. An informer tells where the events
+of a watch go, and whether it still shows all changes. Objects that cannot be decoded are skipped and reported.
+
+The resync compares lists from the API server with the objects from the watches. A watch may miss changes: kopf does not report
+deletions during a gap, and a connection can hang. So once a minute, and sooner after a failure, all objects are listed by name
+and version, and missed changes are processed. The liveness probe also depends on this. At the same time, jumps of the wall clock
+are detected: someone has set it, or the machine was suspended.
 """
 
 import asyncio
@@ -12,20 +16,180 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
+from perdure.api.labels import GROUP, VERSION
+from perdure.api.reasons import EventReason
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
-from perdure.controller.informers.informer import Informer
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import DeadLetterKey, Key
+from perdure.controller.queue import DeadLetterKey, Key, KeyedQueue
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
-from perdure.kube.decoding import Stored
+from perdure.kube.decoding import Stored, Undecodable
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.deadletters import is_being_redriven
+
+_STALE_AFTER: Final = 3
+"""The number of consecutive resyncs with missed changes after which a watch counts as stale."""
+
+
+class Informer:
+    """Passes the events of one watch on, and counts the resyncs that have found changes which it has missed."""
+
+    def __init__(
+        self,
+        plural: str,
+        update: Callable[[kube.Object], None],
+        delete: Callable[[kube.Object], None],
+        *,
+        group: str = GROUP,
+        version: str = VERSION,
+        label: str | None = None,
+    ) -> None:
+        """Create an informer whose watch has missed nothing.
+
+        Args:
+            plural: The plural of the kind.
+            update: Called with each object that was listed, created, or changed; it only records this for later processing.
+            delete: Called with each object that was deleted.
+            group: The API group of the kind.
+            version: The version of the API group.
+            label: A label that objects must have; None: all objects.
+        """
+        self.group = group
+        self.version = version
+        self.plural = plural
+        self.label = label
+        self._update = update
+        self._delete = delete
+        self._missed = 0
+        """The number of resyncs with missed changes since the last event."""
+
+    def on_event(self, obj: kube.Object, *, deleted: bool) -> None:
+        """Process an event of the watch."""
+        self._missed = 0
+        (self._delete if deleted else self._update)(obj)
+
+    def update(self, obj: kube.Object) -> None:
+        """Process an object that the watch has not shown."""
+        self._update(obj)
+
+    def note_missed(self) -> None:
+        """Record that a resync has found changes that the watch has not shown."""
+        self._missed += 1
+
+    def trouble(self) -> str | None:
+        """Why the watch counts as stale; None if it works."""
+        if self._missed < _STALE_AFTER:
+            return None
+        return f"the watch on {self.plural} is stale: {self._missed} resyncs found changes but no events arrived"
+
+
+_RETRY_SECONDS: Final = 1.0
+
+
+class FirstLists:
+    """Lists each kind once, page by page; watches continue where the lists end."""
+
+    def __init__(
+        self, client: kube.Client, served: ServedNamespaces, updates: Mapping[str, Callable[[kube.Object], None]]
+    ) -> None:
+        """Create the lists without reading them.
+
+        Args:
+            client: Lists the objects.
+            served: The served namespaces.
+            updates: The function that processes the objects of each kind, by plural, in the order of reading.
+        """
+        self._client = client
+        self._served = served
+        self._updates = updates
+        self._learned = asyncio.Event()
+        self._versions: dict[tuple[str, str | None], str] = {}
+        """The version of the list, by kind and namespace."""
+        self._log = structlog.get_logger("perdure.learning")
+
+    @property
+    def complete(self) -> bool:
+        """Whether all objects that existed at the start are known."""
+        return self._learned.is_set()
+
+    async def wait(self) -> None:
+        """Wait until all objects that existed at the start are known."""
+        await self._learned.wait()
+
+    async def version(self, plural: str, namespace: str | None) -> str:
+        """Return the version of the list of a kind once; afterwards, and for other kinds, return an empty string."""
+        if plural in self._updates:
+            await self.wait()
+        return self._versions.pop((plural, namespace), "")
+
+    async def read(self) -> None:
+        """List all kinds, and retry failed requests."""
+        while not self.complete:
+            try:
+                await self._read()
+            except kube.RequestError as error:
+                self._log.warning("Could not list the runs, retrying", error=repr(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._learned.set()
+
+    async def _read(self) -> None:
+        for namespace in self._served:
+            for plural, update in self._updates.items():
+                async for page in self._client.lists.pages(kube.path(kube.PERDURE, namespace, plural)):
+                    self._versions[plural, namespace] = page.version
+                    for _, obj in self._client.lists.objects(page):
+                        isolate(obj, update)
+                    await asyncio.sleep(0)
+
+
+_REMEMBERED = 1_000
+
+
+class Undecoded:
+    """Reports each version of an object once."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._reported: dict[tuple[str, str], None] = {}
+        self._log = structlog.get_logger("perdure.decoding")
+
+    def report(self, found: Undecodable) -> None:
+        """Log and count an object, and record an Event if its metadata is readable."""
+        stored = found.stored
+        if stored is not None:
+            if (stored.uid, stored.version) in self._reported:
+                return
+            self._reported[stored.uid, stored.version] = None
+            if len(self._reported) > _REMEMBERED:
+                del self._reported[next(iter(self._reported))]
+        metrics.UNDECODABLE.labels(kind=found.kind).inc()
+        self._log.warning(
+            "Skipped an object that cannot be decoded",
+            kind=found.kind,
+            namespace=stored.namespace if stored else None,
+            name=stored.name if stored else None,
+            problem=found.problem,
+        )
+        if stored is None:
+            return
+        self._recorder.record(
+            {
+                "apiVersion": found.api_version,
+                "kind": found.kind,
+                "metadata": {"namespace": stored.namespace, "name": stored.name, "uid": stored.uid},
+            },
+            kind="Warning",
+            reason=EventReason.UNREADABLE,
+            note=f"The operator cannot decode this {found.kind} and skips it: {found.problem}. Delete it, or shorten its values.",
+            action="Decode",
+        )
+
 
 RESYNC_SECONDS: Final = 60.0
 _KINDS: Final = ("workflowruns", "pods", "retrypolicies", "workflowlimits", "webhooks", "schedules")

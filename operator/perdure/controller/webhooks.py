@@ -1,32 +1,164 @@
-"""The Webhooks that this operator watches: their status, and the objects that their requests create.
+"""The Webhooks that this operator watches: their status, their signatures, and the objects that their requests create.
 
 A request creates one object, a WorkflowRun or an Operation, whose name follows from the ID of the request. So it does not
-matter which operator receives it, and a repeated request finds the object of the first one.
+matter which operator receives it, and a repeated request finds the object of the first one. The secrets that senders share with
+the operator are read on demand.
 """
 
-from collections.abc import Callable
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pydantic
 
 from perdure.api.kinds.status import read_conditions, set_condition
-from perdure.api.kinds.webhook import WebhookSpec
+from perdure.api.kinds.webhook import RequestSignature, SecretKey, WebhookSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, WebhookKey
-from perdure.controller.reconcile.computed_status import write_status
-from perdure.controller.webhooks.secrets import READ_AGAIN, WebhookSecrets
-from perdure.controller.webhooks.signatures import Delivery, is_authentic, request_id
+from perdure.controller.queue import Key, KeyedQueue, WebhookKey
+from perdure.controller.reconcile.record import write_status
 from perdure.kube import client as kube
+from perdure.kube.clock import now
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.expressions import ExpressionError
-from perdure.language.webhooks import UnusableRequestError, WebhookProgram, WebhookRequest
+from perdure.language.webhooks import MAX_DELIVERY_ID, UnusableRequestError, WebhookProgram, WebhookRequest
+
+_GITHUB_DELIVERY = "x-github-delivery"
+_PREFIX = b"sha256="
+_LONGEST_TIMESTAMP = 12
+"""Maximum number of digits of a timestamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A received request."""
+
+    headers: Mapping[str, str]
+    """The headers by name in lower case."""
+    body: bytes
+
+
+def signed_content(signature: RequestSignature, delivery: Delivery) -> bytes:
+    """The content that the sender of a request signed."""
+    if signature.timestamp_header is None:
+        return delivery.body
+    timestamp = delivery.headers.get(signature.timestamp_header.lower(), "")
+    return timestamp.encode(errors="surrogateescape") + b"." + delivery.body
+
+
+def request_id(signature: RequestSignature, delivery: Delivery) -> str:
+    """Return the ID of a request: a hash of the signed content, or GitHub's ID.
+
+    GitHub's ID is not signed. It is ignored if the time is signed: otherwise, a recorded request could have a second effect with
+    another ID.
+    """
+    value = delivery.headers.get(_GITHUB_DELIVERY, "")
+    if signature.timestamp_header is None and 0 < len(value) <= MAX_DELIVERY_ID:
+        return value
+    return f"sha256:{hashlib.sha256(signed_content(signature, delivery)).hexdigest()}"
+
+
+def is_authentic(signature: RequestSignature, secret: bytes, delivery: Delivery, now: datetime) -> bool:
+    """Whether a request has a valid signature, and is recent if it has a timestamp."""
+    value = delivery.headers.get(signature.header.lower(), "").encode(errors="surrogateescape")
+    valid = hmac.new(secret, signed_content(signature, delivery), hashlib.sha256).hexdigest().encode()
+    same = hmac.compare_digest(valid, value.removeprefix(_PREFIX).lower())
+    return same and (signature.timestamp_header is None or _is_recent(signature, delivery, now))
+
+
+def _is_recent(signature: RequestSignature, delivery: Delivery, now: datetime) -> bool:
+    text = delivery.headers.get(str(signature.timestamp_header).lower(), "")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_TIMESTAMP):
+        return False
+    try:
+        sent = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(text))
+    except OverflowError:
+        return False
+    return abs(now - sent) <= signature.tolerance
+
+
+READ_AGAIN: Final = timedelta(seconds=30)
+"""How long a secret, or the failure to read it, is cached."""
+SHORTEST: Final = 16
+"""Minimum length of a secret, in bytes."""
+_MAX_CACHED: Final = 1_000
+"""Maximum number of cached secrets."""
+_FORBIDDEN: Final = 403
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSecret:
+    """A secret, or the reason why it cannot be used."""
+
+    value: bytes = b""
+    """The secret; empty if it cannot be used."""
+    problem: str = ""
+
+
+_Place = tuple[str, str, str]
+"""Namespace, name, and key."""
+
+
+class WebhookSecrets:
+    """Reads secrets, and caches each of them briefly."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+        self._read: OrderedDict[_Place, tuple[datetime, FoundSecret]] = OrderedDict()
+        self._locks: dict[_Place, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def find(self, namespace: str, reference: SecretKey) -> FoundSecret:
+        """Return a secret.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        place = namespace, reference.name, reference.key
+        async with self._locks[place]:
+            since, found = self._read.get(place, (None, FoundSecret()))
+            if since is None or not since <= now() < since + READ_AGAIN:
+                found = await self._find(namespace, reference)
+                self._read[place] = now(), found
+                self._read.move_to_end(place)
+                if len(self._read) > _MAX_CACHED:
+                    self._locks.pop(self._read.popitem(last=False)[0], None)
+        return found
+
+    async def _find(self, namespace: str, reference: SecretKey) -> FoundSecret:
+        try:
+            secret = await self._client.get(kube.path(kube.CORE, namespace, "secrets", reference.name))
+        except kube.NotFoundError:
+            return FoundSecret(problem=f"Secret `{reference.name}` does not exist")
+        except kube.ApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            return FoundSecret(
+                problem=f"The operator is not allowed to read Secret `{reference.name}`: create a Role and a RoleBinding for it "
+                f"(docs/webhooks.md). {error.message}"
+            )
+        encoded = (secret.get("data") or {}).get(reference.key)
+        if encoded is None:
+            return FoundSecret(problem=f"Secret `{reference.name}` has no key `{reference.key}`")
+        try:
+            value = base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            return FoundSecret(problem=f"Secret `{reference.name}`: key `{reference.key}` cannot be decoded")
+        if len(value) < SHORTEST:
+            return FoundSecret(
+                problem=f"Secret `{reference.name}`: the value of `{reference.key}` must have at least {SHORTEST} bytes"
+            )
+        return FoundSecret(value)
+
 
 _EVENTS = {
     ConditionReason.INVALID_SPEC: EventReason.INVALID_SPEC,

@@ -87,7 +87,6 @@ class ActivityChanges:
 
     async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
         """Unpause an activity; on request, restart the count of its attempts."""
-        del call
         entry = await self._runs.find(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.unpause_all):
             name, request_id = activity.activity_id, uuid.uuid4().hex
@@ -103,7 +102,6 @@ class ActivityChanges:
 
     async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
-        del call
         entry = await self._runs.find(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.match_all):
             reset = inputs.ActivityReset(
@@ -120,7 +118,6 @@ class ActivityChanges:
         self, request: UpdateActivityOptionsRequest, call: CallContext
     ) -> UpdateActivityOptionsResponse:
         """Change the options of an activity, or restore those that the workflow has set."""
-        del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
         entry = await self._runs.find(request.namespace, request.execution)
@@ -157,7 +154,6 @@ class ActivityChanges:
         self, request: UnpauseActivityExecutionRequest, call: CallContext
     ) -> UnpauseActivityExecutionResponse:
         """Let an activity continue."""
-        del call
         unpause = inputs.UnpauseRequested(
             request_id=_request_id(request, "unpause"), activity_id=request.activity_id, identity=request.identity
         )
@@ -168,7 +164,6 @@ class ActivityChanges:
         self, request: ResetActivityExecutionRequest, call: CallContext
     ) -> ResetActivityExecutionResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
-        del call
         reset = inputs.ActivityReset(
             request_id=_request_id(request, "reset"),
             activity_id=request.activity_id,
@@ -183,7 +178,6 @@ class ActivityChanges:
         self, request: UpdateActivityExecutionOptionsRequest, call: CallContext
     ) -> UpdateActivityExecutionOptionsResponse:
         """Change the options of an activity, or restore its original ones."""
-        del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("Both UpdateMask and RestoreOriginal are provided")
         if not request.restore_original and not request.update_mask.paths:

@@ -159,7 +159,6 @@ class _HttpCall(IncomingRequest):
 
     async def head(self, raw: bytes) -> Any:
         """Return a message with the fields of the path only: all requests that have a namespace have it there."""
-        del raw
         return self._with_path(self._rpc.request())
 
     async def decode(self, raw: bytes) -> Any:

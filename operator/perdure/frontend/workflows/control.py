@@ -183,7 +183,6 @@ class WorkflowControl:
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history. This stops an open run."""
-        del call
         entry = await self._runs.find(request.namespace, request.workflow_execution)
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._runs.client.delete(url, uid=entry.uid)

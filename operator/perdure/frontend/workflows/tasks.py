@@ -44,19 +44,17 @@ from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import Versions, version_of
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.offers import Matching, Poller
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 from perdure.frontend.messages.values import duration_or_none, from_enum, name
 from perdure.frontend.nexus.endpoints import EndpointRegistry, Endpoints
-from perdure.frontend.runs.gateway import RunGateway, refusal
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway, refusal
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workers.workers import KnownWorkers
+from perdure.frontend.workers import KnownWorkers
 from perdure.frontend.workflows.commands import (
     BadCommandError,
     CommandReader,
@@ -67,6 +65,7 @@ from perdure.frontend.workflows.commands import (
 from perdure.frontend.workflows.queries import Queries, QueryDispatch, answer_query
 from perdure.frontend.workflows.updates import Updates, outcome_of
 from perdure.kube.clock import monotonic
+from perdure.runtime.blobs import Room
 
 PAGE = 1_000
 """Maximum number of events in a task; workers read the rest with GetWorkflowExecutionHistory."""
@@ -397,8 +396,8 @@ class WorkflowTasks:
                 request.namespace,
                 self._known_updates(entry, token),
                 record.task_queue if record is not None else "",
-                endpoints=await self._endpoints_for(request),
-                status_size=run.status_size if run is not None else 0,
+                await self._endpoints_for(request),
+                Room(run.status_size if run is not None else 0),
             )
             answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
@@ -461,11 +460,11 @@ class WorkflowTasks:
             return False
         return version is None or self._versions.of_task(entry.namespace, state) in {version, None}
 
-    async def _endpoints_for(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints | None:
-        """The Nexus endpoints, if a response requests an operation."""
+    async def _endpoints_for(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints:
+        """The Nexus endpoints, if a response requests an operation; otherwise none."""
         kinds = {command.command_type for command in request.commands}
         if CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION not in kinds:
-            return None
+            return {}
         return await self._endpoints.all()
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:

@@ -72,7 +72,6 @@ class TaskQueueRpcs:
         self, request: DescribeTaskQueueRequest, call: CallContext
     ) -> DescribeTaskQueueResponse:
         """Describe the pollers and the backlog of a task queue."""
-        del call
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         name = request.task_queue.name
@@ -128,7 +127,6 @@ class TaskQueueRpcs:
         self, request: UpdateTaskQueueConfigRequest, call: CallContext
     ) -> UpdateTaskQueueConfigResponse:
         """Change the settings in the request, and keep all others."""
-        del call
         queue = name(request.task_queue, "TaskQueue")
         if not fits_key(queue):
             raise invalid("TaskQueue cannot be stored as the key of a ConfigMap: it is too long")

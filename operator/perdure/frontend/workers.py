@@ -164,12 +164,10 @@ class WorkerRpcs:
 
     async def count_workers(self, request: CountWorkersRequest, call: CallContext) -> CountWorkersResponse:
         """Count the workers that match a filter."""
-        del call
         return CountWorkersResponse(count=len(await self._found(request)))
 
     async def list_workers(self, request: ListWorkersRequest, call: CallContext) -> ListWorkersResponse:
         """List the workers that match a filter."""
-        del call
         page, token = page_of(
             await self._found(request),
             request.next_page_token,
@@ -200,7 +198,6 @@ class WorkerRpcs:
 
     async def describe_worker(self, request: DescribeWorkerRequest, call: CallContext) -> DescribeWorkerResponse:
         """Return the last report of a worker."""
-        del call
         found = self._workers.get(request.namespace, request.worker_instance_key)
         if found is None:
             raise not_found(f"worker not found: {request.worker_instance_key}")
@@ -210,7 +207,6 @@ class WorkerRpcs:
         self, request: RecordWorkerHeartbeatRequest, call: CallContext
     ) -> RecordWorkerHeartbeatResponse:
         """Record the heartbeats of workers."""
-        del call
         self._workers.record(request.namespace, request.worker_heartbeat)
         return RecordWorkerHeartbeatResponse()
 

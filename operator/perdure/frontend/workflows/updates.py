@@ -396,7 +396,6 @@ class WorkflowUpdates:
         self, request: PollWorkflowExecutionUpdateRequest, call: CallContext
     ) -> PollWorkflowExecutionUpdateResponse:
         """Wait for the outcome of an update."""
-        del call
         entry = await self._runs.find(request.namespace, request.update_ref.workflow_execution)
         update = await self._known(entry, request.update_ref.update_id)
         if update is None:

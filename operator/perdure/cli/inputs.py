@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,37 @@ def parse_time(text: str, zone: tzinfo) -> datetime:
     if time < _EARLIEST:
         raise CliError(f"`{text}` is before 1970; use a later time")
     return time
+
+
+def parse_days(text: str, zone: tzinfo, now: datetime) -> tuple[datetime, datetime]:
+    """Read a day or a range of days: the first and the last second of it, in UTC.
+
+    Args:
+        text: A date, `today`, or `yesterday`; or two of them with `..` between them.
+        zone: The time zone of the days.
+        now: The time.
+
+    Raises:
+        CliError: The text is not a day or a range of days.
+    """
+    first, separator, last = text.partition("..")
+    start, end = _day(first, zone, now), _day(last if separator else first, zone, now)
+    if end < start:
+        raise CliError(f"`{text}`: the last day is before the first one")
+    try:
+        after = datetime.combine(end + timedelta(days=1), time(), zone).astimezone(UTC)
+    except OverflowError:
+        raise CliError(f"`{text}` is too late; use an earlier day") from None
+    return parse_time(start.isoformat(), zone), after - timedelta(seconds=1)
+
+
+def _day(text: str, zone: tzinfo, now: datetime) -> date:
+    today = now.astimezone(zone).date()
+    named = {"today": today, "yesterday": today - timedelta(days=1)}
+    try:
+        return named[text] if text in named else date.fromisoformat(text)
+    except ValueError:
+        raise CliError(f"`{text}` is not a day: write 2026-03-29, `today`, or `yesterday`") from None
 
 
 def rfc3339(time: datetime) -> str:

@@ -106,6 +106,8 @@ class BackfillRequested:
     start: datetime
     end: datetime
     overlap_policy: OverlapPolicy = OverlapPolicy.ALLOW_ALL
+    max_concurrency: int | None = None
+    """Maximum number of its runs that are open at the same time; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,11 @@ def request_of(spec: OperationSpec, uid: str) -> ScheduleRequest:
     if spec.backfill is not None:
         backfill = spec.backfill
         return BackfillRequested(
-            request_id=uid, start=backfill.start_time, end=backfill.end_time, overlap_policy=backfill.overlap_policy
+            request_id=uid,
+            start=backfill.start_time,
+            end=backfill.end_time,
+            overlap_policy=backfill.overlap_policy,
+            max_concurrency=backfill.max_concurrency,
         )
     if spec.pause is not None:
         return SchedulePauseRequested(request_id=uid, reason=spec.pause.reason)

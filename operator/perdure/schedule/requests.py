@@ -80,7 +80,13 @@ def _add_backfill(draft: ScheduleDraft, request: inp.BackfillRequested, times: T
         draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
         return
     after, end = request.start - timedelta(microseconds=1), min(request.end, draft.now)
-    backfill = PendingBackfill(request=request.request_id, after=after, end=end, policy=request.overlap_policy)
+    backfill = PendingBackfill(
+        request=request.request_id,
+        after=after,
+        end=end,
+        policy=request.overlap_policy,
+        max_concurrency=request.max_concurrency,
+    )
     draft.change(backfills=(*draft.state.backfills, backfill))
     draft.answer(request.request_id, Answer(ok=True, message=_announce_backfill(draft, request, times, after, end)))
 
@@ -98,6 +104,8 @@ def _announce_backfill(
         f"Starts runs for {number} times from {time_text(request.start)} to {time_text(end)} "
         f"with overlap policy {request.overlap_policy}"
     )
+    if request.max_concurrency is not None:
+        message += f", at most {request.max_concurrency} of them at the same time"
     kept = draft.rules.spec.successful_runs_history_limit
     if count > kept:
         message += f"; only {kept} completed runs are kept (`successfulRunsHistoryLimit`)"
@@ -129,6 +137,10 @@ def _buffer_next(
 ) -> PendingBackfill | None:
     """Append the next starts of a backfill to `starts`, and return the rest of it."""
     room = min(MAX_BUFFER // 2 - len(draft.state.buffer), MAX_TIMES_PER_STEP)
+    if backfill.max_concurrency is not None:
+        state = draft.state
+        started = [*state.buffer, *(run.start for run in state.running)]
+        room = min(room, backfill.max_concurrency - sum(start.request == backfill.request for start in started))
     left = backfill
     for nominal in times.nominal(backfill.after):
         if nominal > backfill.end:

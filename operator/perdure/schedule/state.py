@@ -100,6 +100,8 @@ class PendingBackfill(StoredStruct, frozen=True, kw_only=True):
     """Times up to this one were handled."""
     end: datetime
     policy: OverlapPolicy
+    max_concurrency: int | None = None
+    """Maximum number of its runs that are open at the same time; None: no limit."""
 
 
 class Recent(StoredStruct, frozen=True, kw_only=True):

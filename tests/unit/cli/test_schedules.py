@@ -1,6 +1,8 @@
 """The output for Schedules, and checks of `schedule create` before any request."""
 
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
@@ -9,6 +11,7 @@ from click.testing import CliRunner, Result
 from perdure.api.labels import SCHEDULE_ID_ANNOTATION
 from perdure.api.names import schedule_name
 from perdure.cli.app import build
+from perdure.cli.inputs import parse_days
 from perdure.kube import clock
 from perdure.view.page import ASCII, Page
 from perdure.view.schedules import description, table
@@ -123,6 +126,48 @@ def test_output_for_a_schedule_of_a_temporal_client_names_its_id(invoices: ApiSe
     assert {each["spec"]["target"]["name"] for each in invoices.created} == {NAMED}
     assert call("delete", "Nightly_Invoices").exit_code == 0
     assert invoices.deleted == [NAMED]
+
+
+@pytest.mark.parametrize(
+    ("date", "start", "end"),
+    [
+        ("2026-10-25", "2026-10-24T22:00:00Z", "2026-10-25T22:59:59Z"),  # 25 hours in Berlin
+        ("2026-11-01..2026-11-07", "2026-10-31T23:00:00Z", "2026-11-07T22:59:59Z"),
+    ],
+)
+def test_a_backfill_of_days_is_in_the_zone_of_the_schedule(
+    invoices: ApiServer, date: str, start: str, end: str
+) -> None:
+    invoices.answers[f"{SCHEDULES}/{NAMED}"]["spec"] = {**NIGHTLY, "timeZone": "Europe/Berlin"}
+    done = call("backfill", "Nightly_Invoices", "--date", date, "--max-concurrency", "4", "--no-wait")
+    assert done.exit_code == 0, done.stderr
+    (made,) = invoices.created
+    assert made["spec"]["backfill"] == {"startTime": start, "endTime": end, "maxConcurrency": 4}
+
+
+def test_days_have_names() -> None:
+    now = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)  # half past midnight in Berlin
+    today = parse_days("today", ZoneInfo("Europe/Berlin"), now)
+    assert today == (datetime(2026, 3, 1, 23, tzinfo=UTC), datetime(2026, 3, 2, 22, 59, 59, tzinfo=UTC))
+    both = parse_days("yesterday..today", ZoneInfo("Europe/Berlin"), now)
+    assert both == (datetime(2026, 2, 28, 23, tzinfo=UTC), today[1])
+
+
+@pytest.mark.usefixtures("invoices")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "set --start-time and --end-time, or --date"),
+        (["--date", "today", "--end-time", "2026-11-01"], "--date replaces --start-time and --end-time"),
+        (["--date", "friday"], "`friday` is not a day"),
+        (["--date", "2026-11-07..2026-11-01"], "the last day is before the first one"),
+        (["--date", "9999-12-31"], "too late"),
+    ],
+)
+def test_a_backfill_of_no_days_is_rejected(options: list[str], message: str) -> None:
+    done = call("backfill", "Nightly_Invoices", *options)
+    assert done.exit_code != 0
+    assert message in done.stderr or message in str(done.exception)
 
 
 def create(*arguments: str) -> Result:

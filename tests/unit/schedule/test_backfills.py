@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from perdure.api.policies import OverlapPolicy
 from perdure.schedule import inputs as inp
+from perdure.schedule.inputs import RunOutcome
 from unit.schedule.drive import HOURLY, T0, Drive, H, M, S, name, rules
 
 
@@ -124,3 +125,48 @@ def test_a_backfill_with_a_too_long_search_is_rejected_and_blocks_nothing() -> N
     assert answer.ok
     assert "times in a row are excluded" in answer.message
     assert not drive.state.backfills
+
+
+def test_a_backfill_has_at_most_its_maximum_concurrency_of_open_runs() -> None:
+    """As `--parallel` of `argo cron backfill` and `max_active_runs` of Airflow."""
+    drive = Drive(rules(cron=["0 * * * *"], overlapPolicy="AllowAll"))
+    drive.now = T0 + 10 * M
+    answer = drive.advance(
+        inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=9), end=T0, max_concurrency=3)
+    )["b"]
+    assert "10 times" in answer.message
+    assert "at most 3 of them at the same time" in answer.message
+    started = 3
+    while drive.open:
+        assert len(drive.open) <= 3
+        assert len(drive.made) == started
+        drive.status = dict(drive.status)  # what survives a crash
+        drive.close(min(drive.open), RunOutcome.FAILED)
+        started = min(started + 1, 10)
+    assert [run.start.nominal for run in drive.made] == [T0 - timedelta(hours=9 - hour) for hour in range(10)]
+    assert drive.state.backfills == ()
+
+
+def test_the_limit_of_a_backfill_counts_only_its_own_runs() -> None:
+    drive = Drive(rules(cron=["0 * * * *"], overlapPolicy="AllowAll"))
+    drive.now = T0 + 10 * M
+    drive.advance(
+        inp.BackfillRequested(request_id="a", start=T0 - timedelta(hours=3), end=T0, max_concurrency=1),
+        inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0, max_concurrency=2),
+    )
+    assert sorted(run.start.request for run in drive.made) == ["a", "b", "b"]
+
+
+def test_a_start_that_waited_for_longer_than_the_catchup_window_starts() -> None:
+    """As the scheduler that Temporal's server uses by default (temporal: service/worker/scheduler, startWorkflow).
+
+    The newer one (chasm/lib/scheduler, processBuffer) drops the start; see docs/from-temporal.md.
+    """
+    drive = Drive(rules(cron=["0 * * * *"], overlapPolicy="BufferAll", catchupWindow="10s"))
+    drive.until(T0 + 3 * H)
+    assert len(drive.made) == 1
+    for _ in range(3):
+        drive.now += 2 * M
+        drive.close(min(drive.open))
+    assert [run.start.nominal for run in drive.made] == [T0 + hour * H for hour in (1, 2, 3)]
+    assert drive.state.counts.missed_catchup_window == 0

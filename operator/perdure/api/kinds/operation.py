@@ -293,6 +293,10 @@ class Backfill(SpecModel):
     """What to do if several runs are due: AllowAll starts them at the same time, BufferAll one after the other.
     Default: AllowAll."""
 
+    max_concurrency: Positive | None = None
+    """Maximum number of runs of this backfill that are open at the same time; the next one starts when one closes.
+    Default: no limit."""
+
 
 class Redrive(SpecModel):
     """Runs the activity of a DeadLetter again, with the same input."""

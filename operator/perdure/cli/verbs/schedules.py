@@ -14,7 +14,7 @@ from perdure.api.policies import OverlapPolicy
 from perdure.cli.command import AnyCase, WholeNumber, Words, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.inputs import has_zone, parse_time, rfc3339
+from perdure.cli.inputs import has_zone, parse_days, parse_time, rfc3339
 from perdure.cli.operations import (
     TargetOptions,
     reason_option,
@@ -310,35 +310,58 @@ def trigger(context: click.Context, target: TargetOptions, *, overlap_policy: Ov
 
 @schedule.command("backfill")
 @schedule_argument
-@option("--start-time", required=True, help="First time to consider")
-@option("--end-time", required=True, help="Last time to consider")
+@option("--start-time", help="First time to consider")
+@option("--end-time", help="Last time to consider")
+@option(
+    "--date",
+    help="All times of a day, such as 2026-11-01, today or yesterday, or of days, such as 2026-11-01..2026-11-07",
+)
+@option("--max-concurrency", type=WholeNumber(min=1), help="Maximum number of its runs that are open at the same time")
 @overlap_policy_option
 @request_to_schedule
 def backfill(
     context: click.Context,
     target: TargetOptions,
     *,
-    start_time: str,
-    end_time: str,
+    start_time: str | None,
+    end_time: str | None,
+    date: str | None,
+    max_concurrency: int | None,
     overlap_policy: OverlapPolicy | None,
 ) -> None:
-    """Start the runs of all times between two points in time.
+    """Start the runs of all times between two points in time, or of days.
 
-    A time without an offset is in the time zone of the Schedule.
+    A day, or a time without an offset, is in the time zone of the Schedule.
 
     \b
     Examples:
       {program} schedule backfill nightly --start-time 2026-11-01 \\
         --end-time 2026-11-08 --overlap-policy BufferAll
+      {program} schedule backfill nightly --date yesterday
+      {program} schedule backfill hourly --date 2026-11-01..2026-11-07 \\
+        --max-concurrency 4
     """
+    if date is None and (start_time is None or end_time is None):
+        raise click.UsageError("set --start-time and --end-time, or --date")
+    if date is not None and (start_time is not None or end_time is not None):
+        raise click.UsageError("--date replaces --start-time and --end-time; set one or the other")
     zone: tzinfo = UTC
-    if not (has_zone(start_time) and has_zone(end_time)):
+    if date is not None or not (has_zone(str(start_time)) and has_zone(str(end_time))):
         schedule = asyncio.run(read_schedule(str(target.name), target.namespace, target.cluster, program_of(context)))
         from perdure.cli.schedules import times_of
 
         zone = times_of(schedule).zone.rules
-    times = {"startTime": rfc3339(parse_time(start_time, zone)), "endTime": rfc3339(parse_time(end_time, zone))}
-    send(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, target)
+    if date is not None:
+        start, end = parse_days(date, zone, clock.now())
+    else:
+        start, end = parse_time(str(start_time), zone), parse_time(str(end_time), zone)
+    request = {
+        "startTime": rfc3339(start),
+        "endTime": rfc3339(end),
+        "overlapPolicy": overlap_policy and overlap_policy.value,
+        "maxConcurrency": max_concurrency,
+    }
+    send(context, "backfill", request, target)
 
 
 @schedule.command("delete")

@@ -1,6 +1,7 @@
 """Reports of a Schedule about the Workflow of its runs."""
 
 import asyncio
+from datetime import datetime, timedelta, timezone
 
 from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.world import Setting, World, simulate
@@ -64,7 +65,7 @@ def test_an_operation_on_a_schedule_that_is_deleted_before_it_is_recorded_does_n
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0), trace).violations == []
 
 
-def test_a_schedule_warns_of_an_expression_in_its_input_and_starts_runs() -> None:
+def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expression() -> None:
     async def scenario(world: World) -> None:
         async def ready() -> Object:
             await asyncio.sleep(SECONDS)
@@ -74,18 +75,47 @@ def test_a_schedule_warns_of_an_expression_in_its_input_and_starts_runs() -> Non
 
         world.begin()
         world.create("Workflow", "w", {"steps": [{"name": "end", "return": {"output": "${input.day}"}}]})
-        template = {"workflow": {"name": "w"}, "input": {"day": "${schedule.scheduledTime}"}}
-        world.create("Schedule", "s", {"intervals": [{"every": "10s"}], "workflowRunTemplate": {"spec": template}})
+        day = "${schedule.previousTime.strftime('%T', schedule.utcOffset)} to ${schedule.localTime}"
+        template = {"workflow": {"name": "w"}, "input": {"day": day}}
+        world.create(
+            "Schedule",
+            "s",
+            {
+                "intervals": [{"every": "10s"}],
+                "timeZone": "Asia/Kolkata",
+                "overlapPolicy": "AllowAll",
+                "successfulRunsHistoryLimit": 1000,
+                "workflowRunTemplate": {"spec": template},
+            },
+        )
         condition = await ready()
-        assert (condition["status"], condition["reason"]) == ("True", "Accepted")
-        assert condition["message"] == (
-            "Valid, with warnings: spec.workflowRunTemplate.spec.input.day: `${…}` is not evaluated here: the run gets this "
-            "text; write the expression in a step of the Workflow"
-        )
-        assert "${schedule.scheduledTime}" in [run["status"].get("output") for run in world.runs().values()]
-        world.edit(
-            "schedules", "s", lambda obj: obj["spec"]["workflowRunTemplate"]["spec"].update(input={"day": "today"})
-        )
+        assert (condition["status"], condition["reason"], condition.get("message", "")) == ("True", "Accepted", "")
+        runs = world.runs()
+        assert runs
+        for run in runs.values():
+            due = datetime.fromisoformat(run["spec"]["searchAttributes"]["TemporalScheduledStartTime"])
+            local = due.astimezone(timezone(timedelta(hours=5, minutes=30)))
+            want = f"{local - timedelta(seconds=10):%H:%M:%S} to {local.isoformat()}"
+            assert run["spec"]["input"] == {"day": want}
+
+        def change(given: Object) -> None:
+            world.edit("schedules", "s", lambda obj: obj["spec"]["workflowRunTemplate"]["spec"].update(input=given))
+
+        change({"day": "${now}"})
+        condition = await ready()
+        assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
+        assert "spec.workflowRunTemplate.spec.input.day: `now`: unknown name `now`" in condition["message"]
+        before = len(world.runs())
+        await asyncio.sleep(60)
+        assert len(world.runs()) == before
+        # It can only be known when a run is due that an expression has no value.
+        change({"day": "${schedule.lastFailure.message}"})
+        await asyncio.sleep(30)
+        condition = await ready()
+        assert (condition["status"], condition["reason"]) == ("False", "RunRefused")
+        assert "spec.workflowRunTemplate.spec.input.day: ${schedule.lastFailure.message}: " in condition["message"]
+        change({"day": "today"})
+        await asyncio.sleep(30)
         assert (await ready()).get("message", "") == ""
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

@@ -52,6 +52,9 @@ SCHEDULE_LABEL: Final = "perdure.dev/schedule"
 SCHEDULED_BY_ANNOTATION: Final = "perdure.dev/scheduled-by"
 """Annotation on runs that a Schedule started: the value of `schedule` in expressions, JSON."""
 
+SCHEDULE_TIMES_ANNOTATION: Final = "schedule.perdure.dev/times"
+"""Annotation on runs that a Schedule started, and on their reruns: the zone and the times around the scheduled time, JSON."""
+
 START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
 """Annotation on runs that a `signalWithStart` Operation started, written by the operator: the signal, JSON."""
 

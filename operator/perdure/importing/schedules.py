@@ -324,7 +324,8 @@ def _parameters(arguments: _Source) -> Object:
     found: Object = {}
     for each in arguments.parts("parameters"):
         name = each.required("name", "name the parameter")
-        found[name] = each.take("value")
+        value = each.take("value")
+        found[name] = value.replace("${", "$${") if isinstance(value, str) else value
         each.done()
     return found
 

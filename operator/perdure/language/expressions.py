@@ -317,6 +317,19 @@ def _split(text: str, path: str) -> Iterator[str | _Source]:
         yield "".join(literal)
 
 
+def sources_in(text: str) -> Iterator[str]:
+    """Yield the text between the braces of each complete ``${…}`` of a text, except after ``$${``."""
+    at = 0
+    while (start := text.find("${", at)) >= 0:
+        at = start + 2
+        if start and text[start - 1] == "$":
+            continue
+        end = _closing(text, at)
+        if end >= 0:
+            yield text[at:end]
+            at = end + 1
+
+
 def _closing(text: str, at: int) -> int:
     """Return the end of the expression that begins at `at`: the first } outside of braces, strings, and comments."""
     depth = 0

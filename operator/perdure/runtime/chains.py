@@ -223,7 +223,12 @@ def same_labels(run: KubeObject) -> dict[str, str]:
 
 _OWNERS = frozenset({"Schedule", "DeadLetter"})
 
-_OF_OWNERS = (labels.SCHEDULED_BY_ANNOTATION, labels.DEAD_LETTER_ANNOTATION, labels.REQUEST_ANNOTATION)
+_OF_OWNERS = (
+    labels.SCHEDULED_BY_ANNOTATION,
+    labels.SCHEDULE_TIMES_ANNOTATION,
+    labels.DEAD_LETTER_ANNOTATION,
+    labels.REQUEST_ANNOTATION,
+)
 
 
 def with_owners(successor: KubeObject, run: KubeObject) -> KubeObject:

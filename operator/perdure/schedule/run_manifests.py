@@ -1,8 +1,12 @@
-"""Build the WorkflowRuns of a schedule, and recognize them."""
+"""Build the WorkflowRuns of a schedule, and recognize them.
+
+The input in the template is not evaluated here; see `perdure.language.schedule_input`.
+"""
 
 import re
-from datetime import UTC, datetime
-from typing import Any
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Annotated, Any
 
 import msgspec
 
@@ -12,7 +16,9 @@ from perdure.api.names import label_value, schedule_name
 from perdure.api.stored import StoredStruct, read_annotation
 from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.starts import StartExtras
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.state import NAME_FORM, ScheduledRun, ScheduleState
+from perdure.schedule.times import EARLIEST, Times
 
 KubeObject = dict[str, Any]
 
@@ -49,6 +55,45 @@ class ScheduledBy(StoredStruct, frozen=True, kw_only=True):
         }
 
 
+class ScheduleTimes(StoredStruct, frozen=True, kw_only=True):
+    """The annotation of a run about the zone of its schedule, and the times around its own.
+
+    The run keeps it, because the rules of a zone and the spec of the schedule may change. A rerun copies it.
+    """
+
+    time_zone: str = ""
+    """The IANA name of the zone; empty for a zone without a name."""
+    utc_offset: int = 0
+    """How far clocks in the zone are ahead of UTC at the scheduled time, in seconds."""
+    previous_time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """The time of the schedule before the scheduled time; None if there is none."""
+    next_time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """The time of the schedule after the scheduled time; None if there is none."""
+
+    @classmethod
+    def around(cls, nominal: datetime, times: Times) -> "ScheduleTimes":
+        """Find the times around a scheduled time. Those that cannot be computed are left out."""
+        before = after = None
+        with suppress(InvalidTimesError):
+            before = times.previous(nominal)
+        with suppress(InvalidTimesError):
+            after = next(times.nominal(nominal), None)
+        offset = times.zone.offset((nominal - EARLIEST) // timedelta(seconds=1))
+        return cls(time_zone=times.zone.name, utc_offset=offset, previous_time=before, next_time=after)
+
+    def scope(self, scheduled: datetime) -> dict[str, Any]:
+        """The values of `schedule` in expressions about a scheduled time."""
+        local = scheduled.astimezone(timezone(timedelta(seconds=self.utc_offset)))
+        around = {"previousTime": self.previous_time, "nextTime": self.next_time}
+        return {
+            "timeZone": self.time_zone,
+            "utcOffset": local.strftime("%z")[:3] + ":" + local.strftime("%z")[3:5],
+            "localTime": local.isoformat(),
+            "localDate": local.date().isoformat(),
+            **{name: time for name, time in around.items() if time is not None},
+        }
+
+
 def scheduled_by(run: KubeObject) -> ScheduledBy | None:
     """Read the annotation of a run about its schedule; None if there is none, or if it is not ours."""
     return read_annotation(run, labels.SCHEDULED_BY_ANNOTATION, ScheduledBy)
@@ -57,26 +102,37 @@ def scheduled_by(run: KubeObject) -> ScheduledBy | None:
 def schedule_scope(run: KubeObject) -> dict[str, Any]:
     """The value of `schedule` in expressions of a run; empty if the run is not due at a time of a Schedule.
 
-    Users cannot write the annotation. So a run that repeats one of a Schedule, such as that of `perdure rerun`, has the name and
-    the time from the search attributes, which are part of the spec that it repeats. It does not belong to the Schedule.
+    Users cannot write the annotation about the Schedule. So a run that repeats one, such as that of `perdure rerun`, has the name
+    and the time from the search attributes, which are part of the spec that it repeats. It does not belong to the Schedule.
     """
     annotation = scheduled_by(run)
     if annotation is not None:
-        return annotation.scope()
+        return {**annotation.scope(), **_times_scope(run, annotation.scheduled_time)}
     attributes = mapping(mapping(run.get("spec")).get("searchAttributes"))
     time, schedule_id = read_kubernetes_time(attributes.get(START_TIME_ATTRIBUTE)), text(attributes.get(ID_ATTRIBUTE))
     if time is None or not schedule_id:
         return {}
-    return {"name": schedule_name(schedule_id), "scheduledTime": time}
+    return {"name": schedule_name(schedule_id), "scheduledTime": time, **_times_scope(run, time)}
 
 
-def scheduled_run(schedule: KubeObject, run: ScheduledRun, state: ScheduleState) -> KubeObject:
+def _times_scope(run: KubeObject, scheduled: datetime) -> dict[str, Any]:
+    times = read_annotation(run, labels.SCHEDULE_TIMES_ANNOTATION, ScheduleTimes)
+    try:
+        return {} if times is None else times.scope(scheduled)
+    except (ValueError, OverflowError):  # a user can write the annotation
+        return {}
+
+
+def scheduled_run(
+    schedule: KubeObject, run: ScheduledRun, state: ScheduleState, times: Times | None = None
+) -> KubeObject:
     """Build the WorkflowRun that a schedule starts. Its name is a lock.
 
     Args:
         schedule: The Schedule.
         run: The run to start.
         state: The state that starts the run; its last result and failure are passed to the run.
+        times: The times of the schedule; None if its spec is invalid by now.
     """
     meta, template = schedule["metadata"], schedule["spec"]["workflowRunTemplate"]
     nominal = run.start.nominal.astimezone(UTC)
@@ -100,6 +156,9 @@ def scheduled_run(schedule: KubeObject, run: ScheduledRun, state: ScheduleState)
     # Only the operator sets the labels and annotations that link runs: the author of a Schedule must not set them through it.
     foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
     start = _start_of(schedule)
+    if times is not None:
+        around = ScheduleTimes.around(nominal, times)
+        start[labels.SCHEDULE_TIMES_ANNOTATION] = msgspec.json.encode(around).decode()
     return {
         "apiVersion": labels.API_VERSION,
         "kind": "WorkflowRun",

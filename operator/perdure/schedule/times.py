@@ -504,6 +504,20 @@ class Times:
                 high = middle - 1
         return EARLIEST + timedelta(seconds=found)
 
+    def previous(self, before: datetime) -> datetime | None:
+        """The newest time before an instant; None if there is none.
+
+        Raises:
+            InvalidTimesError: Too much is excluded for the search to end.
+        """
+        within = timedelta(days=1)
+        while within < FURTHEST * 8:
+            found = self.latest(before - _SHORTEST, min(within, FURTHEST))
+            if found is not None:
+                return found
+            within *= 8
+        return None
+
     def dues(self, after: datetime, seed: str) -> Iterator[Due]:
         """The times after an instant, each with its jitter. Jitter is a hash of `seed` and the time, so it is always the same.
 

@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pydantic
 
 from perdure.api.kinds.retrypolicy import RetryPolicy, RetryPolicyChoice
+from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.steps import ChildWorkflow
 from perdure.api.kinds.workflow import Workflow, WorkflowSpec
 from perdure.api.kinds.workflowlimit import WorkflowLimit
@@ -17,7 +19,13 @@ from perdure.api.models import ApiModel, Resource, mistakes
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.language.checks import checked_program
 from perdure.language.checks.definition import limits_of
+from perdure.language.expressions import ExpressionError
 from perdure.language.program import InvalidWorkflowError, Program
+from perdure.language.schedule_input import evaluated_input
+from perdure.schedule.calendar import InvalidTimesError
+from perdure.schedule.run_manifests import schedule_scope, scheduled_run
+from perdure.schedule.state import ScheduledRun, ScheduleState, Start
+from perdure.schedule.times import Times
 from perdure.simulation.scenario import Scenario
 
 _Kind = TypeVar("_Kind", bound=Resource)
@@ -51,6 +59,10 @@ class Target:
     workflow_type: str
     program: Program
     spec: WorkflowRunSpec
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """The annotations of a run that a Schedule starts."""
+    start: datetime
+    """When the run starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,7 @@ class _Documents:
     runs: dict[str, tuple[str, WorkflowRun]] = field(default_factory=dict)
     policies: dict[str, tuple[str, RetryPolicy]] = field(default_factory=dict)
     limits: dict[str, tuple[str, WorkflowLimit]] = field(default_factory=dict)
+    schedules: dict[str, tuple[str, Schedule]] = field(default_factory=dict)
     extras: set[str] = field(default_factory=set)
 
     def add(self, manifest: Manifest) -> None:
@@ -125,6 +138,8 @@ class _Documents:
                 self._keep(self.policies, RetryPolicy, manifest)
             case "WorkflowLimit":
                 self._keep(self.limits, WorkflowLimit, manifest)
+            case "Schedule":
+                self._keep(self.schedules, Schedule, manifest)
             case "Scenario":
                 raise BadFileError(f"{manifest.source}: is a scenario; name it with --scenario")
             case _:
@@ -150,39 +165,104 @@ class _Documents:
         """Compile all documents, and choose the Workflow or run to simulate."""
         programs = {name: self._compile(where, found.spec, "spec") for name, (where, found) in self.workflows.items()}
         limits = {name: found for name, (_, found) in self.limits.items()}
+        if scenario.schedule is not None:
+            return Definitions(self._scheduled(scenario, source, programs), programs, limits)
         run, workflow = self._choose(scenario, source)
         if run is None:
             spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}})
             return Definitions(
                 Target(
-                    name=workflow, namespace="default", workflow_type=workflow, program=programs[workflow], spec=spec
+                    name=workflow,
+                    namespace="default",
+                    workflow_type=workflow,
+                    program=programs[workflow],
+                    spec=spec,
+                    start=scenario.start_time,
                 ),
                 programs,
                 limits,
             )
         where, found = self.runs[run]
         spec = self._resolve(found.spec, "spec", where)
-        if spec.inline is not None:
-            program, workflow = self._compile(where, spec.inline, "spec.inline"), run
-        elif spec.activity is not None:
-            raise BadFileError(
-                f"{where}: spec.activity: SDK workers run standalone activities, which are not simulated"
-            )
-        elif spec.nexus_operation is not None:
-            raise BadFileError(
-                f"{where}: spec.nexusOperation: SDK workers handle Nexus operations, which are not simulated"
-            )
-        else:
-            workflow = (spec.workflow and spec.workflow.name) or ""
-            if workflow not in programs:
-                raise BadFileError(
-                    f"{where}: spec.workflow: there is no Workflow `{workflow}` in the files, which have "
-                    f"{_names(programs)}; include its file"
-                )
-            program = programs[workflow]
-        namespace = found.metadata.namespace or "default"
-        target = Target(name=run, namespace=namespace, workflow_type=workflow, program=program, spec=spec)
+        workflow, program = self._program_of(spec, "spec", where, run, programs)
+        target = Target(
+            name=run,
+            namespace=found.metadata.namespace or "default",
+            workflow_type=workflow,
+            program=program,
+            spec=spec,
+            start=scenario.start_time,
+        )
         return Definitions(target, programs, limits)
+
+    def _program_of(
+        self, spec: WorkflowRunSpec, path: str, where: str, run: str, programs: Mapping[str, Program]
+    ) -> tuple[str, Program]:
+        """Return the workflow type and the program of a run; `path` is the path of its spec in its file."""
+        if spec.inline is not None:
+            return run, self._compile(where, spec.inline, f"{path}.inline")
+        if spec.activity is not None:
+            raise BadFileError(
+                f"{where}: {path}.activity: SDK workers run standalone activities, which are not simulated"
+            )
+        if spec.nexus_operation is not None:
+            raise BadFileError(
+                f"{where}: {path}.nexusOperation: SDK workers handle Nexus operations, which are not simulated"
+            )
+        workflow = (spec.workflow and spec.workflow.name) or ""
+        if workflow not in programs:
+            raise BadFileError(
+                f"{where}: {path}.workflow: there is no Workflow `{workflow}` in the files, which have "
+                f"{_names(programs)}; include its file"
+            )
+        return workflow, programs[workflow]
+
+    def _scheduled(self, scenario: Scenario, source: str, programs: Mapping[str, Program]) -> Target:
+        """Build the run that a Schedule starts, as the operator does."""
+        given = scenario.schedule
+        assert given is not None
+        name = given.name or (next(iter(self.schedules)) if len(self.schedules) == 1 else "")
+        if name not in self.schedules:
+            known = _names(self.schedules)
+            raise BadFileError(
+                f"{source}: schedule.name: there is no Schedule `{name}` in the files, which have {known}"
+                if name
+                else f"{source}: schedule: the files must have one Schedule, or set `schedule.name`; they have {known}"
+            )
+        where, schedule = self.schedules[name]
+        path = "spec.workflowRunTemplate.spec"
+        try:
+            times = Times(schedule.spec)
+            first = next(times.nominal(scenario.start_time - timedelta(seconds=1)), None)
+        except InvalidTimesError as error:
+            raise BadFileError(f"{where}: {error.path}: {error.sentence}") from error
+        due = given.scheduled_time or first
+        if due is None:
+            raise BadFileError(f"{source}: schedule.scheduledTime: the Schedule has no time from `startTime`; set one")
+        start = Start(nominal=due, actual=due)
+        running = ScheduledRun(name=start.run_name(name), start=start, started=due)
+        state = ScheduleState(
+            cursor=due, handled_after=due, result=given.last_completion_result, failure=given.last_failure
+        )
+        namespace = schedule.metadata.namespace or "default"
+        obj = {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": schedule.spec.dump()}
+        body = scheduled_run(obj, running, state, times)
+        template = self._resolve(schedule.spec.workflow_run_template.spec, path, where)
+        try:
+            input_ = evaluated_input(template, schedule_scope(body))
+        except ExpressionError as error:
+            raise BadFileError(f"{where}: {path}.{error}") from error
+        spec = self._resolve(WorkflowRunSpec.parse({**body["spec"], "input": input_}), path, where)
+        workflow, program = self._program_of(spec, path, where, running.name, programs)
+        return Target(
+            name=running.name,
+            namespace=namespace,
+            workflow_type=workflow,
+            program=program,
+            spec=spec,
+            annotations=body["metadata"]["annotations"],
+            start=scenario.start_time if "start_time" in scenario.model_fields_set else due,
+        )
 
     def _choose(self, scenario: Scenario, source: str) -> tuple[str | None, str]:
         """Choose the run or the Workflow to simulate."""

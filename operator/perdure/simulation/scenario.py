@@ -5,7 +5,18 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from perdure.api.fields import Count, FailureTypeName, FieldShape, Flag, Identifier, Json, Positive, ResourceName, Time
+from perdure.api.fields import (
+    Count,
+    FailureTypeName,
+    FieldShape,
+    Flag,
+    Identifier,
+    Json,
+    JsonObject,
+    Positive,
+    ResourceName,
+    Time,
+)
 from perdure.api.kinds.workflow import MAX_CACHE_KEY
 from perdure.api.labels import API_VERSION
 from perdure.api.models import SpecModel
@@ -258,6 +269,22 @@ class Expect(ScenarioModel):
         return data
 
 
+class ScheduledTime(ScenarioModel):
+    """The Schedule that starts the run, and when."""
+
+    name: ResourceName | None = None
+    """Name of the Schedule in the files. Default: the only one."""
+
+    scheduled_time: Time | None = None
+    """The scheduled time of the run, which starts then. Default: the first time of the Schedule from `startTime`."""
+
+    last_completion_result: Json = None
+    """The output of the last completed run of the Schedule. Default: none."""
+
+    last_failure: JsonObject | None = None
+    """The failure of the previous run of the Schedule, as in the status of a run. Default: none."""
+
+
 class Scenario(ScenarioModel):
     """The environment in which a workflow is simulated. Every field has a default."""
 
@@ -282,8 +309,11 @@ class Scenario(ScenarioModel):
     workflow: ResourceName | None = None
     """Name of the Workflow or WorkflowRun to simulate, if the files contain several."""
 
+    schedule: ScheduledTime | None = None
+    """Simulate the run that a Schedule in the files starts. Default: no Schedule starts the run."""
+
     start_time: Time = EPOCH
-    """When the run starts. Default 2026-01-01T00:00:00Z."""
+    """When the run starts. Default 2026-01-01T00:00:00Z, or the scheduled time."""
 
     input: Json = None
     """Input of the run. Default: the input of the WorkflowRun, or the default of the Workflow."""

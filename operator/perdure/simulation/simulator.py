@@ -63,7 +63,7 @@ class Simulator:
         """Prepare a simulation without starting it."""
         self.definitions = definitions
         self.scenario = scenario
-        self.start = scenario.start_time
+        self.start = definitions.target.start
         self._errors: list[Exception] = []
         self._requests = 0
         self._children = ScriptedEntries(scenario.children)
@@ -161,7 +161,7 @@ class Simulator:
         ):
             if at is not None:
                 self._request_at(at, verb, request, None)
-        self._create("workflowruns", "WorkflowRun", target.name, {**target.spec.dump(), **given})
+        self._create("workflowruns", "WorkflowRun", target.name, {**target.spec.dump(), **given}, target.annotations)
 
     def _claims(self) -> set[str]:
         """The names of the claims that workspaces use. These claims exist in a simulation."""

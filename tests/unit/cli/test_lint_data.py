@@ -1,7 +1,8 @@
-"""Warnings of `lint` about expressions in data, where they are not evaluated."""
+"""Errors of `lint` about expressions in data, where they are not evaluated."""
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from perdure.cli.app import build
@@ -17,7 +18,8 @@ spec:
   workflowRunTemplate:
     spec:
       workflow: {name: good}
-      input: {day: "${schedule.scheduledTime}", list: ["to ${now}"], literal: "$${run.name} ${HOME} ${ x"}
+      workflowId: at-${schedule.scheduledTime}
+      input: {day: "${schedule.scheduledTime}", sum: "${1 + 1}", literal: "$${run.name} $${HOME} $${ x"}
 ---
 apiVersion: perdure.dev/v1alpha1
 kind: WorkflowRun
@@ -42,15 +44,67 @@ spec:
   steps: [{name: nap, sleep: {duration: 1s}}]
 """
     done = CliRunner().invoke(build("perdure"), ["lint", "-f", "-", "--output", "json"], input=text)
-    assert done.exit_code == 0, done.stdout
+    assert done.exit_code == 1, done.stdout
     found = [each for each in json.loads(done.stdout)["findings"] if "is not evaluated here" in each["message"]]
-    assert {each["severity"] for each in found} == {"Warning"}
+    assert {each["severity"] for each in found} == {"Error"}
     assert [(each["object"], each["path"]) for each in found] == [
-        ("Schedule/nightly", "spec.workflowRunTemplate.spec.input.day"),
-        ("Schedule/nightly", "spec.workflowRunTemplate.spec.input.list[0]"),
+        ("Schedule/nightly", "spec.workflowRunTemplate.spec.workflowId"),
         ("WorkflowRun/run", "spec.workflowId"),
         ("WorkflowRun/run", "spec.searchAttributes.Day"),
         ("Operation/add", "spec.signalWithStart.input"),
         ("Operation/add", "spec.signalWithStart.start.input"),
         ("Workflow/good", "spec.input.default.day"),
     ]
+
+
+def linted(input_: str, workflow: str = "{name: w}") -> list[tuple[str, str]]:
+    """The paths and messages of the errors in a Schedule with this input."""
+    text = f"""
+apiVersion: perdure.dev/v1alpha1
+kind: Schedule
+metadata: {{name: nightly}}
+spec:
+  cron: ["@daily"]
+  workflowRunTemplate: {{spec: {{workflow: {workflow}, input: {input_}}}}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {{name: w}}
+spec:
+  input: {{schema: {{type: object, properties: {{day: {{type: string}}, number: {{type: integer}}}}}}}}
+  steps: [{{name: nap, sleep: {{duration: 1s}}}}]
+"""
+    done = CliRunner().invoke(build("perdure"), ["lint", "-f", "-", "--output", "json"], input=text)
+    found = json.loads(done.stdout)["findings"]
+    return [(each["path"], each["message"]) for each in found if each["severity"] == "Error"]
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ("{day: '${now}'}", "`now`: unknown name `now`"),
+        ("{day: '${HOME}'}", "for a literal `${`, write `$${`"),
+        ("{day: '${schedule.scheduledTime'}", "the closing } is missing"),
+        ("{day: '${schedule.scheduledTime.nope()}'}", "`schedule.scheduledTime.nope()`: "),
+    ],
+)
+def test_an_invalid_expression_in_the_input_of_a_schedule_is_an_error(given: str, want: str) -> None:
+    ((path, message),) = linted(given)
+    assert path == "spec.workflowRunTemplate.spec.input.day"
+    assert want in message
+
+
+def test_the_input_of_a_schedule_is_checked_with_the_values_of_its_expressions() -> None:
+    assert linted("{day: '${schedule.localDate}', number: '${schedule.scheduledTime.getHours()}'}") == []
+    ((path, message),) = linted("{number: '${schedule.localDate}'}")
+    assert path == "spec.workflowRunTemplate.spec.input.number"
+    assert "does not match the input schema" in message
+    # What it is depends on the previous run.
+    assert linted("{number: '${schedule.lastCompletionResult.number + 1}'}") == []
+
+
+@pytest.mark.parametrize("given", ["'${1 + 1}'", '\'${ {"a": {"b": 1}} }\'', "'${schedule.localDate}'"])
+def test_the_input_of_code_is_not_evaluated(given: str) -> None:
+    ((path, message),) = linted(given, "{type: Report, taskQueue: reports}")
+    assert path == "spec.workflowRunTemplate.spec.input"
+    assert "is not evaluated here" in message

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.labels import API_VERSION
-from perdure.schedule.run_manifests import owner_of, scheduled_run
+from perdure.api.kinds.schedule import ScheduleSpec
+from perdure.api.labels import API_VERSION, SCHEDULE_TIMES_ANNOTATION
+from perdure.schedule.run_manifests import owner_of, schedule_scope, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
+from perdure.schedule.times import Times
 from support.apiserver import ApiServer
 from unit.cli.calling import RUNS, call
 
@@ -96,3 +98,29 @@ def test_rerun_of_a_scheduled_run_warns_when_it_loses_the_previous_outcome(
     assert done.exit_code == 0, done.stderr
     assert (f"Warning: the new run does not receive {missing}: only" in done.stderr) == bool(missing)
     assert bool(done.stderr) == bool(missing)
+
+
+def test_rerun_of_a_scheduled_run_keeps_the_times_around_its_own(server: ApiServer) -> None:
+    times = Times(ScheduleSpec.parse({"cron": ["CRON_TZ=Europe/Berlin 30 3 * * FRI"], **SCHEDULE["spec"]}))
+    due = datetime(2026, 3, 27, 2, 30, tzinfo=UTC)
+    start = Start(nominal=due, actual=due)
+    running = ScheduledRun(name=start.run_name("nightly"), start=start, started=due)
+    original = scheduled_run(SCHEDULE, running, ScheduleState(cursor=due, handled_after=due), times)
+    original["metadata"]["uid"] = "u"
+    original["status"] = {"phase": "Completed", "completionTime": "2026-03-27T02:31:00Z"}
+    server.answers[f"{RUNS}/{original['metadata']['name']}"] = original
+    assert call("rerun", original["metadata"]["name"], "--no-wait").exit_code == 0
+    (again,) = server.created
+    assert list(again["metadata"]["annotations"]) == [SCHEDULE_TIMES_ANNOTATION]
+    want = {
+        "name": "nightly",
+        "scheduledTime": due,
+        "timeZone": "Europe/Berlin",
+        "utcOffset": "+01:00",
+        "localTime": "2026-03-27T03:30:00+01:00",
+        "localDate": "2026-03-27",
+        "previousTime": datetime(2026, 3, 20, 2, 30, tzinfo=UTC),
+        "nextTime": datetime(2026, 4, 3, 1, 30, tzinfo=UTC),  # clocks go forward in between
+    }
+    assert schedule_scope(again) == want
+    assert schedule_scope(original) == {**want, "lastCompletionResult": None, "lastFailure": None}

@@ -9,22 +9,22 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
+from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.cli.app import build
 from perdure.cli.files.lint import lint
 from perdure.language.program import Severity
-from perdure.schedule.run_manifests import scheduled_run
+from perdure.language.schedule_input import evaluated_input
+from perdure.schedule.run_manifests import schedule_scope, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
+from perdure.schedule.times import Times
 from support.manuals import REPOSITORY, Json, blocks, example_files
 
 PAGE = REPOSITORY / "docs" / "start.md"
 
 
 def followed() -> dict[str, Json]:
-    """The manifests of the page by their kind, with the change that the page makes to the Workflow."""
-    found = {each["kind"]: each for block in blocks() if block.page == PAGE for each in block.ours()}
-    (change,) = re.findall(r"^```yaml\n(  output: .*)\n```$", PAGE.read_text(), re.MULTILINE)
-    found["Workflow"]["spec"] |= yaml.safe_load(change)
-    return found
+    """The manifests of the page by their kind."""
+    return {each["kind"]: each for block in blocks() if block.page == PAGE for each in block.ours()}
 
 
 def write(folder: Path, *manifests: Json) -> str:
@@ -32,11 +32,13 @@ def write(folder: Path, *manifests: Json) -> str:
     return str(folder / "page.yaml")
 
 
-def simulated(folder: Path, greeting: str, *manifests: Json) -> Any:
-    """The output of the run in the manifests, whose pod prints the greeting."""
+def simulated(folder: Path, greeting: str, start: datetime, *manifests: Json) -> Any:
+    """The output of the run in the manifests, which starts at `start`, and whose pod prints the greeting."""
     write(folder, *manifests)
     (folder / "scenario.yaml").write_text(
-        yaml.safe_dump({"files": ["page.yaml"], "activities": {"greet": [{"output": greeting}]}})
+        yaml.safe_dump(
+            {"files": ["page.yaml"], "startTime": start.isoformat(), "activities": {"greet": [{"output": greeting}]}}
+        )
     )
     scenario = str(folder / "scenario.yaml")
     done = CliRunner().invoke(build("perdure"), ["simulate", "--scenario", scenario, "-o", "json"])
@@ -52,13 +54,15 @@ def test_the_manifests_of_the_start_page_have_no_warnings(tmp_path: Path) -> Non
 
 def test_the_scheduled_run_of_the_start_page_has_the_output_that_the_page_shows(tmp_path: Path) -> None:
     (shown,) = re.findall(r"^OUTPUT\n(.*)$", PAGE.read_text(), re.MULTILINE)
-    due = datetime.fromisoformat(shown.rpartition(" ")[2])
+    due = datetime.fromisoformat(re.findall("for (.*), at", shown)[0])
     found = followed()
     found["Schedule"]["metadata"] |= {"namespace": "default", "uid": "s"}
     start = Start(nominal=due, actual=due)
     running = ScheduledRun(name=start.run_name("hello-every-minute", 1, ""), start=start, started=due)
-    run = scheduled_run(found["Schedule"], running, ScheduleState(cursor=due, handled_after=due))
-    assert simulated(tmp_path, f"hello {run['spec']['input']['name']}", found["Workflow"], run) == shown
+    spec = ScheduleSpec.parse(found["Schedule"]["spec"])
+    run = scheduled_run(found["Schedule"], running, ScheduleState(cursor=due, handled_after=due), Times(spec))
+    run["spec"]["input"] = evaluated_input(spec.workflow_run_template.spec, schedule_scope(run))
+    assert simulated(tmp_path, f"hello {run['spec']['input']['name']}", due, found["Workflow"], run) == shown
 
 
 def test_the_documentation_has_no_expression_where_none_is_evaluated(tmp_path: Path) -> None:

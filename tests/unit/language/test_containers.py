@@ -140,13 +140,19 @@ def test_each_of_several_errors_is_reported() -> None:
     assert len(findings_of('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
 
 
-def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
+def test_an_expression_in_a_field_without_evaluation_is_an_error() -> None:
     (finding,) = findings_of('container: {image: i, command: [echo, "${input.name}"]}')
-    assert finding.startswith("Warning spec.activities[0].container.command[1]: `${…}` is not evaluated here")
+    assert finding.startswith("Error spec.activities[0].container.command[1]: `${…}` is not evaluated here")
+    for expression in ("${1 + 1}", "${ {'a': {'b': 1}}.a.b }", "to ${now.getHours()}"):
+        (finding,) = findings_of(f'container: {{image: i, command: [echo, "{expression}"]}}')
+        assert finding.startswith("Error spec.activities[0].container.command[1]: "), expression
+    # A shell could have a variable of that name.
+    (finding,) = findings_of('container: {image: i, command: [sh, -c, "for item in a b; do echo ${item}; done"]}')
+    assert finding.startswith("Warning spec.activities[0].container.command[2]: ")
     assert findings_of('container: {image: i, workingDir: "/${run.name}"}')
     template = '{spec: {nodeSelector: {zone: "${input.zone}"}, containers: [{name: m, image: i}]}}'
     (finding,) = findings_of(f"podTemplate: {template}")
-    assert finding.startswith("Warning spec.activities[0].podTemplate.spec.nodeSelector.zone: ")
+    assert finding.startswith("Error spec.activities[0].podTemplate.spec.nodeSelector.zone: ")
     # Variables of the shell are not expressions.
     assert findings_of('container: {image: i, command: [sh, -c, "echo ${HOME} ${1:-x} $HOME $${input}"]}') == []
 

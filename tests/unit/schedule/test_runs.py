@@ -1,14 +1,25 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from perdure.api.kinds.schedule import WorkflowRunTemplate
+from perdure.api.kinds.schedule import ScheduleSpec, WorkflowRunTemplate
 from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID, schedule_name
-from perdure.schedule.run_manifests import is_of, omitted_data, owner_of, schedule_scope, scheduled_by, scheduled_run
+from perdure.schedule.run_manifests import (
+    ScheduleTimes,
+    is_of,
+    omitted_data,
+    owner_of,
+    schedule_scope,
+    scheduled_by,
+    scheduled_run,
+)
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
+from perdure.schedule.times import Times
 
 NOMINAL = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
 STATE = ScheduleState(cursor=NOMINAL, handled_after=NOMINAL, result={"n": 1}, failure={"message": "no disk"})
@@ -185,3 +196,38 @@ def test_an_owner_reference_alone_does_not_make_a_run_one_of_the_schedule(change
 def test_a_run_without_the_annotation_has_the_time_of_its_search_attributes(attributes: Any, want: Any) -> None:
     run = {"metadata": {"name": "again"}, "spec": {"searchAttributes": attributes}}
     assert schedule_scope(run) == want
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        "not JSON",
+        '{"utcOffset": 90000}',
+        '{"utcOffset": "x"}',
+        '{"previousTime": "2026-11-20T01:30:00"}',
+        "[]",
+    ],
+    ids=["no JSON", "an offset of more than a day", "no number", "a time without an offset", "a list"],
+)
+def test_times_that_a_user_wrote_wrongly_are_ignored(times: str) -> None:
+    attributes = {"TemporalScheduledStartTime": "2026-11-21T01:30:00Z", "TemporalScheduledById": "nightly"}
+    run = {
+        "metadata": {"name": "again", "annotations": {"schedule.perdure.dev/times": times}},
+        "spec": {"searchAttributes": attributes},
+    }
+    assert schedule_scope(run) == {"name": "nightly", "scheduledTime": NOMINAL}
+
+
+@given(st.integers(0, 40_000), st.sampled_from(["30 2 * * *", "0 0 29 2 *", "@every 7h", "0 0 1 1 * 2030"]))
+def test_the_previous_and_the_next_time_enclose_a_time(hours: int, cron: str) -> None:
+    times = Times(ScheduleSpec.parse({"cron": [cron], "workflowRunTemplate": {"spec": {"workflow": {"name": "w"}}}}))
+    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hours)
+    around = ScheduleTimes.around(at, times)
+    if around.previous_time is None:
+        first = next(times.nominal(datetime(1990, 1, 1, tzinfo=UTC)), None)
+        assert first is None or first >= at
+    else:
+        assert around.previous_time < at
+        following = next(times.nominal(around.previous_time), None)
+        assert following is None or following >= at
+    assert around.next_time == next(times.nominal(at), None)

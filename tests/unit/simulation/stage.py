@@ -1,5 +1,6 @@
 """Simulated workflows: definitions and scenarios as YAML, and their results."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,19 +74,21 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     manifests = [Manifest("w.yaml", workflow(spec) if isinstance(spec, str) else spec)]
     manifests += [Manifest(f"other{i}.yaml", other) for i, other in enumerate(others)]
     reported = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    world = Simulator(read_definitions(manifests, reported, "s.yaml"), reported)
+    definitions = read_definitions(manifests, reported, "s.yaml")
+    world = Simulator(definitions, reported)
     world.run()
     for execution in world.transcript.executions:
         for run in execution.runs if isinstance(execution, SimulatedChain) else ():
-            check_stored_history(run)
+            of_schedule = execution is world.transcript.root
+            check_stored_history(run, definitions.target.annotations if of_schedule else {})
     return Played(Report(world))
 
 
-def check_stored_history(run: SimulatedRun) -> None:
+def check_stored_history(run: SimulatedRun, annotations: Mapping[str, str]) -> None:
     """Check that the stored history of a run leads to its state, and that a new decider decides the same."""
     assert run.state is not None
     events = history.decode_events(history.encode(run.events))
-    obj = {"metadata": {"name": run.name, "uid": run.run_id}, "spec": {"input": run.given}}
+    obj = {"metadata": {"name": run.name, "uid": run.run_id, "annotations": annotations}, "spec": {"input": run.given}}
     again = make_run(run.chain, run.first, obj).decider
     state = history.replay(events, again, undecided=len(run.state.undecided), unfinished=run.state.unfinished)
     closed = {"memory": None} if run.state.closed else {}

@@ -39,6 +39,7 @@ from perdure.language.checks import (
 from perdure.language.checks.definition import policies_of, run_input
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
+from perdure.language.schedule_input import input_mistakes, sample_input
 from perdure.language.signals import SignalNames
 from perdure.language.webhooks import WebhookProgram
 from perdure.schedule.calendar import InvalidTimesError
@@ -351,7 +352,8 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
     if isinstance(resource, Webhook):
         yield from _expressions(resource.spec)
     if isinstance(resource, WorkflowRun):
-        yield from _run(each, "spec", resource.spec, documents)
+        yield from unevaluated(resource.spec)
+        yield from _run(each, "spec", resource.spec, documents, resource.spec.input)
     elif isinstance(resource, Schedule):
         faults = faults_of(resource.spec)
         yield from (Finding(fault.path, fault.sentence) for fault in faults)
@@ -361,21 +363,35 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
             yield from policies_of((("spec.retryPolicy.name", resource.spec.retry_policy.name),), documents)
         template = resource.spec.workflow_run_template
         yield from labels(template.metadata, "spec.workflowRunTemplate.metadata")
-        yield from _run(each, "spec.workflowRunTemplate.spec", template.spec, documents)
+        path = "spec.workflowRunTemplate.spec"
+        yield from input_mistakes(template.spec, path)
+        yield from unevaluated(template.spec, path, evaluates_input=True)
+        is_known, given = sample_input(template.spec)
+        yield from _run(each, path, template.spec, documents, given, knows_input=is_known)
 
 
-def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) -> Iterator[Finding]:
-    """Yield the findings in the spec of a run; `path` is its path."""
+def _run(
+    each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents, given: Any, *, knows_input: bool = True
+) -> Iterator[Finding]:
+    """Yield the findings in the spec of a run.
+
+    Args:
+        each: The object.
+        path: The path of the spec.
+        spec: The spec.
+        documents: The manifests of the files.
+        given: The input of the run.
+        knows_input: Whether the input is known before the run starts.
+    """
     yield from options(spec, path)
-    yield from unevaluated(spec, path)
     if spec.retry_policy is not None and spec.retry_policy.name is not None:
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
     if each.checked is not None:
         program = each.checked.program
-        for finding in program.check_input(program.input.complete(spec.input)):
+        for finding in program.check_input(program.input.complete(given)) if knows_input else ():
             yield Finding(path + finding.path.removeprefix("spec"), finding.message)
     elif spec.workflow is not None and spec.workflow.name is not None:
-        yield from run_input(spec.workflow.name, spec.input, documents, path)
+        yield from run_input(spec.workflow.name, given, documents, path, knows_input=knows_input)
 
 
 def _expressions(spec: WebhookSpec) -> Iterator[Finding]:
@@ -398,7 +414,7 @@ def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
 
 
 def _operation_inputs(spec: OperationSpec) -> Iterator[Finding]:
-    """Yield warnings about expressions in the inputs of an Operation, which are used unchanged."""
+    """Yield findings about expressions in the inputs of an Operation, which are used unchanged."""
     for name, signal in (("signal", spec.signal), ("signalWithStart", spec.signal_with_start)):
         if signal is not None:
             yield from in_data(f"spec.{name}.input", signal.input, "the signal has this text; write the value itself")

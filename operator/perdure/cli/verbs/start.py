@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
+from perdure.api.labels import API_VERSION, RESERVED_PREFIXES, SCHEDULE_TIMES_ANNOTATION
 from perdure.api.names import is_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.cli.command import WholeNumber, Words, argument, option, verb
@@ -190,9 +190,10 @@ def rerun(
     of code), -p changes fields of it. To keep the results of successful steps, use
     `retry`.
 
-    If a Schedule started the original, expressions of the new run have the same
-    `schedule.name` and `schedule.scheduledTime`. It does not belong to the
-    Schedule: it does not block its next run, and is not deleted with it.
+    If a Schedule started the original, the new run has the same input and the same
+    `schedule.name`, `schedule.scheduledTime`, and times around it. It does not
+    belong to the Schedule: it does not block its next run, and is not deleted with
+    it.
 
     Exit status: the same as that of `start`.
 
@@ -246,10 +247,11 @@ def _copy_of(run: Object, spec: dict[str, Any], name: str | None) -> Object:
     meta = run["metadata"]
     own = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
     called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_MAX_PREFIX]}-"}
+    times = {k: v for k, v in (meta.get("annotations") or {}).items() if k == SCHEDULE_TIMES_ANNOTATION}
     return {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
-        "metadata": {**called, **({"labels": own} if own else {})},
+        "metadata": {**called, **({"labels": own} if own else {}), **({"annotations": times} if times else {})},
         "spec": spec,
     }
 

@@ -21,13 +21,17 @@ from perdure.controller.services import Peers
 from perdure.engine import inputs as run_inputs
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
+from perdure.language.expressions import ExpressionError
+from perdure.language.schedule_input import evaluated_input
 from perdure.observe import metrics
 from perdure.runtime.chains import next_run
 from perdure.schedule import inputs as inp
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.inputs import RunOutcome
-from perdure.schedule.run_manifests import is_of, omitted_data, scheduled_run
+from perdure.schedule.run_manifests import is_of, omitted_data, schedule_scope, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState
 from perdure.schedule.step import Effect, StartRun, StopRun, effects
+from perdure.schedule.times import Times
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
 _LONGEST_TRY: Final = timedelta(hours=1)
@@ -133,10 +137,16 @@ class ScheduledRuns:
             await self._create(run, state, now)
 
     async def _create(self, run: ScheduledRun, state: ScheduleState, now: datetime) -> None:
-        body = scheduled_run(self._record.object, run, state)
+        spec = ScheduleSpec.parse(self._record.object["spec"])
+        body = scheduled_run(self._record.object, run, state, _times(spec))
         if left_out := omitted_data(body, state):
             note = f"Run `{run.name}` does not receive {left_out}: the annotations of a run have at most 256 KiB"
             self._warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
+        try:
+            _evaluate_input(spec, body)
+        except ExpressionError as error:
+            self._refuse(run, f"spec.workflowRunTemplate.spec.{error}")
+            return
         try:
             obj = await self._client.create(self._url(), body)
         except kube.AlreadyExistsError:
@@ -146,8 +156,7 @@ class ScheduledRuns:
             self._refuse(run, error.message)
             return
         except kube.ApiError as error:
-            window = ScheduleSpec.parse(self._record.object["spec"]).catchup_window
-            longest = min(max(window, _SHORTEST_TRY), _LONGEST_TRY)
+            longest = min(max(spec.catchup_window, _SHORTEST_TRY), _LONGEST_TRY)
             if error.status in {429, *range(500, 600)} or now - run.started < longest:
                 raise
             self._refuse(run, error.message)
@@ -293,6 +302,25 @@ class ScheduledRuns:
 
     def _url(self, name: str | None = None) -> str:
         return kube.path(kube.PERDURE, self._namespace, "workflowruns", name)
+
+
+def _times(spec: ScheduleSpec) -> Times | None:
+    """The times of a spec; None if it is not valid, which the condition `Ready` reports."""
+    try:
+        return Times(spec)
+    except InvalidTimesError:
+        return None
+
+
+def _evaluate_input(spec: ScheduleSpec, body: kube.Object) -> None:
+    """Evaluate the input of a new run.
+
+    Raises:
+        ExpressionError: An expression is not valid, or has no value.
+    """
+    given = evaluated_input(spec.workflow_run_template.spec, schedule_scope(body))
+    if given is not None:
+        body["spec"]["input"] = given
 
 
 def _about(observed: inp.ScheduleInput, name: str) -> bool:

@@ -42,7 +42,8 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language import checks
-from perdure.language.program import Severity, retry_policy, with_defaults
+from perdure.language.program import Finding, Severity, retry_policy, with_defaults
+from perdure.language.schedule_input import input_mistakes, is_evaluated, sample_input
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
 from perdure.schedule import inputs as inp
@@ -101,7 +102,7 @@ class TemplateCheck:
             raise
         before = self.problem, self.warning
         self.problem = found
-        self.warning = "; ".join(map(str, checks.unevaluated(template.spec, "spec.workflowRunTemplate.spec")))
+        self.warning = "" if is_evaluated(template.spec) else "; ".join(map(str, _unevaluated(template)))
         return (self.problem, self.warning) != before
 
     async def _find(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> Problem | None:
@@ -112,7 +113,8 @@ class TemplateCheck:
             definition = await self._definitions.find(self._namespace, self._name, template.spec, stored.get("inline"))
         except NotReadyError as error:
             return Problem(error.reason, error.message)
-        wrong = definition.program.check_input(with_defaults(definition.program, template.spec.input))
+        known, given = sample_input(template.spec)
+        wrong = definition.program.check_input(with_defaults(definition.program, given)) if known else []
         message = "; ".join(str(each.moved(path)) for each in wrong)
         return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
 
@@ -131,11 +133,18 @@ class TemplateCheck:
             *checks.labels(template.metadata, "spec.workflowRunTemplate.metadata"),
             *checks.options(template.spec, path),
             *input_error(template.spec.input, f"{path}.input"),
+            *input_mistakes(template.spec, path),
+            *(_unevaluated(template) if is_evaluated(template.spec) else ()),
         ]
         if (inline := stored.get("inline")) is not None:
             checked = self._definitions.findings(self._namespace, inline)
             found += [each.moved(f"{path}.inline") for each in checked if each.severity is Severity.ERROR]
         return list(map(str, found))
+
+
+def _unevaluated(template: WorkflowRunTemplate) -> list[Finding]:
+    """The expressions of a template that are not evaluated. Those of code may be data of a Temporal client."""
+    return list(checks.unevaluated(template.spec, "spec.workflowRunTemplate.spec", evaluates_input=True))
 
 
 _SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")

@@ -582,20 +582,23 @@ def policies_of(named: tuple[tuple[str, str], ...], documents: Documents) -> Ite
             yield _unknown(path, "RetryPolicy", policy, sorted(documents.policies))
 
 
-def run_input(workflow: str, value: Any, documents: Documents, path: str) -> Iterator[Finding]:
+def run_input(
+    workflow: str, value: Any, documents: Documents, path: str, *, knows_input: bool = True
+) -> Iterator[Finding]:
     """Find the mistakes in a run that references a Workflow by name.
 
     Args:
         workflow: The name of the Workflow.
-        value: The input of the run, which is used unchanged.
+        value: The input of the run.
         documents: The manifests of the files.
         path: Path of the spec of the run.
+        knows_input: Whether the input is known before the run starts.
     """
     other = documents.workflows.get(workflow)
     if other is None:
         yield _unknown(f"{path}.workflow.name", "Workflow", workflow, sorted(documents.workflows))
         return
-    for where, message in other.program.input.check(other.program.input.complete(value)):
+    for where, message in other.program.input.check(other.program.input.complete(value)) if knows_input else ():
         yield Finding(f"{path}.input{where}", f"does not match the input schema of Workflow `{workflow}`: {message}")
 
 

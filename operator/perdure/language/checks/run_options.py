@@ -10,6 +10,7 @@ from perdure.api.search_attributes import unfit
 from perdure.language.checks.texts import in_data
 from perdure.language.coercion import format_value
 from perdure.language.program import Finding
+from perdure.language.schedule_input import is_evaluated
 
 _QUALIFIED = (
     "must be a name of at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last, optionally "
@@ -44,18 +45,24 @@ def labels(metadata: TemplateMetadata | None, path: str) -> Iterator[Finding]:
             yield Finding(f"{path}.annotations", f"`{name}` {_QUALIFIED}")
 
 
-def unevaluated(spec: RunOptions, path: str = "spec") -> Iterator[Finding]:
-    """Warn about expressions in the options of a run, which are used unchanged; `path` is the path of its spec."""
+def unevaluated(spec: RunOptions, path: str = "spec", *, evaluates_input: bool = False) -> Iterator[Finding]:
+    """Find expressions in the options of a run, which are used unchanged.
+
+    Args:
+        spec: The spec of the run.
+        path: Its path.
+        evaluates_input: Whether the input of a Workflow in YAML is evaluated, as in the template of a Schedule.
+    """
     run = spec if isinstance(spec, WorkflowRunSpec) else None
-    is_yaml = (spec.workflow is not None and spec.workflow.name is not None) or (
-        run is not None and run.inline is not None
-    )
+    is_yaml = is_evaluated(spec)
     fix = "write the expression in a step of the Workflow" if is_yaml else "compute the value in the code"
     for field, value in (
         ("workflowId", run and run.workflow_id),
         ("input", spec.input),
         ("searchAttributes", spec.search_attributes),
     ):
+        if field == "input" and is_yaml and evaluates_input:
+            continue
         yield from in_data(f"{path}.{field}", value, f"the run gets this text; {fix}")
 
 

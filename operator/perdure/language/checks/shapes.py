@@ -162,7 +162,13 @@ RUN: Final = object_shape(
         "failure": ANY,
     }
 )
-SCHEDULE: Final = object_shape(dict.fromkeys(("name", "scheduledTime", "lastCompletionResult", "lastFailure"), ANY))
+SCHEDULE: Final = object_shape(
+    {
+        **dict.fromkeys(("name", "timeZone", "utcOffset", "localTime", "localDate"), TEXT),
+        **dict.fromkeys(("scheduledTime", "previousTime", "nextTime"), TIMESTAMP),
+        **dict.fromkeys(("lastCompletionResult", "lastFailure"), ANY),
+    }
+)
 ERROR: Final = object_shape(
     {"type": TEXT, "message": TEXT, "details": ANY, "nonRetryable": {"type": "boolean"}, "failure": ANY}
 )

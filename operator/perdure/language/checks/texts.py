@@ -10,7 +10,7 @@ from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.language import containers
 from perdure.language.cel import CompileError, compile_source
 from perdure.language.compiler import ROOTS
-from perdure.language.expressions import ExpressionError, Template, compile_template
+from perdure.language.expressions import ExpressionError, Template, compile_template, sources_in
 from perdure.language.program import Finding, Severity
 
 _ARGO: Final = re.compile(
@@ -22,7 +22,8 @@ _INTERPRETERS: Final = (
     (re.compile("perl|ruby|node|php"), re.compile("-[a-zA-Z]*[er]")),
 )
 """Programs that take a program on their command line, and the option before it, such as `-c` or `-ec`."""
-_BRACES: Final = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
+_SHELL_VARIABLE: Final = re.compile(r"\s*(?:\w+(?:\[[^\]]*\])?)?\s*")
+"""An expression that a shell could also read: the name of a variable, or an entry of an array."""
 _KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
 _MAX_TEXTS: Final = 10
 _MAX_EXPRESSIONS: Final = 20
@@ -73,12 +74,16 @@ def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
         ("script", activity.script),
     ):
         for where, text in _texts(key, given.dump() if given else None):
-            if where not in evaluated and _looks_like_an_expression(text):
+            found = [] if where in evaluated else _expressions_in(text)
+            if found:
                 message = (
                     "`${…}` is not evaluated here, only in `args`, `image`, the `value` of `env` and the `source` of a script; "
                     "move it there"
                 )
-                yield Finding(f"{path}.{where}", message, Severity.WARNING, local=True)
+                is_certain = not all(map(_SHELL_VARIABLE.fullmatch, found))
+                yield Finding(
+                    f"{path}.{where}", message, Severity.ERROR if is_certain else Severity.WARNING, local=True
+                )
     for where, container in _containers(activity):
         yield from _programs(f"{path}.{where}", container)
     if activity.script is not None and _has_expression(activity.script.source):
@@ -98,7 +103,7 @@ def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
 
 
 def in_data(path: str, value: Any, message: str) -> Iterator[Finding]:
-    """Warn about expressions in data, which is used unchanged.
+    """Find expressions in data, which is used unchanged.
 
     Args:
         path: The path of the data.
@@ -107,19 +112,24 @@ def in_data(path: str, value: Any, message: str) -> Iterator[Finding]:
     """
     candidates = (found for found in _texts(path, value) if "${" in found[1])
     for where, text in islice(candidates, _MAX_TEXTS):
-        if _looks_like_an_expression(text):
-            yield Finding(where, f"`${{…}}` is not evaluated here: {message}", Severity.WARNING, local=True)
+        if _expressions_in(text):
+            yield Finding(where, f"`${{…}}` is not evaluated here: {message}", local=True)
 
 
-def _looks_like_an_expression(text: str) -> bool:
-    """Whether a text has an expression that reads known names; the variables of a shell are not known."""
-    for found in islice(_BRACES.finditer(text), _MAX_EXPRESSIONS):
+def _expressions_in(text: str) -> list[str]:
+    """The expressions in a text: those that compile, with known names or a computation.
+
+    Names of shell variables are not known, and `${1}` is a parameter of a shell.
+    """
+    found = []
+    for source in islice(sources_in(text), _MAX_EXPRESSIONS):
         try:
-            if compile_source(found[1], _KNOWN).names:
-                return True
+            names = compile_source(source, _KNOWN).names
         except CompileError:
-            pass
-    return False
+            continue
+        if names or not _SHELL_VARIABLE.fullmatch(source):
+            found.append(source)
+    return found
 
 
 def _programs(path: str, container: dict[str, Any]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
-from perdure.language.cel.functions.registry import implement
+from perdure.language.cel.functions.registry import declare_member, implement
 from perdure.language.cel.limits import EvaluationError, Meter
 from perdure.language.cel.values import (
     SHORT,
@@ -210,3 +210,48 @@ def _register_parts() -> None:
 
 
 _register_parts()
+
+
+_CLAUSES: Final[dict[str, Callable[[datetime], str]]] = {
+    "Y": lambda t: f"{t.year:04}",
+    "m": lambda t: f"{t.month:02}",
+    "d": lambda t: f"{t.day:02}",
+    "H": lambda t: f"{t.hour:02}",
+    "M": lambda t: f"{t.minute:02}",
+    "S": lambda t: f"{t.second:02}",
+    "f": lambda t: f"{t.microsecond:06}",
+    "y": lambda t: f"{t.year % 100:02}",
+    "j": lambda t: f"{t.timetuple().tm_yday:03}",
+    "F": lambda t: f"{t.year:04}-{t.month:02}-{t.day:02}",
+    "T": lambda t: f"{t.hour:02}:{t.minute:02}:{t.second:02}",
+    "G": lambda t: f"{t.isocalendar().year:04}",
+    "V": lambda t: f"{t.isocalendar().week:02}",
+    "u": lambda t: str(t.isoweekday()),
+    "s": lambda t: str((t - _EPOCH) // timedelta(seconds=1)),
+    "z": lambda t: t.isoformat()[-6:].replace(":", ""),
+    "%": lambda _: "%",
+}
+"""The clauses of `strftime` (POSIX) that write the same text in every locale and on every machine."""
+_CLAUSE: Final = re.compile("%(.?)", re.DOTALL)
+_MAX_FORM: Final = 256
+
+
+def _strftime(meter: Meter, value: datetime, form: str, zone: str = "UTC") -> str:
+    meter.charge(20 + 4 * len(form))
+    if len(form) > _MAX_FORM:
+        raise EvaluationError(f"the format of `strftime` has more than {_MAX_FORM} characters")
+    local = _in_zone(value, zone)
+
+    def write(clause: re.Match[str]) -> str:
+        written = _CLAUSES.get(clause[1])
+        if written is None:
+            raise EvaluationError(
+                f"`strftime` has no clause {short(clause[0])}; use {' '.join(f'%{c}' for c in _CLAUSES)}"
+            )
+        return written(local)
+
+    return _CLAUSE.sub(write, form)
+
+
+declare_member("strftime", "timestamp string", "string")(_strftime)
+declare_member("strftime", "timestamp string string", "string")(_strftime)

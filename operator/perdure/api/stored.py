@@ -120,24 +120,24 @@ def newer_annotation(obj: Mapping[str, Any], key: str, kind: type[Any]) -> str:
         key: Name of the annotation.
         kind: Type of the value.
     """
-    found = _annotation(obj, key)
+    value = _annotation(obj, key)
     try:
-        if isinstance(found, dict):
-            msgspec.convert(found, kind)
+        if isinstance(value, dict):
+            msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         # Otherwise, it has an unknown value of a field that has only some, and `convert` cannot read it.
-        is_newer = convert(found, kind) is not None or str(error).startswith(("Invalid enum value", "Invalid value"))
+        is_newer = convert(value, kind) is not None or str(error).startswith(("Invalid enum value", "Invalid value"))
         return f"annotation `{key}`: {error}" if is_newer else ""
     return ""
 
 
 def _annotation(obj: Mapping[str, Any], key: str) -> Any:
     """The JSON in an annotation; None if it does not exist, is not valid, or nests deeper than a status can."""
-    given = (obj["metadata"].get("annotations") or {}).get(key)
-    if not given:
+    raw = (obj["metadata"].get("annotations") or {}).get(key)
+    if not raw:
         return None
     try:
-        found = orjson.loads(given)
+        value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    return None if nests_deeper(found) else found
+    return None if nests_deeper(value) else value

@@ -98,10 +98,10 @@ class ActivityEnvironment:
             TypeError, ValueError: The input or the result is not JSON, or would be changed by the conversion.
             BaseException: The activity raised it.
         """
-        arguments = (decode(encode(input)),) if takes_input(function) else ()
+        given = (decode(encode(input)),) if takes_input(function) else ()
         context = cast("Context", _TestContext(self))
         with entered(context):
-            result = function(*arguments)
+            result = function(*given)
         if hasattr(result, "__await__"):
             return self._wait(result, context)
         return decode(encode(result))

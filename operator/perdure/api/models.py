@@ -329,13 +329,13 @@ def mistakes_by_path(error: ValidationError) -> list[tuple[str, str]]:
 
 def _models() -> dict[str, type[ApiModel]]:
     """All models by name, which is the title of a validation error."""
-    models: dict[str, type[ApiModel]] = {}
-    pending = [ApiModel]
-    while pending:
-        model = pending.pop()
-        models[model.__name__] = model
-        pending += model.__subclasses__()
-    return models
+    found: dict[str, type[ApiModel]] = {}
+    left = [ApiModel]
+    while left:
+        model = left.pop()
+        found[model.__name__] = model
+        left += model.__subclasses__()
+    return found
 
 
 _SENTENCES = {

@@ -120,24 +120,24 @@ def newer_annotation(obj: Mapping[str, Any], key: str, kind: type[Any]) -> str:
         key: Name of the annotation.
         kind: Type of the value.
     """
-    value = _annotation(obj, key)
+    found = _annotation(obj, key)
     try:
-        if isinstance(value, dict):
-            msgspec.convert(value, kind)
+        if isinstance(found, dict):
+            msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
         # Otherwise, it has an unknown value of a field that has only some, and `convert` cannot read it.
-        is_newer = convert(value, kind) is not None or str(error).startswith(("Invalid enum value", "Invalid value"))
+        is_newer = convert(found, kind) is not None or str(error).startswith(("Invalid enum value", "Invalid value"))
         return f"annotation `{key}`: {error}" if is_newer else ""
     return ""
 
 
 def _annotation(obj: Mapping[str, Any], key: str) -> Any:
     """The JSON in an annotation; None if it does not exist, is not valid, or nests deeper than a status can."""
-    raw = (obj["metadata"].get("annotations") or {}).get(key)
-    if not raw:
+    given = (obj["metadata"].get("annotations") or {}).get(key)
+    if not given:
         return None
     try:
-        value = orjson.loads(raw)
+        found = orjson.loads(given)
     except orjson.JSONDecodeError:
         return None
-    return None if nests_deeper(value) else value
+    return None if nests_deeper(found) else found

@@ -82,13 +82,13 @@ class Action:
         if self._resource["action"] == "Delete":
             await self._client.delete(url)
             return await self._wait_until_deleted(url)
-        obj = await self._acted(collection, url)
-        obj = await self._awaited(url, obj)
+        found = await self._acted(collection, url)
+        found = await self._awaited(url, found)
         if self._resource.get("output") is None:
             fields = ("name", "namespace", "uid")
-            metadata = {field: obj["metadata"].get(field) for field in fields}
-            return {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), **metadata}
-        return self._expressions.output(self._resource["output"], object=obj)
+            metadata = {field: found["metadata"].get(field) for field in fields}
+            return {"apiVersion": found.get("apiVersion"), "kind": found.get("kind"), **metadata}
+        return self._expressions.output(self._resource["output"], object=found)
 
     async def _collection(self) -> str:
         """The path of the collection of its kind, from the API server's discovery."""
@@ -121,25 +121,25 @@ class Action:
         try:
             return await self._client.create(f"{collection}?fieldManager={_FIELD_MANAGER}", self._manifest)
         except kube.AlreadyExistsError:
-            existing = await self._client.get(url)
-            if (existing["metadata"].get("annotations") or {}).get(CREATED_BY_ACTIVITY_ANNOTATION) == _identity():
-                return existing
+            found = await self._client.get(url)
+            if (found["metadata"].get("annotations") or {}).get(CREATED_BY_ACTIVITY_ANNOTATION) == _identity():
+                return found
             message = f"{self.what} already exists and was not created by this activity"
             raise ApplicationError(message, type="AlreadyExists", non_retryable=True) from None
 
-    async def _awaited(self, url: str, obj: kube.Object | None) -> kube.Object:
+    async def _awaited(self, url: str, found: kube.Object | None) -> kube.Object:
         """Wait until the conditions decide, and return the object."""
         success, failure = self._resource.get("successCondition"), self._resource.get("failureCondition")
         while True:
-            if obj is not None:
-                if failure and self._expressions.is_true(failure, "failureCondition", object=obj):
+            if found is not None:
+                if failure and self._expressions.is_true(failure, "failureCondition", object=found):
                     message = f"{self.what}: `failureCondition` is true: {failure}"
                     raise ApplicationError(message, type="ConditionFailed", non_retryable=True)
-                if not success or self._expressions.is_true(success, "successCondition", object=obj):
-                    return obj
+                if not success or self._expressions.is_true(success, "successCondition", object=found):
+                    return found
                 await self._pause()
             try:
-                obj = await self._client.get(url)
+                found = await self._client.get(url)
             except kube.NotFoundError:
                 if self._resource["action"] != "Get":
                     raise

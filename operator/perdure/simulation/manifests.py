@@ -318,11 +318,11 @@ def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for program in programs:
         for name, activity in program.activities.items():
-            artifacts = activity.artifacts
-            if artifacts is not None:
-                found[name].update(each.name for each in artifacts.outputs)
-                found[name] |= {LOG_ARTIFACT} if artifacts.archive_logs else set()
-                found[name] |= {RESULT_ARTIFACT} if artifacts.large_results else set()
+            given = activity.artifacts
+            if given is not None:
+                found[name].update(each.name for each in given.outputs)
+                found[name] |= {LOG_ARTIFACT} if given.archive_logs else set()
+                found[name] |= {RESULT_ARTIFACT} if given.large_results else set()
     return found
 
 

@@ -160,8 +160,8 @@ class ScriptedKubelet(Kubelet):
     def start_seconds(self, pod: Object) -> float:
         """The time in the entry, which is selected here: attempts use entries in the order of their creation."""
         meta = pod["metadata"]
-        value = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
-        entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], value) or _SILENT
+        given = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
+        entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
         self._pods[meta["uid"]] = _ScriptedPod(entry)
         self._on_start(
             StartedAttempt(

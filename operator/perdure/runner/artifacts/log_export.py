@@ -30,24 +30,24 @@ def lines(store: ArtifactStore, keys: Iterable[str], limit: int = MAX_BYTES) -> 
         keys: The keys of the logs.
         limit: Maximum bytes of all logs.
     """
-    remaining = limit
+    left = limit
     for key in keys:
         content = bytearray()
         try:
             for piece in store.download(key):
                 content += piece
-                if len(content) > remaining:
+                if len(content) > left:
                     break
         except ArtifactError as error:
             missing = error.kind == "ArtifactMissing"
             yield _line(missing=key) if missing else _line(failed=key, error=str(error))
             continue
-        if len(content) > remaining:
-            if remaining < limit:
+        if len(content) > left:
+            if left < limit:
                 return
             yield _line(large=key)
             continue
-        remaining -= len(content)
+        left -= len(content)
         yield _line(found=key)
         yield from encoded([bytes(content)])
 

@@ -103,9 +103,9 @@ class LogCopy:
             file.seek(start)
             file.readline(_LOG_PIECE)  # the rest of a line
             parts.append(packer.compress(_CUT))
-        remaining = self._limit
-        while remaining > 0 and (piece := file.read(min(_LOG_PIECE, remaining))):
-            remaining -= len(piece)
+        left = self._limit
+        while left > 0 and (piece := file.read(min(_LOG_PIECE, left))):
+            left -= len(piece)
             parts.append(packer.compress(piece))
         return b"".join([*parts, packer.flush()])
 

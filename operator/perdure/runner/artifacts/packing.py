@@ -31,18 +31,18 @@ def open_within(root: Path, path: str) -> int:
         FileNotFoundError: The path does not exist.
         ArtifactError: The path is a link, or contains one.
     """
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    found = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for part in path.strip("/").split("/"):
-        folder = descriptor
+        folder = found
         try:
-            descriptor = os.open(part, _READ, dir_fd=folder)
+            found = os.open(part, _READ, dir_fd=folder)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise ArtifactError(f"`{path}` is a symbolic link, or in one") from error
             raise
         finally:
             os.close(folder)
-    return descriptor
+    return found
 
 
 def pieces(file: IO[bytes]) -> Iterator[bytes]:
@@ -94,13 +94,13 @@ def _add_all(tar: tarfile.TarFile, folder: int) -> None:
 
 
 def _add(tar: tarfile.TarFile, path: str, name: str, folder: int) -> None:
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     member = tarfile.TarInfo(path)
-    member.mtime, member.mode = int(status.st_mtime), stat.S_IMODE(status.st_mode) & 0o755
-    if stat.S_ISDIR(status.st_mode):
+    member.mtime, member.mode = int(found.st_mtime), stat.S_IMODE(found.st_mode) & 0o755
+    if stat.S_ISDIR(found.st_mode):
         member.type = tarfile.DIRTYPE
         tar.addfile(member)
-    elif stat.S_ISLNK(status.st_mode):
+    elif stat.S_ISLNK(found.st_mode):
         member.type, member.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
         if _leads_out(path, member.linkname):
             raise ArtifactError(f"the link `{path}` leads out of the folder, to `{member.linkname}`")
@@ -177,19 +177,19 @@ def _parts(path: str) -> list[str]:
 
 def _make_folders(root: int, parts: Sequence[str]) -> int:
     """Open a folder below another one, and create missing folders."""
-    descriptor = os.dup(root)
+    found = os.dup(root)
     for part in parts:
-        above = descriptor
+        above = found
         try:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=above)
-            descriptor = os.open(part, _FOLDER, dir_fd=above)
+            found = os.open(part, _FOLDER, dir_fd=above)
         finally:
             os.close(above)
-    return descriptor
+    return found
 
 
 def _leads_out(path: str, target: str) -> bool:
     """Whether a link leads out of the folder that its path is relative to."""
-    destination = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return posixpath.isabs(target) or destination.split("/")[0] == ".."
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return posixpath.isabs(target) or found.split("/")[0] == ".."

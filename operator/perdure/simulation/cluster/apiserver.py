@@ -87,15 +87,15 @@ class ApiServer(ObjectStore):
                 found = self._table(resource, found, query)
             return Response(200, orjson.dumps(found))
         if name is None:
-            created = self._post(resource, str(namespace), body, request.actor, dry="dryRun" in query)
-            return Response(201, orjson.dumps(created))
+            made = self._post(resource, str(namespace), body, request.actor, dry="dryRun" in query)
+            return Response(201, orjson.dumps(made))
         key = ObjectKey(resource.plural, str(namespace), name)
         if subresource == "log":
             self.get(key)
             return Response(200, self.log)
         if request.method == "PUT" and resource.made_by_put and key not in self.objects:
-            created = self.create(key.plural, body, namespace=key.namespace, actor=request.actor)
-            return Response(201, orjson.dumps(created))
+            made = self.create(key.plural, body, namespace=key.namespace, actor=request.actor)
+            return Response(201, orjson.dumps(made))
         found = self._one(resource, key, subresource, request, body)
         if request.method == "DELETE" and key not in self.objects and key.plural != "pods":
             found = {"kind": "Status", "status": "Success"}

@@ -42,9 +42,9 @@ def _own_copy(value: Any, copies: dict[int, Any]) -> Any:
     """Return a shallow copy to change, or the value itself if it is such a copy. `copies` holds all copies by `id()`."""
     if id(value) in copies or not isinstance(value, dict | list):
         return value
-    copied = value.copy()
-    copies[id(copied)] = copied
-    return copied
+    made = value.copy()
+    copies[id(made)] = made
+    return made
 
 
 def _apply(operation: dict[str, Any], at: Any, key: str) -> None:

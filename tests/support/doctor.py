@@ -36,8 +36,8 @@ def findings(*arguments: str) -> dict[str, Json]:
     return {each["check"]: each for each in found}
 
 
-def member(name: str, *members: str, ago: float = 0) -> Json:
-    settings = MemberSettings(fleet="perdure", name=name, release=__version__)
+def member(name: str, *members: str, ago: float = 0, release: str = __version__) -> Json:
+    settings = MemberSettings(fleet="perdure", name=name, release=release)
     time = clock.now() - timedelta(seconds=ago)
     made, renewed = lease(settings, name, time), renewal(settings, name, "1", members, time)
     made["metadata"]["annotations"] = renewed["metadata"]["annotations"]

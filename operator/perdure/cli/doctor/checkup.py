@@ -39,9 +39,9 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
         operator_check = unknown("Operator", error)
     else:
         operator_check = await _explained("Operator", operators.pods(api, operator, system))
-    checks: list[Awaitable[CheckResult]] = [_explained("Versions", installation.versions(api, operator))]
     url = paths.path(paths.COORDINATION, system, "leases")
     leases = asyncio.ensure_future(api.list(url, labelSelector=FLEET_LABEL))
+    checks: list[Awaitable[CheckResult]] = [_explained("Versions", _versions(api, operator, leases))]
     if not hidden:
         checks.append(_explained("Fleet", _fleet(api, operator, leases)))
     checks.append(_explained("Clocks", _clocks(api, leases)))
@@ -63,6 +63,16 @@ def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckR
     for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "Schedules"):
         yield _explained(check, stuck_work.ready(api, check, check.lower(), namespace))
     yield _explained("Pods", stuck_work.pods(api, namespace, now))
+
+
+async def _versions(
+    api: Diagnosis, operator: OperatorDeployment | None, leases: Awaitable[Sequence[Object]]
+) -> CheckResult:
+    try:
+        found = await leases
+    except ForbiddenError:
+        found = ()  # the chart says which version it has installed
+    return await installation.versions(api, operator, found)
 
 
 async def _fleet(

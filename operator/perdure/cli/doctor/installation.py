@@ -1,11 +1,19 @@
 """Checks the installation of Perdure: its kinds, its admission policies, and the version of each part."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from perdure import __version__
 from perdure.cli.doctor.findings import CheckResult, counted, failed, ok, some, warning
-from perdure.cli.doctor.operators import OperatorDeployment
-from perdure.client.diagnosis import Diagnosis
-from perdure.client.requests import Object
-from perdure.kube import paths
+from perdure.kube import clock, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perdure.cli.doctor.operators import OperatorDeployment
+    from perdure.client.diagnosis import Diagnosis
+    from perdure.client.requests import Object
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -42,18 +50,40 @@ async def kinds(api: Diagnosis) -> CheckResult:
     return ok("CRDs", f"{counted(len(paths.PLURALS), 'kind')} of perdure.dev/v1alpha1")
 
 
-async def versions(api: Diagnosis, deployment: OperatorDeployment | None) -> CheckResult:
-    """Check that the CRDs, the operator, and this command have the same version."""
+async def versions(api: Diagnosis, deployment: OperatorDeployment | None, leases: Sequence[Object] = ()) -> CheckResult:
+    """Check that the CRDs, the chart, the operators, and this command are the same build.
+
+    Args:
+        api: Reads the CRDs.
+        deployment: The Deployment of the operator, if it was found. Its version is that of the chart.
+        leases: The Leases of operators that share the work, which name the build that each of them runs.
+    """
+    from perdure.view.fleet import members_of
+
     installed = await crd_versions(api)
-    operator = deployment.version if deployment else ""
-    text = (
-        f"command {__version__}, operator {operator or 'unknown'}, CRDs {', '.join(installed) or 'without a version'}"
-    )
-    if operator and any(version != operator for version in installed):
-        return warning("Versions", text, _UPGRADE.replace("this version", "the operator's version"))
-    if operator not in {"", __version__}:
-        return warning("Versions", text, f"use the command of version {operator}, or upgrade the operator")
+    chart = deployment.version if deployment else ""
+    members = members_of(leases, api.server_time() or clock.now())
+    builds = sorted({member.release for member in members if not member.expired} - {""}) or [chart] * bool(chart)
+    shown = ", ".join(builds) or "unknown"
+    text = f"command {__version__}, operator {shown}, CRDs {', '.join(installed) or 'without a version'}"
+    if len(builds) > 1:
+        fix = "wait until `kubectl rollout status` of the operator ends; if it does not, see the check `Operator`"
+        return warning("Versions", f"{text}: the operators are different builds", fix)
+    for operator in builds:
+        if chart and not _same_build(operator, chart):
+            fix = f"upgrade the chart to version {operator}, or remove `image.tag` and `image.digest` from its values"
+            return warning("Versions", f"{text}, chart {chart}: the image is not that of the chart", fix)
+        if not all(_same_build(operator, version) for version in installed):
+            return warning("Versions", text, _UPGRADE.replace("this version", "the operator's version"))
+        if not _same_build(operator, __version__):
+            return warning("Versions", text, f"use the command of version {operator}, or upgrade the operator")
     return ok("Versions", text)
+
+
+def _same_build(one: str, other: str) -> bool:
+    """Whether two versions can be the same build: a checkout does not know its commit, all other builds do."""
+    (first, _, commit), (second, _, other_commit) = one.partition(".g"), other.partition(".g")
+    return first == second and (commit == other_commit or not commit or not other_commit)
 
 
 async def crd_versions(api: Diagnosis) -> list[str]:

@@ -7,7 +7,6 @@ import version
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY
 
-
 IMAGE = "localhost" + "/perdure"
 """In two parts: the copies in this file are not those of the version."""
 

@@ -13,16 +13,15 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.replays import read_history, replay
+from perdure.cli.files.replays import Difference, read_history, replay, show
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.runtime import status_texts
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
-from perdure.simulation.runs import SimulatedChain
 from perdure.simulation.simulator import Simulator
-from perdure.view.difference import Difference, show
+from perdure.simulation.transcript import SimulatedChain
 from perdure.view.page import Page
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 
 Json = dict[str, Any]
 

@@ -10,11 +10,10 @@ import grpc.aio
 
 from perdure import __version__
 from perdure.frontend.core import Frontend
-from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest, NexusDispatch
+from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest, NexusDispatch
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.connections import Connections
-from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.door import Connections, Door
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
@@ -97,19 +96,16 @@ def _http_api(
     frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
-    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)
+    from perdure.frontend.http.server import Gateway, serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
-    nexus, webhooks, manager = (
-        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, frontend.settings.nexus_headers),
-        None,
-        frontend.manager,
-    )
-    if frontend.settings.webhooks:
-        webhooks = WebhookGateway(manager.webhooks, manager.first_lists.wait)
+    manager, settings = frontend.manager, frontend.settings
+    gateways: list[Gateway] = [NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers)]
+    if settings.webhooks:
+        gateways.append(WebhookGateway(manager.webhooks, manager.first_lists.wait))
         manager.webhooks.serve()
-    secured, connections = certificate.context() if certificate else None, frontend.settings.max_connections
-    return serve_http(rpcs, nexus, webhooks, listener, secured=secured, connections=connections)
+    secured = certificate.context() if certificate else None
+    return serve_http(rpcs, gateways, listener, secured=secured, connections=settings.max_connections)
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:

@@ -17,9 +17,8 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.frontend.errors import namespace_not_found, unavailable
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
@@ -56,7 +55,6 @@ class System:
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
-        del request, call
         return GetSystemInfoResponse(
             server_version=SERVER_VERSION,
             capabilities=GetSystemInfoResponse.Capabilities(
@@ -76,7 +74,6 @@ class System:
 
     async def get_cluster_info(self, request: GetClusterInfoRequest, call: CallContext) -> GetClusterInfoResponse:
         """Describe this cluster."""
-        del request, call
         return GetClusterInfoResponse(
             server_version=SERVER_VERSION,
             cluster_id=self._runs.client.access.server,
@@ -93,7 +90,6 @@ class System:
         self, request: DescribeNamespaceRequest, call: CallContext
     ) -> DescribeNamespaceResponse:
         """Describe a namespace of Kubernetes."""
-        del call
         name = request.namespace or request.id
         found = await self._find(name) if name in self._runs.served else None
         if found is None:

@@ -16,6 +16,9 @@ Monday) and ``FRIL`` (the last Friday). A working day is Monday to Friday. Such 
 month begins and on the length of the month. croniter finds the days of most items. It does not support ``L-2`` and ``LW``, reads
 ``31W`` as the last working day in shorter months, and does not allow most of these items in lists. So `read_days` reads each item
 separately, and derives those three.
+
+``InvalidTimesError`` reports an error in the times of a Schedule that the API server does not detect. It has the reason for the
+condition `Ready`, and a sentence that names the field and says what to write instead.
 """
 
 import re
@@ -28,7 +31,30 @@ from functools import cache
 from croniter import croniter_range
 
 from perdure.api.kinds.schedule import Calendar
-from perdure.schedule.errors import InvalidTimesError
+from perdure.api.reasons import ConditionReason
+
+
+class InvalidTimesError(Exception):
+    """The times of a Schedule are not valid; `reason` is a reason of the condition `Ready`."""
+
+    def __init__(
+        self, sentence: str, reason: ConditionReason = ConditionReason.INVALID_SPEC, *, path: str = ""
+    ) -> None:
+        self.sentence = sentence
+        self.reason = reason
+        self.path = path
+        """The field path, such as `spec.cron[0]`; empty if only the caller knows it."""
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """The message, with the field path in front."""
+        return f"{self.path}: {self.sentence}" if self.path else self.sentence
+
+    def below(self, path: str) -> "InvalidTimesError":
+        """Return the same error with `path` in front of its field path."""
+        return InvalidTimesError(self.sentence, self.reason, path=f"{path}.{self.path}" if self.path else path)
+
 
 DAY = 86_400
 """In seconds."""
@@ -99,9 +125,10 @@ def read_field(kind: Field, text: str) -> int:
     return bits & kind.full
 
 
-def follows_the_clock(hour: str) -> bool:
-    """Whether the hours of a calendar are `*` or have a step: such a calendar follows elapsed hours when clocks change."""
-    return "*" in hour or "/" in hour
+_INTERVALS = frozenset(
+    sum(1 << hour for hour in range(first, 24, step)) for step in (1, 2, 3, 4) for first in range(step)
+)
+"""The sets of hours that mean an interval: every hour, or each second, third, or fourth hour around the clock."""
 
 
 def _item(kind: Field, text: str) -> int:
@@ -271,8 +298,6 @@ class Matcher:
     year: int
     months: Months
     """The days that match, by the weekday on which the month begins and by its length."""
-    follows_the_clock: bool
-    """Whether it follows elapsed hours, not hours of the day, when clocks change."""
 
     @classmethod
     def of(cls, calendar: Calendar) -> "Matcher":
@@ -290,8 +315,15 @@ class Matcher:
             day_of_week=read_plain(DAY_OF_WEEK, calendar.day_of_week),
             year=read_field(YEAR, calendar.year),
             months=read_days(calendar.day_of_month, calendar.day_of_week),
-            follows_the_clock=follows_the_clock(calendar.hour),
         )
+
+    @property
+    def follows_elapsed_hours(self) -> bool:
+        """Whether it follows elapsed hours, not hours of the day, when clocks change.
+
+        The set of hours decides, not its spelling: `*`, `0-23`, and `*/1` are the same (systemd#8647).
+        """
+        return self.hour in _INTERVALS
 
     def matches(self, wall: int) -> bool:
         """Whether a wall time matches."""

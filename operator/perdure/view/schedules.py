@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.times import format_time
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import Due, Times
 from perdure.view import tables, text
@@ -100,16 +100,10 @@ def table(
         namespaces: Whether their namespaces are shown.
         wide: Whether the IDs are shown that Temporal clients use.
     """
-    heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE"]
+    heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE", *(("ID",) if wide else ())]
     phases = _phases(runs)
-    rows = [_cells(schedule, phases, page) for schedule in schedules]
-    if namespaces:
-        heading.insert(0, "NAMESPACE")
-        rows = [[s["metadata"]["namespace"], *row] for s, row in zip(schedules, rows, strict=True)]
-    if wide:
-        heading.append("ID")
-        rows = [[*row, id_of(s)] for s, row in zip(schedules, rows, strict=True)]
-    return tables.table(heading, rows, page)
+    rows = [[*_cells(schedule, phases, page), *((id_of(schedule),) if wide else ())] for schedule in schedules]
+    return tables.table(heading, rows, page, namespaces=map(tables.namespace_of, schedules) if namespaces else None)
 
 
 def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Final
 import yaml
 
 from bench.foreign.images import localize
-from perdure.cli.conversion import mistakes_in
-from perdure.cli.documents import Loader, read_files
+from perdure.cli.files.conversion import mistakes_in
+from perdure.cli.files.documents import Loader, read_files
 from perdure.importing.argo import manifests as argo
 from perdure.importing.reader import ConvertedObject, name_of
 from perdure.importing.tekton import manifests as tekton
 from perdure.importing.writer import write
-from support.kube import Json
+from support.cluster.namespace import Json
 
 Convert = Callable[[list[Json]], list[ConvertedObject]]
 SYSTEMS: Final[dict[str, tuple[tuple[str, ...], Convert]]] = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from perdure.console import actions
-from support import consoled
+from perdure.console.forms import MAX_TARGETS
+from support import console
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
-from support.consoled import NASTY, PERDURE, Browser, fill, items, letter, opened, parsed, shown
+from support.console import NASTY, PERDURE, Browser, fill, items, letter, opened, parsed, shown
 
 LETTERS = "/namespaces/shop/deadletters"
 RUN = "/namespaces/shop/runs/order-42"
@@ -20,7 +20,7 @@ RUN = "/namespaces/shop/runs/order-42"
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     with api_server(tmp_path, monkeypatch) as found:
-        fill(found, consoled.order())
+        fill(found, console.order())
         done = letter("order-8-charge")
         done["status"] = {"conditions": [{"type": "Redriven", "status": "True"}]}
         found.answers[f"{PERDURE}/deadletters"] = items(letter(), letter("order-9-charge"), done)
@@ -76,7 +76,7 @@ async def test_the_button_of_a_dead_letter_redrives_only_it(api: ApiServer, path
 
 
 @pytest.mark.usefixtures("api")
-@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(actions.MAX_TARGETS + 1)]])
+@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(MAX_TARGETS + 1)]])
 async def test_an_invalid_selection_is_rejected(names: list[str]) -> None:
     async with opened() as browser:
         sent = [("request", "0123456789"), *(("name", name) for name in names)]
@@ -85,7 +85,7 @@ async def test_an_invalid_selection_is_rejected(names: list[str]) -> None:
 
 
 async def test_a_signal_is_sent_with_its_input(api: ApiServer) -> None:
-    run = consoled.order().object
+    run = console.order().object
     run["status"] = {**run["status"], "awaitedSignals": [{"name": "approved", "step": "approval"}] * 2}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
     async with opened() as browser:
@@ -104,7 +104,7 @@ async def test_a_signal_is_sent_with_its_input(api: ApiServer) -> None:
 
 
 async def test_an_invalid_signal_shows_the_form_again_with_the_problem_at_its_field(api: ApiServer) -> None:
-    run = consoled.order().object
+    run = console.order().object
     run["status"] = {**run["status"], "awaitedSignals": [{"name": "approved", "step": "approval"}]}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
     async with opened() as browser:
@@ -133,10 +133,9 @@ async def test_a_run_is_cancelled_with_a_reason(api: ApiServer) -> None:
     assert api.created[0]["spec"]["cancel"] == {"reason": NASTY}
 
 
-async def test_a_pending_request_can_be_viewed_again(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_SECONDS", 0.0)
+async def test_a_pending_request_can_be_viewed_again(api: ApiServer) -> None:
     api.status = lambda _: {}
-    async with opened() as browser:
+    async with opened(answer_seconds=0.0) as browser:
         sent = [await request_id(browser, RUN), ("reason", "")]
         assert "Reload the page" in shown((await browser.post(f"{RUN}/cancel", sent, 200))[0])
         api.status = answer
@@ -178,7 +177,7 @@ async def test_a_read_only_console_has_no_actions(api: ApiServer) -> None:
 
 
 async def test_a_closed_run_has_no_actions(api: ApiServer) -> None:
-    run = consoled.order().object
+    run = console.order().object
     run["status"] = {**run["status"], "phase": "Completed"}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
     async with opened() as browser:

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from perdure import __version__
-from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.conditions import RunEventRecorder
 from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition
@@ -18,7 +18,7 @@ from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from support.engine.coded import COMPLETE, Coded, timer
 from support.engine.script import Drive, activity, application
-from support.recorder import recording
+from support.http_server import recording
 
 
 def observed(suffix: str) -> float:

@@ -32,7 +32,6 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
-from perdure.api.times import nearest_duration
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -40,16 +39,20 @@ from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching.backlog import requested_priority
-from perdure.frontend.messages import failures, links, values
+from perdure.frontend.matching.dispatch import requested_priority
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
-from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import retry_policy
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
-from perdure.frontend.runs.creation import RunCreator, StartedRun
-from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.messages.nexus import (
+    callbacks_of,
+    callbacks_to_engine,
+    describe_callback,
+    links_from_json,
+    links_to_json,
+)
+from perdure.frontend.messages.values import UnfitError, duration, to_enum
+from perdure.frontend.runs.gateway import RunGateway, View, check_length
+from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, durations, input_of, search_attributes
 from perdure.frontend.standalone import (
     StandaloneRuns,
     check_metadata,
@@ -65,12 +68,13 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of, retry_policy_json
 
-_TIMEOUTS = (
-    ("schedule_to_close_timeout", "scheduleToCloseTimeout"),
-    ("schedule_to_start_timeout", "scheduleToStartTimeout"),
-    ("start_to_close_timeout", "startToCloseTimeout"),
-    ("heartbeat_timeout", "heartbeatTimeout"),
-)
+TIMEOUTS = {
+    "schedule_to_close_timeout": "scheduleToCloseTimeout",
+    "schedule_to_start_timeout": "scheduleToStartTimeout",
+    "start_to_close_timeout": "startToCloseTimeout",
+    "heartbeat_timeout": "heartbeatTimeout",
+}
+"""Fields of Temporal's messages, and the matching fields of a spec."""
 
 _ENDED = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed, ev.ActivityTaskTimedOut, ev.ActivityTaskCanceled)
 _OF_ATTEMPTS = (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
@@ -101,7 +105,7 @@ class StandaloneActivities:
         policies = id_policies(request, ActivityIdReusePolicy, ActivityIdConflictPolicy)
         spec, extras = _requested(request, await self._search_attributes.types(request.namespace))
         callbacks = callbacks_of(request, self._runs.served)
-        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
+        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links_to_json(request.links))
         check_extras(extras)
         started_run = await self._standalone.start(request, spec, extras, policies, principal)
         if not started_run.started and started_run.entry.name != self._standalone.name_of(
@@ -116,10 +120,10 @@ class StandaloneActivities:
         callbacks = request.completion_callbacks if options.attach_completion_callbacks else ()
         attached = inputs.CallbacksAttached(
             request_id=request_id_of(request),
-            callbacks=to_engine(callbacks),
+            callbacks=callbacks_to_engine(callbacks),
             identity=request.identity,
             principal=principal,
-            links=links.to_json(request.links) if options.attach_links else None,
+            links=links_to_json(request.links) if options.attach_links else None,
         )
         if attached.callbacks or attached.links:
             await self._standalone.demand(known, attached)
@@ -163,7 +167,7 @@ class StandaloneActivities:
         for pending in view.state.callbacks.values():
             callback = response.callbacks.add()
             callback.trigger.activity_closed.SetInParent()
-            describe(callback.info, pending, due=view.state.is_due(pending))
+            describe_callback(callback.info, pending, due=view.state.is_due(pending))
         if not request.include_heartbeat_details:
             response.info.ClearField("heartbeat_details")
         if not request.include_last_failure:
@@ -195,7 +199,6 @@ class StandaloneActivities:
         self, request: DeleteActivityExecutionRequest, call: CallContext
     ) -> DeleteActivityExecutionResponse:
         """Remove an activity with its history. This stops an open activity."""
-        del call
         await self._standalone.delete(request)
         return DeleteActivityExecutionResponse()
 
@@ -211,10 +214,8 @@ def _check(request: StartActivityExecutionRequest) -> None:
     for value, what in ((request.activity_id, "activityId"), (request.activity_type.name, "activityType")):
         if not value:
             raise invalid(f"{what} is not set")
-        if len(value) > MAX_ID:
-            raise invalid(f"{what} exceeds length limit. Length={len(value)} Limit={MAX_ID}")
-    if len(request.request_id) > MAX_ID:
-        raise invalid(f"request ID exceeds length limit. Length={len(request.request_id)} Limit={MAX_ID}")
+        check_length(value, what)
+    check_length(request.request_id, "request ID")
     if not (duration(request, "schedule_to_close_timeout") or duration(request, "start_to_close_timeout")):
         raise invalid(
             "a valid StartToCloseTimeout or ScheduleToCloseTimeout must be set on the activity. "
@@ -247,10 +248,7 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
     if queue.startswith(PODS_QUEUE):
         raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r}")
     activity: dict[str, Any] = {"type": request.activity_type.name, "taskQueue": values.name(queue, "TaskQueue")}
-    for field, ours in _TIMEOUTS:
-        length = duration(request, field)
-        if length:
-            activity[ours] = nearest_duration(length)
+    activity |= durations(request, TIMEOUTS)
     if request.HasField("retry_policy"):
         activity["retryPolicy"] = retry_policy_json(values.retry_policy(request.retry_policy))
     spec: dict[str, Any] = {"workflowId": request.activity_id, "activity": activity}
@@ -260,12 +258,8 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         raise UnfitError("input exceeds length limit") from None
     if kept is not None:
         spec["input"] = kept
-    delay = duration(request, "start_delay")
-    if delay:
-        spec["startDelay"] = nearest_duration(delay)
-    found_by = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
-    if found_by:
-        spec["searchAttributes"] = found_by
+    spec |= durations(request, {"start_delay": "startDelay"})
+    spec |= search_attributes(request, types, request.namespace)
     extras = StartExtras(
         identity=request.identity,
         header=data.header_to_json(request),
@@ -353,7 +347,7 @@ def described(
         status=to_enum(ActivityExecutionStatus, record.status),
         header=data.header(extras.header),
         user_metadata=data.user_metadata(extras.user_metadata),
-        links=[link for found in (extras.links, *map(_attached_links, history)) for link in links.from_json(found)],
+        links=[link for found in (extras.links, *map(_attached_links, history)) for link in links_from_json(found)],
         search_attributes=data.attributes(record.search_attributes) or SearchAttributes(),
         state_transition_count=record.history_length,
         state_size_bytes=record.history_size,
@@ -384,12 +378,7 @@ def _describe(info: ActivityExecutionInfo, activity: PendingActivity, state: Run
     info.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
     info.last_worker_identity = activity.identity or activity.last_identity
     info.execution_time.FromDatetime(activity.first_scheduled_time)
-    for name in (
-        "schedule_to_close_timeout",
-        "schedule_to_start_timeout",
-        "start_to_close_timeout",
-        "heartbeat_timeout",
-    ):
+    for name in TIMEOUTS:
         getattr(info, name).FromTimedelta(getattr(activity, name) or timedelta(0))
     if activity.first_scheduled_time > state.start_time:
         info.start_delay.FromTimedelta(activity.first_scheduled_time - state.start_time)

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid
-from perdure.frontend.matching.offers import OfferBatch
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerIdentity
-from perdure.frontend.peers.messages import (
+from perdure.frontend.matching.queues import OfferBatch
+from perdure.frontend.peers.client import (
     ANSWER,
     CALL,
     HANDLED,
@@ -31,22 +30,22 @@ from perdure.frontend.peers.messages import (
     SERVICE,
     SIZES,
     TAKE,
+    NotOwnerError,
     OfferTaken,
+    PeerClient,
+    PeerIdentity,
     pack,
     unpack,
 )
 from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.router import Router
-from perdure.frontend.transport.connections import peer_of
-from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door, peer_of
 from perdure.frontend.transport.guard import claims_of
-from perdure.frontend.transport.rpc import CallContext, Handler, status_of
-from perdure.frontend.transport.services import request_of, service_of
+from perdure.frontend.transport.rpc import CallContext, Handler, request_of, service_of, status_of
 from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 
 _Answer = Callable[[bytes, Any], Awaitable[bytes]]
-_STATUS_DETAILS = "grpc-status-details-bin"
 _STREAM_LIMIT = 100_000
 _STOP_SECONDS = 0.5
 
@@ -131,8 +130,7 @@ class PeerServer:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             except Exception as error:  # noqa: BLE001 (each becomes a status)
                 failure = status_of(name, error)
-                details = ((_STATUS_DETAILS, failure.status().SerializeToString()),) if failure.detail else ()
-                context.set_trailing_metadata(((ANSWER, HANDLED), *details))
+                context.set_trailing_metadata(((ANSWER, HANDLED), *failure.trailers()))
                 await context.abort(failure.code, failure.message)
             raise AssertionError  # `abort` raises
 
@@ -184,20 +182,17 @@ class PeerServer:
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:
         """Take back a task that a worker at another member did not receive."""
-        del context
         returned = unpack(raw, OfferTaken)
         self._frontend.matching.reclaim(returned.kind, replace(returned.offer, member=""), returned.poller)
         return b""
 
     async def _recheck(self, raw: bytes, context: Any) -> bytes:
         """Check again whether the worker whose poll this member has forwarded may poll."""
-        del context
         await self._router.recheck(raw.decode())
         return b""
 
     async def _reload(self, raw: bytes, context: Any) -> bytes:
         """Reload settings that another member has changed: those of a namespace, or of all namespaces."""
-        del context
         await self._frontend.reload(raw.decode())
         return b""
 

@@ -1,17 +1,30 @@
-"""Admission of an RPC before its message is read: authentication, authorization, and limits."""
+"""Admission of callers: which connections stay open, and which RPCs are served before their message is read.
+
+An RPC is admitted by authentication, authorization, and limits of concurrent RPCs and of memory. A connection stays open if its
+callers present a valid token, and if this process can serve them. gRPC's core cannot close a connection, or limit the connections
+of an address. But the sockets belong to this process, so they can be found among its open files and shut down; for gRPC, the peer
+has then disconnected.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import ipaddress
+import math
+import os
+import socket
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from google.protobuf.message import Message
 
-from perdure.frontend.errors import RpcError, too_large, too_late
+from perdure.frontend.errors import RpcError, exhausted, too_large, too_late
 from perdure.frontend.messages import values
-from perdure.frontend.transport.admission import MessageMemory, Places
-from perdure.frontend.transport.connections import Connections, Peer
 from perdure.frontend.transport.guard import Guard, User, VisibleNamespaces, tenant_of
+from perdure.observe import metrics
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Maximum size of a message, in bytes."""
@@ -52,6 +65,306 @@ WAITING = frozenset(
     }
 )
 """RPCs that wait (long polls). They have a separate limit, so that they cannot displace other RPCs."""
+
+
+# Connections
+
+_SWEEP_SECONDS = 5.0
+_CLOSE_SECONDS = 0.1
+"""Minimum interval between searches for sockets. With a thousand sockets, a search takes some milliseconds."""
+_OPEN_FILES = Path("/proc/self/fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection."""
+
+    address: str
+    port: int
+
+
+def peer_of(text: str) -> Peer:
+    """Parse gRPC's name of a peer, such as ``ipv4:10.0.0.1:4711``. A peer with another format gets port 0."""
+    _, _, rest = unquote(text).partition(":")
+    host, _, port = rest.rpartition(":")
+    return Peer(_address_of(host.strip("[]")), int(port)) if port.isdecimal() else Peer(text, 0)
+
+
+def _address_of(host: str) -> str:
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
+
+
+class Connections:
+    """The connections to the ports of the frontend.
+
+    Args:
+        ports: The served ports.
+        grace: How long a connection may stay open without a valid token, in seconds.
+        each: The most connections of an address without a valid token.
+        serves: Returns whether this process can serve callers now. If it cannot for as long as `grace`, they should reach another
+            operator.
+    """
+
+    def __init__(
+        self, *ports: int, grace: float = 20.0, each: int = 64, serves: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._ports = ports
+        self._grace = grace
+        self._each = each
+        self._serves = serves
+        self._served = math.inf
+        """When this process could last serve callers; infinite before the first time."""
+        self._known: set[Peer] = set()
+        self._since: dict[Peer, float] = {}
+        self._closing: set[Peer] = set()
+
+    def admit(self, peer: Peer) -> None:
+        """Record that a caller on this connection has presented a valid token."""
+        self._known.add(peer)
+
+    def close(self, peer: Peer) -> None:
+        """Close a connection soon, together with others, so that one search finds all their sockets."""
+        if peer in self._known:
+            return  # admitted callers may share it
+        if not self._closing:
+            asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.close_now)
+        self._closing.add(peer)
+
+    @asynccontextmanager
+    async def guarded(self) -> AsyncIterator[None]:
+        """Close connections without a valid token in time, within the block."""
+        task = asyncio.create_task(self._sweep_periodically(), name="connections")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _sweep_periodically(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self.sweep(loop.time())
+
+    def sweep(self, time: float) -> None:
+        """Close connections that are open too long without a valid token, and the newest ones of an address with too many.
+
+        If no caller was served for too long, close all connections.
+
+        Args:
+            time: The time of the event loop, in seconds.
+        """
+        present = {peer for peer, _ in self._accepted()}
+        if self._serves():
+            self._served = time
+        elif time - self._served >= self._grace:
+            self._closing |= present
+            self.close_now()
+            return
+        self._known &= present
+        self._since = {peer: self._since.get(peer, time) for peer in present - self._known}
+        unknown: Counter[str] = Counter()
+        for peer, since in sorted(self._since.items(), key=lambda item: item[1]):
+            unknown[peer.address] += 1
+            if time - since >= self._grace or unknown[peer.address] > self._each:
+                self.close(peer)
+
+    def close_now(self) -> None:
+        """Close the connections passed to `close` immediately."""
+        closing, self._closing = self._closing, set()
+        for peer, connection in self._accepted():
+            if peer in closing:
+                metrics.TEMPORAL_CONNECTIONS_CLOSED.inc()
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
+        """Yield each connection with a duplicate of its socket, because gRPC may close its own."""
+        for name in os.listdir(_OPEN_FILES) if _OPEN_FILES.exists() else ():  # noqa: PTH208 (names are all that is needed)
+            with suppress(OSError):
+                if not os.readlink(f"{_OPEN_FILES}/{name}").startswith("socket:"):  # noqa: PTH115
+                    continue
+                with socket.socket(fileno=os.dup(int(name))) as found:
+                    if (
+                        found.family not in {socket.AF_INET, socket.AF_INET6}
+                        or found.getsockname()[1] not in self._ports
+                    ):
+                        continue
+                    host, port = found.getpeername()[:2]  # fails for the listening socket
+                    yield Peer(_address_of(host), port), found
+
+
+# Limits
+
+
+class Shares:
+    """Divides an amount among tenants.
+
+    Without a limit for each, a tenant may hold as much as is left. One alone can hold half, two can hold a third each, and
+    so on: there is always something left for others.
+    """
+
+    def __init__(self, total: int, each: int | None = None) -> None:
+        self._held: Counter[Hashable] = Counter()
+        self._left = total
+        self._each = each
+
+    def held(self, key: Hashable) -> int:
+        """Return the size that a tenant holds."""
+        return self._held[key]
+
+    def fits(self, key: Hashable, size: int) -> bool:
+        """Whether a tenant may have `size` more."""
+        if self._each is None:
+            return self._held[key] + size <= self._left - size
+        return size <= self._left and self._held[key] + size <= self._each
+
+    def add(self, key: Hashable, size: int) -> None:
+        """Increase the size that a tenant holds, or reduce it by a negative size."""
+        self._left -= size
+        self._held[key] += size
+        if not self._held[key]:
+            del self._held[key]
+
+
+class Places:
+    """Limits how many calls are in progress at the same time."""
+
+    def __init__(self, noun: str, *, total: int, each: int | None = None) -> None:
+        """Create free places.
+
+        Args:
+            noun: The noun for the calls in messages.
+            total: The number of places.
+            each: How many places a caller may hold; None: a share of them.
+        """
+        self._noun = noun
+        self._total = total
+        self._each = each
+        self._shares = Shares(total, each)
+
+    def free(self, key: Hashable) -> bool:
+        """Whether there is a place for a caller."""
+        return self._shares.fits(key, 1)
+
+    @contextmanager
+    def take(self, key: Hashable) -> Iterator[None]:
+        """Hold a place within the block.
+
+        Raises:
+            RpcError: No place is free.
+        """
+        if not self.free(key):
+            each = f"{self._each:,} for each caller" if self._each is not None else "a share for each namespace"
+            raise exhausted(f"too many {self._noun}: {each} and {self._total:,} in all; retry later")
+        self._shares.add(key, 1)
+        try:
+            yield
+        finally:
+            self._shares.add(key, -1)
+
+
+class MessageMemory:
+    """The memory for messages in progress, in bytes, in shares for tenants."""
+
+    def __init__(self, total: int, *, each: int | None = None) -> None:
+        """`each` is the limit for a tenant; None: a share."""
+        self._shares = Shares(total, each)
+        self._waiting: dict[Hashable, deque[tuple[int, asyncio.Future[None]]]] = {}
+
+    @asynccontextmanager
+    async def hold(
+        self, key: Hashable, size: int, seconds: float | None = None
+    ) -> AsyncIterator[Callable[[int], None]]:
+        """Reserve memory for a message of at most `size` bytes within the block, waiting for it if necessary.
+
+        The block gets a function that releases the rest once the actual size of the message is known.
+
+        Raises:
+            RpcError: There is no memory within `seconds`.
+        """
+        await self._reserve(key, size, seconds)
+        held = size
+
+        def resize(to: int) -> None:
+            nonlocal held
+            self._shares.add(key, to - held)
+            held = to
+            self._grant()
+
+        try:
+            yield resize
+        finally:
+            resize(0)
+
+    async def keep(self, key: Hashable, size: int, seconds: float | None) -> Callable[[], None]:
+        """Reserve memory, and return a function that releases it.
+
+        Args:
+            key: The tenant.
+            size: The bytes.
+            seconds: How long to wait for them; None: they are taken even if there are too few.
+
+        Raises:
+            RpcError: There is no memory within `seconds`.
+        """
+        if seconds is None:
+            self._shares.add(key, size)
+        else:
+            await self._reserve(key, size, seconds)
+
+        def release() -> None:
+            self._shares.add(key, -size)
+            self._grant()
+
+        return release
+
+    async def _reserve(self, key: Hashable, size: int, seconds: float | None) -> None:
+        if key not in self._waiting and self._shares.fits(key, size):
+            self._shares.add(key, size)
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = size, granted
+        self._waiting.setdefault(key, deque()).append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await granted
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if granted.done() and not granted.cancelled():
+                self._shares.add(key, -size)
+                self._grant()
+            else:
+                self._remove(key, waiter)
+            if isinstance(error, TimeoutError):
+                raise exhausted("the messages of this namespace take too much memory; retry later") from None
+            raise
+
+    def _grant(self) -> None:
+        """Grant memory to those who wait: first to the tenants that hold least, and to the calls of each in order."""
+        for key in sorted(self._waiting, key=self._shares.held):
+            while (waiting := self._waiting.get(key)) and self._shares.fits(key, waiting[0][0]):
+                size, granted = waiting[0]
+                self._remove(key, waiting[0])
+                if not granted.done():
+                    self._shares.add(key, size)
+                    granted.set_result(None)
+
+    def _remove(self, key: Hashable, waiter: tuple[int, asyncio.Future[None]]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is None or waiter not in waiting:
+            return
+        waiting.remove(waiter)
+        if not waiting:
+            del self._waiting[key]
+
+
+# The admission of an RPC
 
 
 def size_of(request: Any, raw: bytes) -> int:

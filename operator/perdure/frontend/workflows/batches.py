@@ -14,8 +14,6 @@ from temporalio.api.enums.v1 import (
     BatchOperationState,
     BatchOperationType,
     ExecutionType,
-    ResetReapplyExcludeType,
-    ResetReapplyType,
     ResetType,
 )
 from temporalio.api.workflowservice.v1 import (
@@ -36,12 +34,12 @@ from perdure.controller.directory import Entry
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
-from perdure.frontend.messages.enums import from_enum, to_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_EVENT, MAX_ID, from_enum, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.workflows.control import reapplied
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -49,8 +47,6 @@ MAX_RUNS = 1_000
 """Maximum number of runs in one batch."""
 PAGE = 100
 _AT_ONCE = 16
-_NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
-_NO_UPDATES = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE
 _TYPES = {
     "termination_operation": "TerminateWorkflow",
     "cancellation_operation": "CancelWorkflow",
@@ -160,7 +156,6 @@ class Batches:
         self, request: StopBatchOperationRequest, call: CallContext
     ) -> StopBatchOperationResponse:
         """Stop sending the request to further workflows. Processed requests are not undone."""
-        del call
         found = await self._operations(request.namespace, request.job_id)
         if all(map(_phase, found)):
             raise not_found(f"batch operation has already ended: {request.job_id}")
@@ -174,7 +169,6 @@ class Batches:
         self, request: DescribeBatchOperationRequest, call: CallContext
     ) -> DescribeBatchOperationResponse:
         """Describe the progress of a batch."""
-        del call
         found = await self._operations(request.namespace, request.job_id)
         batch, info = _batch_of(found[0]), _info(found)
         response = DescribeBatchOperationResponse(
@@ -208,7 +202,6 @@ class Batches:
         self, request: ListBatchOperationsRequest, call: CallContext
     ) -> ListBatchOperationsResponse:
         """List the batches, the newest first. They are kept as long as their Operations."""
-        del call
         url = kube.path(kube.PERDURE, request.namespace, "operations")
         batches: dict[str, list[kube.Object]] = {}
         async for obj in self._runs.client.lists.each(url, labelSelector=labels.BATCH_LABEL):
@@ -259,11 +252,8 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
 def _reset(requested: BatchOperationReset) -> dict[str, Any]:
     target = requested.options.WhichOneof("target") or from_enum(ResetType, requested.reset_type)
     reapply = requested.options.reset_reapply_type or requested.reset_reapply_type
-    excluded = requested.options.reset_reapply_exclude_types
-    none, signals = ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL
-    reset: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
-    if reapply in {none, signals} or _NO_UPDATES in excluded:
-        reset["reapplyUpdates"] = False
+    signals, updates = reapplied(reapply, requested.options.reset_reapply_exclude_types)
+    reset: dict[str, Any] = {"reapplySignals": signals, **({} if updates else {"reapplyUpdates": False})}
     if requested.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not supported")
     match target:

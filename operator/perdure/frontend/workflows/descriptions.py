@@ -26,9 +26,9 @@ from perdure.engine import events as ev
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
-from perdure.frontend.messages import callbacks, failures, values
+from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import (
     Historian,
     deployment_version,
@@ -37,10 +37,11 @@ from perdure.frontend.messages.histories import (
     started_by_a_workflow,
     versioning_override,
 )
-from perdure.frontend.messages.paging import MAX_BYTES
-from perdure.frontend.nexus.pending import pending_operation
-from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.messages.nexus import describe_callback
+from perdure.frontend.messages.tokens import MAX_BYTES
+from perdure.frontend.messages.values import to_enum
+from perdure.frontend.nexus.operations import pending_operation
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.kube.clock import now
@@ -241,15 +242,10 @@ def _pauses(state: RunState) -> list[str]:
 
 def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
     """Describe an open activity."""
-    state = "Started" if activity.started_time else "Scheduled"
-    if activity.cancel_requested:
-        state = "CancelRequested"
-    elif activity.paused:
-        state = "PauseRequested" if activity.started_time else "Paused"
     made = PendingActivityInfo(
         activity_id=activity.activity_id,
         activity_type=ActivityType(name=activity.activity_type),
-        state=to_enum(PendingActivityState, state),
+        state=to_enum(PendingActivityState, pending_state(activity)),
         heartbeat_details=data.payloads(activity.heartbeat_details),
         attempt=activity.tries,
         maximum_attempts=activity.retry_policy.maximum_attempts,
@@ -272,12 +268,7 @@ def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
         made.current_retry_interval.FromTimedelta(activity.scheduled_time - since if since is not None else interval)
     options = made.activity_options
     options.task_queue.name = options.task_queue.normal_name = activity.task_queue
-    for name in (
-        "schedule_to_close_timeout",
-        "schedule_to_start_timeout",
-        "start_to_close_timeout",
-        "heartbeat_timeout",
-    ):
+    for name in TIMEOUTS:
         getattr(options, name).FromTimedelta(getattr(activity, name) or timedelta(0))
     options.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
     del options.retry_policy.non_retryable_error_types[:]  # as on Temporal's server
@@ -292,7 +283,7 @@ def _describe_operations(response: DescribeWorkflowExecutionResponse, state: Run
     response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
         callback = response.callbacks.add()
-        callbacks.describe(callback, pending, due=state.is_due(pending))
+        describe_callback(callback, pending, due=state.is_due(pending))
         if pending.update_id:
             callback.trigger.update_workflow_execution_completed.update_id = pending.update_id
         else:

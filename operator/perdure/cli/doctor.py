@@ -186,13 +186,15 @@ async def check_crds(api: Diagnosis) -> CheckResult:
     return ok("CRDs", f"{counted(len(paths.PLURALS), 'kind')} of perdure.dev/v1alpha1")
 
 
-async def versions(api: Diagnosis, deployment: OperatorDeployment | None, leases: Sequence[Object] = ()) -> CheckResult:
+async def check_versions(
+    api: Diagnosis, deployment: OperatorDeployment | None, leases: Awaitable[Sequence[Object]]
+) -> CheckResult:
     """Check that the CRDs, the chart, the operators, and this command are the same build.
 
     Args:
         api: Reads the CRDs.
         deployment: The Deployment of the operator, if it was found. Its version is that of the chart.
-        leases: The Leases of operators that share the work, which name the build that each of them runs.
+        leases: Reads the Leases of operators that share the work, which name the build that each of them runs.
     """
     from perdure.view.fleet import members_of
 

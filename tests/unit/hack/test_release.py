@@ -17,13 +17,13 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from support.kube import helm_program
 
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY
 from release import chart, evidence, licenses, packages, plugin
 from release.files import Entry, entries, write_tar_gz
 from release.source import Source, export
+from support.cluster.namespace import helm_program
 from version import declared_version
 
 EPOCH = 1_700_000_000

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from rich.text import Text
 
-from perdure.api.lenient import mapping, mappings
+from perdure.api.json_values import mapping, mappings
 from perdure.cli.load import OperatorLoad
 from perdure.cli.selection import created, phase_of
 from perdure.view import tables, text

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.exceptions import Exit
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import IMAGE_ANNOTATION
-from perdure.api.lenient import mapping
 from perdure.api.names import artifact_set_name, attempt_in, log_key
 from perdure.cli.connection import LOG_STREAMS
 from perdure.client.cluster import Cluster

@@ -110,7 +110,7 @@ def _expression_warnings(workflow: str, value: Any) -> list[str]:
 
 def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
-    from perdure.api.lenient import mapping
+    from perdure.api.json_values import mapping
 
     declared = mapping(mapping(definition).get("input"))
     default, properties = mapping(declared.get("default")), mapping(mapping(declared.get("schema")).get("properties"))

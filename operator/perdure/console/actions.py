@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from perdure.api.lenient import mapping, mappings, text
+from perdure.api.json_values import mapping, mappings, text
 from perdure.client.errors import AlreadyExistsError
 from perdure.client.operations import manifest, wait_for_results
 from perdure.console import rows
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from perdure.api.lenient import Json
+    from perdure.api.json_values import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
     from perdure.console.submissions import Submission

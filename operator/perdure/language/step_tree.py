@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from perdure.api.lenient import Json, integer, mapping, mappings
+from perdure.api.json_values import Json, integer, mapping, mappings
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.failures import Failure
 from perdure.language.memory import Status

@@ -10,8 +10,7 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.kinds.cachedresult import CachedResultSpec
-from perdure.api.kinds.resultcache import MAX_CACHED_BYTES
-from perdure.api.kinds.workflow import WORK_KINDS, Activity
+from perdure.api.kinds.workflow import MAX_CACHED_BYTES, WORK_KINDS, Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.models import json_fields
 from perdure.api.names import cached_result_name, label_value

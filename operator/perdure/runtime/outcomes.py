@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.api.names import RESULT_ARTIFACT
-from perdure.api.reserved import OUTPUTS, SIDECAR
+from perdure.api.pods import OUTPUTS, SIDECAR
 from perdure.api.times import parse_decimal_duration, read_kubernetes_time
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted

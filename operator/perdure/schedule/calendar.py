@@ -27,7 +27,7 @@ from functools import cache
 
 from croniter import croniter_range
 
-from perdure.api.kinds.calendars import Calendar
+from perdure.api.kinds.schedule import Calendar
 from perdure.schedule.errors import InvalidTimesError
 
 DAY = 86_400

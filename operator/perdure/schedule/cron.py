@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from pydantic import ValidationError
 
-from perdure.api.kinds.calendars import Calendar, Interval
+from perdure.api.kinds.schedule import Calendar, Interval
 from perdure.api.models import mistakes_by_path
 from perdure.api.times import parse_duration
 from perdure.schedule.calendar import Matcher, depends_on_month

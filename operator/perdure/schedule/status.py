@@ -5,8 +5,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
 from perdure.api.kinds.schedule import PausedBy, ScheduleSpec
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
 from perdure.schedule.errors import InvalidTimesError

@@ -23,8 +23,7 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Any
 
-from perdure.api.kinds.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
-from perdure.api.kinds.schedule import CanonicalSpec, ScheduleSpec
+from perdure.api.kinds.schedule import Calendar, CanonicalSpec, Interval, RepeatedPolicy, ScheduleSpec, SkippedPolicy
 from perdure.api.times import format_duration
 from perdure.schedule.calendar import DAY, Matcher, WallTimes, Work, by_days, lowest
 from perdure.schedule.cron import CronTimes, read_cron, without_comment

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from rich.text import Text
 
 from perdure.api import times
-from perdure.api.lenient import integer, mapping
+from perdure.api.json_values import integer, mapping
 from perdure.engine.state import TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import pydantic
 
-from perdure.api.kinds.conditions import find_condition, read_conditions
+from perdure.api.json_values import Json, integer, mapping, mappings
+from perdure.api.kinds.status import find_condition, read_conditions
 from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
-from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
+from perdure.api.stored import convert, convert_all
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pydantic
 
+from perdure.api.json_values import mapping, mappings
 from perdure.api.kinds.workflow import WorkflowSpec
-from perdure.api.lenient import mapping, mappings
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.decider import UndecidableError

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.api.lenient import Json, mapping, mappings
+from perdure.api.json_values import Json, mapping, mappings
 from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status

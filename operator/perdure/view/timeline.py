@@ -19,8 +19,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure import __version__
+from perdure.api.json_values import Json, integer, mapping, mappings
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.phases import Phase
 from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text

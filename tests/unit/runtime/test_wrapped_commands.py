@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from perdure.api.reserved import LOG_PATH, ORDER_PATH
+from perdure.api.pods import LOG_PATH, ORDER_PATH
 from perdure.runtime.pods.commands import SIGNALS, copy_log
 from perdure.runtime.pods.groups import order_containers
 

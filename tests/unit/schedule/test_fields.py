@@ -2,8 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.api.kinds.calendars import Calendar, Interval
-from perdure.api.kinds.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import Calendar, Interval, ScheduleSpec
 from perdure.schedule import calendar
 from perdure.schedule.calendar import read_field
 from perdure.schedule.cron import read_cron

@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from perdure.api.lenient import Json
+from perdure.api.json_values import Json
 from perdure.api.names import claim_name
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import (

@@ -56,8 +56,7 @@ def schemas(*, folder: Path) -> None:
       {program} schemas schemas
       {program} schemas ~/.config/schemas
     """
-    from perdure.api.crdgen import KINDS
-    from perdure.api.schema import json_schema, schema_path
+    from perdure.api.crdgen import KINDS, json_schema, schema_path
 
     for kind in KINDS:
         target = folder / schema_path(kind)

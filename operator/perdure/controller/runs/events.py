@@ -5,8 +5,8 @@ from typing import Any
 
 from perdure.api.labels import API_VERSION
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
+from perdure.api.pods import OUTPUTS
 from perdure.api.reasons import EventReason
-from perdure.api.reserved import OUTPUTS
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of

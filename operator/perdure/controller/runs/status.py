@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time

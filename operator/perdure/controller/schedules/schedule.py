@@ -23,9 +23,9 @@ import structlog
 from perdure.api import labels
 from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.labels import API_VERSION
-from perdure.api.lenient import newer_annotation
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.stored import newer_annotation
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateReports

@@ -8,8 +8,8 @@ import msgspec
 import orjson
 from temporalio.api.common.v1 import Payload
 
-from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import MAX_RESOURCE_NAME
+from perdure.api.json_values import MAX_DEPTH, nests_deeper
 from perdure.api.times import nearest_duration
 from perdure.engine.cron import cron_mistake
 from perdure.engine.payloads import plain

@@ -25,10 +25,9 @@ from temporalio.api.schedule.v1 import (
 )
 from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
 
-from perdure.api import labels, lenient
+from perdure.api import labels
 from perdure.api.kinds import schedule as kind
-from perdure.api.lenient import read_annotation
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, newer_annotation, read_annotation
 from perdure.api.times import format_duration, parse_duration
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
@@ -147,7 +146,7 @@ def new_schedule(
 
 def newer_options(obj: KubeObject) -> str:
     """Say what only a newer version can read in the options of a client for a schedule; empty if there is nothing."""
-    return lenient.newer_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or lenient.newer_annotation(
+    return newer_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or newer_annotation(
         obj, labels.START_ANNOTATION, StartExtras
     )
 

@@ -16,7 +16,7 @@ from temporalio.api.enums.v1 import ActivityExecutionStatus, NexusOperationExecu
 from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from perdure.api.lenient import mapping, text
+from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
 from perdure.api.times import read_kubernetes_time

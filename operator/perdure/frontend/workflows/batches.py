@@ -30,9 +30,8 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, read_annotation
 from perdure.controller.directory import Entry
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.messages import payloads as data

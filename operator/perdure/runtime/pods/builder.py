@@ -13,14 +13,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, PodRetention, Retention
 from perdure.api.labels import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.reserved import (
-    DEFAULT_CONTAINER,
-    FILES_PATH,
-    MOUNT_PATH,
-    SCRIPT_PATH,
-    VOLUME,
-    WORK_PATH,
-)
+from perdure.api.pods import DEFAULT_CONTAINER, FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
 from perdure.runtime.attempts import (
     Attempt,
     InvalidDefinitionError,

@@ -22,12 +22,8 @@ The command of a script is the interpreter with the file of the script; its prog
 
 from typing import Any, Final
 
-from perdure.api.kinds.work import Script, ScriptResult
-from perdure.api.reserved import (
-    LOG,
-    LOG_PATH,
-    SCRIPT_PATH,
-)
+from perdure.api.kinds.workflow import Script, ScriptResult
+from perdure.api.pods import LOG, LOG_PATH, SCRIPT_PATH
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 
 SIGNALS: Final = "HUP INT QUIT USR1 USR2 ALRM WINCH TERM"

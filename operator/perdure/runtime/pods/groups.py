@@ -11,8 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
-from perdure.api.reserved import ORDER, ORDER_PATH
+from perdure.api.pods import NEEDS, ORDER, ORDER_PATH, ContainerOrderError, needs_of
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.commands import SIGNALS, command_runner, wrap

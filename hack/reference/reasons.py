@@ -250,6 +250,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     "ConfigMap": {
         EventReason.CURRENT_VERSION_CHANGED: _NORMAL,
         EventReason.RAMPING_VERSION_CHANGED: _NORMAL,
+        EventReason.STATE_VERSION: _NORMAL,
     },
     "Lease": {
         EventReason.OPERATOR_JOINED: _NORMAL,

@@ -20,9 +20,8 @@ from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.language.execution import actions
 from perdure.language.execution.closing import ClosingSequence
-from perdure.language.execution.context import WORK, DecisionContext, replace
+from perdure.language.execution.context import WORK, DecisionContext, NullObserver, Observer, replace
 from perdure.language.execution.flow import RunningFlows
-from perdure.language.execution.observer import NullObserver, Observer
 from perdure.language.memory import Memory, Outcome, Stage, Status, failed, load_memory, succeeded
 from perdure.language.program import Program
 from perdure.language.step_failures import activity_failure, child_failure, timeout

@@ -11,8 +11,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity, RunState, RunStatus
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.step_trace import TracedStep, Tracer
-from perdure.language.step_tree import StepNode, step_tree
+from perdure.language.step_tree import StepNode, TracedStep, Tracer, step_tree
 from perdure.schedule.run_manifests import schedule_scope
 
 

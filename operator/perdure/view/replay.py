@@ -15,7 +15,7 @@ from perdure.engine.decider import UndecidableError
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import RunScope
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.language.step_trace import TracedStep, Tracer
+from perdure.language.step_tree import TracedStep, Tracer
 from perdure.runtime.chains import reset_of
 from perdure.schedule.run_manifests import schedule_scope
 

@@ -15,7 +15,7 @@ from perdure.api.phases import Phase
 from perdure.api.stored import name_in
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.language.step_trace import TracedStep
+from perdure.language.step_tree import TracedStep
 from perdure.runtime.chains import reset_of
 from perdure.view import text
 from perdure.view.failure import task_failure

@@ -16,8 +16,17 @@ from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
-from perdure.language.step_trace import TracedStep
-from perdure.language.step_tree import LIMIT, NOT_REACHED, OPEN, PENDING, OpenPaths, Recorded, StepNode, step_tree
+from perdure.language.step_tree import (
+    LIMIT,
+    NOT_REACHED,
+    OPEN,
+    PENDING,
+    OpenPaths,
+    Recorded,
+    StepNode,
+    TracedStep,
+    step_tree,
+)
 from perdure.view.history import HistoryEntry, HistoryView
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
 

@@ -8,8 +8,7 @@ import pytest
 
 from perdure.api.kinds.schedule import Calendar, ScheduleSpec
 from perdure.schedule.calendar import Matcher
-from perdure.schedule.times import Times
-from perdure.schedule.zones import named_zone
+from perdure.schedule.times import Times, named_zone
 from unit.schedule.oracle import utc
 
 DAYS = 4

@@ -15,7 +15,7 @@ from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, 
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
-from perdure.language.results import ONLY_LOGGED, archives_log, no_output, result_warning
+from perdure.language.program import ONLY_LOGGED, archives_log, no_output, result_warning
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 

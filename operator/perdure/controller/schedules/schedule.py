@@ -45,7 +45,7 @@ from perdure.language.program import retry_policy
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
 from perdure.schedule import inputs as inp
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.inputs import Rules, RunOutcome
 from perdure.schedule.state import ScheduleState, load_state, newer_state
 from perdure.schedule.status import Problem, compose, not_ready

@@ -31,11 +31,10 @@ from temporalio.api.update.v1 import Request
 from temporalio.api.workflow.v1 import VersioningOverride as ProtoOverride
 
 from perdure.engine import events as ev
-from perdure.engine.code import task_timeout
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.engine.state import WORKFLOWS_QUEUE, task_timeout
 from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 from perdure.frontend.messages import callbacks, failures, links
 from perdure.frontend.messages import payloads as data

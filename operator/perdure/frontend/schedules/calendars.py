@@ -26,10 +26,10 @@ from perdure.schedule.calendar import (
     SECOND,
     YEAR,
     Field,
+    InvalidTimesError,
     depends_on_month,
     read_field,
 )
-from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
 
 _SECOND = timedelta(seconds=1)

@@ -40,8 +40,7 @@ from perdure.frontend.runs.start_requests import TIMEOUTS, requested_run
 from perdure.frontend.schedules.calendars import TIMES, from_times, to_times
 from perdure.frontend.visibility.index import attribute_field, status_named
 from perdure.language.program import retry_policy
-from perdure.schedule.calendar import Work
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of, workflow_id_of
 from perdure.schedule.times import Times
 

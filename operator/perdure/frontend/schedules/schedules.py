@@ -60,8 +60,7 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
-from perdure.schedule.calendar import Work
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import EARLIEST, Times
 

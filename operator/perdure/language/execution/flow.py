@@ -21,7 +21,7 @@ from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
-from perdure.language import timeouts
+from perdure.language import coercion
 from perdure.language.coercion import format_value
 from perdure.language.execution import actions
 from perdure.language.execution.context import (
@@ -651,7 +651,7 @@ class RunningFlows:
             return context.evaluate(at, template, steps=steps)
 
         value = evaluate(action.input)
-        limits = timeouts.of_activity(at.where, action.timeouts, evaluate) if isinstance(action, RunActivity) else {}
+        limits = coercion.of_activity(at.where, action.timeouts, evaluate) if isinstance(action, RunActivity) else {}
         if context.memory.closing is None:
             recorded = Compensation(
                 path=at.path.text, block=frame.block, depth=frame.depth, input=value, timeouts=limits

@@ -246,6 +246,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     },
     "ArtifactSet": {
         EventReason.ARTIFACTS_NOT_DELETED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
     },
     "ConfigMap": {
         EventReason.CURRENT_VERSION_CHANGED: _NORMAL,

@@ -109,7 +109,11 @@ class _Stage:
     def operator(self, **options: Any) -> Operator:
         session = Session(self.server, "operator")
         return Operator(
-            OperatorOptions(instance="operator", **options), self.loop, self.server, session, crashed=self.crashed.append
+            OperatorOptions(instance="operator", **options),
+            self.loop,
+            self.server,
+            session,
+            crashed=self.crashed.append,
         )
 
     def create(self, kind: str, name: str, spec: Object, **meta: Any) -> None:
@@ -206,7 +210,9 @@ def finish(objects: Iterable[Object], **options: Any) -> tuple[dict[str, Object]
             stage.operate(f"go-{name}", name, signal={"name": "go", "input": {"sent": name}})
         for pod in stage.server.of("pods"):
             if pod["status"]["phase"] == "Running":
-                stage.kubelet.finish(ObjectKey("pods", "default", pod["metadata"]["name"]), pod["metadata"]["uid"], 0, '"ok"')
+                stage.kubelet.finish(
+                    ObjectKey("pods", "default", pod["metadata"]["name"]), pod["metadata"]["uid"], 0, '"ok"'
+                )
         stage.operate("end", "coded", terminate={})
         for name, run in stage.runs().items():  # the child of `parent`, and the runs of the Schedule
             if not run["status"].get("completionTime") and "child" in str(run["spec"].get("workflow")):

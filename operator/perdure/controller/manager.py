@@ -20,6 +20,7 @@ from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, delete_forever
+from perdure.controller.fleet.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.informer import Informer
 from perdure.controller.informers.resync import RESYNC_SECONDS, ClockJumps, Resync, repeat
@@ -43,6 +44,7 @@ from perdure.controller.queue.keys import (
 )
 from perdure.controller.retention import FinishedRuns, NamespaceRetention
 from perdure.controller.services import Services
+from perdure.controller.state_versions import state_versions
 from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.readiness import Readiness
@@ -64,6 +66,7 @@ class Manager:
         workers: int = 32,
         finished: Limits | None = None,
         frontend: Callable[["Manager"], Workers] = lambda _: NoWorkers(),
+        upgrades: UpgradeSettings | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -73,6 +76,7 @@ class Manager:
             workers: How many objects are processed concurrently.
             finished: The limits of finished runs per namespace; None for the defaults.
             frontend: Creates the server for workers, which keeps the manager, and uses it once it is complete.
+            upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
         """
         self.served = served
         self.client = services.client
@@ -127,6 +131,13 @@ class Manager:
         self._claims = ReleasedClaims(services.client, index.directory, services.pods.settings.pod_ttl)
         deletions = DeletionPods(services.client, services.recorder, services.pods.settings)
         self._artifacts = ArtifactCollector(services.client, index.directory, deletions)
+
+        self._upgrades = None
+        if upgrades is not None:
+            versions = state_versions()
+            self._upgrades = Upgrades(
+                services.client, services.shards, services.recorder, served, versions, upgrades
+            )
 
         # How this process learns which objects exist
         self.informers = {
@@ -195,6 +206,8 @@ class Manager:
         self._clock_jumps.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.shards.run())
+            if self._upgrades is not None:
+                group.create_task(self._upgrades.run())
             group.create_task(self._read_first_lists())
             self._queue.start(group)
             group.create_task(self.services.recorder.run())

@@ -35,6 +35,10 @@ class StateVersions:
         """
         return stamped(part, max(self.writes, version_of(before or {})))
 
+    def stamp_spec(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """A new object of a kind that only operators write, with the version in its spec."""
+        return {**obj, "spec": self.stamp(obj["spec"])}
+
 
 process: ContextVar[StateVersions] = ContextVar("state_versions", default=StateVersions())  # noqa: B039 - of the process
 """The state versions of the process in the current context and its tasks. A simulation has several processes."""

@@ -13,7 +13,10 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 import structlog
 
+from perdure.api.labels import STATE_VERSION_ANNOTATION
+from perdure.api.state_versions import OLDEST, parse_version, unreadable
 from perdure.api.stored import decode_known, is_known
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import exhausted, namespace_not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -157,11 +160,15 @@ class NamespaceRegistry(Generic[Entry]):
 
     async def _write(self, namespace: str, change: Callable[[Entries[Entry]], Entries[Entry]]) -> Entries[Entry]:
         found = await self._get(namespace)
-        stored = found.get("data") or {}
+        stored, meta = found.get("data") or {}, found.get("metadata") or {}
         before = self._decoded(found)
         after = change(before)
         if after == before:
             return before
+        version = parse_version((meta.get("annotations") or {}).get(STATE_VERSION_ANNOTATION))
+        if why := unreadable(version, state_versions().reads):
+            message = f"a newer version of Perdure has written ConfigMap {self._kind.config_map} ({why})"
+            raise unavailable(f"{message}: this operator leaves it as it is")
         # Keep an invalid entry until someone fixes it.
         unread = {key: value for key, value in stored.items() if _name(key) not in before}
         for name in after.keys() & {_name(key) for key in unread}:
@@ -176,7 +183,10 @@ class NamespaceRegistry(Generic[Entry]):
                 )
         kept = {_key(name): stored[_key(name)] for name in after.keys() - changed.keys()}
         data = {**unread, **kept, **{_key(name): msgspec.json.encode(each).decode() for name, each in changed.items()}}
-        meta = found.get("metadata") or {"name": self._kind.config_map, "namespace": namespace}
+        meta = meta or {"name": self._kind.config_map, "namespace": namespace}
+        version = max(version, state_versions().writes)
+        if version > OLDEST:
+            meta["annotations"] = {**(meta.get("annotations") or {}), STATE_VERSION_ANNOTATION: str(version)}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
             stored = await self._client.replace(_url(namespace, self._kind.config_map), body)

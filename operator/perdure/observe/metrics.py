@@ -98,7 +98,7 @@ NEWER_STATES = Counter(
 )
 STATE_VERSION = Gauge(
     "perdure_state_version",
-    "The newest state version that this operator reads (kind=\"read\"), and the one that it writes (kind=\"written\"). They "
+    'The newest state version that this operator reads (kind="read"), and the one that it writes (kind="written"). They '
     "differ until an upgrade is finished.",
     ["kind"],
     registry=REGISTRY,

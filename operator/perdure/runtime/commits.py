@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from perdure.api import labels
+from perdure.api.state_versions import FIELD as STATE_VERSION
 from perdure.runtime.canonical import canonical
 
 Json = dict[str, Any]
@@ -24,12 +25,12 @@ RESTORED_LABEL: Final = "velero.io/restore-name"
 
 OF_RUNS: Final = (
     *("attempt", "completionTime", "definition", "failure", "firstRunId", "history", "output", "phase", "runId"),
-    *("startTime", "state"),
+    *("startTime", "state", STATE_VERSION),
 )
 """Fields of a run's status that the operator relies on.
 
 The API server fills in defaults at each read: one in these fields that commits do not write would look like an edit."""
-OF_SCHEDULES: Final = ("lastCompletionResult", "lastFailure", "state")
+OF_SCHEDULES: Final = ("lastCompletionResult", "lastFailure", "state", STATE_VERSION)
 """Fields of a Schedule's status that the operator relies on."""
 
 

@@ -17,6 +17,7 @@ from perdure.api.kinds.workflow import Activity
 from perdure.api.names import artifact_set_name
 from perdure.controller.pods.attempt_pods import AttemptBlockedError
 from perdure.controller.reconcile.refusals import is_temporary
+from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.runtime.artifact_sets import build_set, holder, uploaders_in
 from perdure.runtime.attempts import RunRef
@@ -52,7 +53,7 @@ class RunArtifacts:
         artifacts = definition.artifacts
         if artifacts is None or not artifacts.deleted_with_run or artifacts.store in self._stores:
             return
-        body = build_set(self._run, artifacts.store, image)
+        body = state_versions().stamp_spec(build_set(self._run, artifacts.store, image))
         try:
             await self._client.create(_url(self._run.namespace), body)
         except kube.AlreadyExistsError:

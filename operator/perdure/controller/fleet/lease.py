@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from perdure.api import labels
+from perdure.api.state_versions import OLDEST, parse_version
 from perdure.api.times import write_micro_time
+from perdure.controller.state_versions import StateVersions
 from perdure.kube import client as kube
 
 LONGEST_SECONDS: Final = 300.0
@@ -50,9 +52,11 @@ class MemberLease:
     """The members among which it divides the shards, itself included."""
     address: str = ""
     """The address of the member."""
+    reads: int = OLDEST
+    """The newest state version that it reads."""
 
 
-def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
+def lease(settings: MemberSettings, holder: str, versions: StateVersions, now: datetime) -> kube.Object:
     """Build the Lease of a joining member, which knows no others yet. `holder` is its process."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -60,15 +64,20 @@ def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
         "metadata": {
             "name": settings.name,
             "labels": {labels.FLEET_LABEL: settings.fleet},
-            "annotations": _annotations(settings, ()),
+            "annotations": _annotations(settings, (), versions),
             **_owner(settings),
         },
         "spec": {**_renewed(settings, holder, now), "acquireTime": write_micro_time(now)},
     }
 
 
-def renewal(
-    settings: MemberSettings, holder: str, version: str, members: Collection[str], now: datetime
+def renewal(  # noqa: PLR0917 (the content of a Lease)
+    settings: MemberSettings,
+    holder: str,
+    version: str,
+    members: Collection[str],
+    versions: StateVersions,
+    now: datetime,
 ) -> kube.Object:
     """Build the merge patch that renews the Lease if its resourceVersion has not changed."""
     return {
@@ -76,7 +85,7 @@ def renewal(
             "resourceVersion": version,
             # Without the label the others would not count on this member, which would continue to decide.
             "labels": {labels.FLEET_LABEL: settings.fleet},
-            "annotations": _annotations(settings, members),
+            "annotations": _annotations(settings, members, versions),
         },
         "spec": _renewed(settings, holder, now),
     }
@@ -89,8 +98,10 @@ def _owner(settings: MemberSettings) -> dict[str, Any]:
     return {"ownerReferences": [pod]}
 
 
-def _annotations(settings: MemberSettings, members: Collection[str]) -> dict[str, str]:
+def _annotations(settings: MemberSettings, members: Collection[str], versions: StateVersions) -> dict[str, str]:
     return {
+        labels.STATE_VERSIONS_ANNOTATION: f"{OLDEST}-{versions.reads}",
+        labels.STATE_VERSION_ANNOTATION: str(versions.writes),
         labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
         labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
         labels.MEMBER_RELEASE_ANNOTATION: settings.release,
@@ -118,4 +129,5 @@ def read(obj: kube.Object, default: float) -> MemberLease:
         renewed=str(spec.get("renewTime") or ""),
         members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
         address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),
+        reads=parse_version(annotations.get(labels.STATE_VERSIONS_ANNOTATION, "").rpartition("-")[2]),
     )

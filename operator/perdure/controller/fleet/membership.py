@@ -19,6 +19,7 @@ from perdure.api.times import write_micro_time
 from perdure.controller.fleet.lease import MemberLease, MemberSettings, lease, read, renewal
 from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
 from perdure.controller.fleet.view import FleetView
+from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
@@ -103,6 +104,11 @@ class Membership:
     def others(self) -> Mapping[str, str]:
         """The addresses of the other members, by name."""
         return self._view.others
+
+    @property
+    def others_read(self) -> Mapping[str, int]:
+        """The newest state version that each of the other members reads, by name."""
+        return self._view.others_read
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call a function whenever the members, the shards of this member, or its active state change."""
@@ -201,7 +207,7 @@ class Membership:
 
     async def _create(self, now: datetime) -> kube.Object:
         settings = self._settings
-        body = lease(settings, self._holder, now)
+        body = lease(settings, self._holder, state_versions(), now)
         try:
             return await self._client.create(self._url, body)
         except kube.AlreadyExistsError:  # the response was lost
@@ -209,7 +215,7 @@ class Membership:
             return await self._write(now)
 
     async def _write(self, now: datetime) -> kube.Object:
-        body = renewal(self._settings, self._holder, self._version, self._view.members, now)
+        body = renewal(self._settings, self._holder, self._version, self._view.members, state_versions(), now)
         return await self._client.merge(f"{self._url}/{self._settings.name}", body)
 
     async def _read(self) -> MemberLease:

@@ -41,7 +41,7 @@ class UpgradeSettings:
 class Upgrades:
     """Keeps the state version that this process writes in agreement with the other operators."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (what it depends on)
         self,
         client: kube.Client,
         shards: Shards,
@@ -124,9 +124,7 @@ class Upgrades:
         note = f"The operators write state version {record.writes}"
         if record.follows is not None and record.since is not None:
             due = record.since + self._settings.hold_back
-            note += (
-                f", and version {record.follows} from {due:%Y-%m-%d %H:%M:%S} UTC on; `perdure fleet --finish-upgrade` allows it now"
-            )
+            note += f", and version {record.follows} from {due:%Y-%m-%d %H:%M:%S} UTC on, or with `perdure fleet --finish-upgrade`"
         about = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": stored["metadata"]}
         self._recorder.record(about, kind="Normal", reason=EventReason.STATE_VERSION, note=note, action="Upgrade")
         self._log.info("The state version has changed", writes=record.writes, next=record.follows, since=record.since)

@@ -124,6 +124,11 @@ class FleetView:
         """The addresses of the other members, by name."""
         return {other.lease.member: other.lease.address for other in self._living()}
 
+    @property
+    def others_read(self) -> dict[str, int]:
+        """The newest state version that each of the other members reads, by name."""
+        return {other.lease.member: other.lease.reads for other in self._living()}
+
     def is_active(self, now: float) -> bool:
         """Whether this member may decide."""
         return self._active_from <= now < self._fence

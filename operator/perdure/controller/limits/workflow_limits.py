@@ -24,6 +24,7 @@ from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
+from perdure.controller.state_versions import state_versions
 from perdure.engine.state import HeldLimits, PendingActivity
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -144,7 +145,7 @@ class _KnownLimit:
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownLimit":
-        if newer := WorkflowLimitStatus.newer_part(obj.get("status") or {}):
+        if newer := WorkflowLimitStatus.newer_part(obj.get("status") or {}, state_versions().reads):
             return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, newer=newer)
         try:
             queue = LimitQueue.read(obj.get("status") or {})
@@ -269,7 +270,7 @@ class WorkflowLimits:
                     reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
                     return reports.ready_status(obj, seen.newer, wall_clock())
                 queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
-                return self._status(seen, queue, wall_clock())
+                return state_versions().stamp(self._status(seen, queue, wall_clock()), obj.get("status"))
 
             url = kube.path(kube.PERDURE, namespace, "workflowlimits", name)
             obj = await write_status(self._client, url, compute, seen.object)

@@ -25,7 +25,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.engine.step import next_wake
 from perdure.kube import client as kube
-from perdure.language.interpreter import load_memory
+from perdure.language.memory import load_memory
 from perdure.runtime.chains import Continuation, Parent, ResetOrigin
 from perdure.runtime.commits import OF_RUNS, Commit, edited
 from perdure.runtime.operation_requests import StartSignal

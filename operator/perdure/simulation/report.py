@@ -10,7 +10,7 @@ from perdure.engine import history
 from perdure.engine.failures import Failure
 from perdure.engine.state import RunStatus
 from perdure.language.coercion import format_value
-from perdure.language.interpreter import load_memory
+from perdure.language.memory import load_memory
 from perdure.language.step_failures import as_json, matches
 from perdure.language.step_paths import Path
 from perdure.language.step_tree import NOT_REACHED, PENDING, StepNode

@@ -18,7 +18,7 @@ from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
 from perdure.engine.payloads import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
-from perdure.language.interpreter import load_memory
+from perdure.language.memory import load_memory
 from perdure.language.signals import Awaited
 from perdure.language.step_failures import as_json
 from perdure.language.step_paths import Path

@@ -34,7 +34,7 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.matching.rates import Throttle
+from perdure.frontend.matching.dispatch import Throttle
 from perdure.frontend.messages import values
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped

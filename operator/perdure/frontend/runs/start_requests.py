@@ -16,7 +16,7 @@ from perdure.engine.payloads import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend.deployments.overrides import override_of
-from perdure.frontend.matching.backlog import requested_priority
+from perdure.frontend.matching.dispatch import requested_priority
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, check_size, duration, name, retry_policy
 from perdure.kube.clock import now

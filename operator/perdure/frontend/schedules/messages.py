@@ -34,8 +34,8 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.histories import versioning_override
+from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.runs.start_requests import TIMEOUTS, requested_run
 from perdure.frontend.schedules.calendars import TIMES, from_times, to_times
 from perdure.frontend.visibility.index import attribute_field, status_named

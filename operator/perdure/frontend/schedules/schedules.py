@@ -46,9 +46,8 @@ from perdure.frontend.errors import (
     unavailable,
 )
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_ID, UnfitError, timestamp
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_ID, UnfitError, from_enum, timestamp
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions

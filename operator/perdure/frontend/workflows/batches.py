@@ -36,9 +36,8 @@ from perdure.controller.directory import Entry
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
-from perdure.frontend.messages.enums import from_enum, to_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_EVENT, MAX_ID, from_enum, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing

@@ -104,7 +104,7 @@ class DecisionContext:
         self.work = 0
         """Units of work so far."""
         self.ended: tuple[Path, Outcome] | None = None
-        """A frame that nothing in the program has called, and its outcome: `closing` continues after it."""
+        """A frame that nothing in the program has called, and its outcome: the closing sequence continues after it."""
         self.closed = False
         """Whether the last command was emitted."""
 

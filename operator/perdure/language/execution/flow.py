@@ -6,7 +6,7 @@ its `onStart`, its limits, its action, its timeout, its `catch`, and its `onEnd`
 Starting goes down: frame → step → loop → task → action → frame of a block. It goes through the agenda of `DecisionContext`, so
 that a decision can be split between any two starts. Closing goes up immediately: action → task → loop → step → frame → the task
 that opened the frame. A frame that no task has opened (the main steps, a handler, a compensation) is left in
-`DecisionContext.ended` for `closing`.
+`DecisionContext.ended` for the closing sequence.
 
 Stopping a task, loop, or frame records its outcome and cancels its running parts. It closes after the last of these parts. Each
 kind of action determines whether it closes immediately or later.

@@ -1,19 +1,21 @@
-"""Messages as JSON in the format of Temporal's HTTP API, which writes payloads as their values ("shorthand"). Pure.
+"""Messages in Temporal's HTTP API: as JSON, which writes payloads as their values ("shorthand"), and as queries. Pure.
 
 The JSON of a payload is ``{"metadata": {"encoding": …}, "data": …}`` with Base64; its shorthand is the value that a JSON
 converter has encoded. This module converts between the two, before a message is parsed and after it is printed.
 """
 
 import base64
+import difflib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
+from multidict import MultiMapping
 
 from perdure.frontend.messages.values import MAX_PARTS
 
@@ -241,3 +243,62 @@ def _encoded(text: Any) -> str:
 
 def _no_constant(name: str) -> Any:
     raise MalformedError(f"{name} is not JSON")
+
+
+# Queries: ``?execution.runId=…&maximumPageSize=10``
+
+_FORM = frozenset({"pretty", "noPayloadShorthand"})
+"""Parameters for the format of the response."""
+_BOOLEANS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False, "": True}
+
+
+def from_query(query: MultiMapping[str], kind: Any) -> dict[str, Any]:
+    """Convert query parameters to the JSON of a request.
+
+    Args:
+        query: Field names, with dots for nested messages, in either spelling, and their values.
+        kind: The message type of the request.
+
+    Raises:
+        MalformedError: A parameter is not a field, or its value has the wrong type.
+    """
+    made: dict[str, Any] = {}
+    for name in dict.fromkeys(query):
+        if name in _FORM:
+            continue
+        target, inner = made, kind
+        *outer, last = name.split(".")
+        for each in outer:
+            field = _named_field(inner, each, name)
+            if field.message_type is None or field.is_repeated:
+                raise MalformedError(f'query parameter "{name}": "{each}" is not a message')
+            target, inner = target.setdefault(field.name, {}), field.message_type
+            if not isinstance(target, dict):
+                raise MalformedError(f'query parameter "{name}": "{each}" has a value already')
+        field = _named_field(inner, last, name)
+        values = [_value(each, field, name) for each in query.getall(name)]
+        if len(values) > 1 and not field.is_repeated:
+            raise MalformedError(f'query parameter "{name}" is set {len(values)} times: it takes one value')
+        if field.name in target:
+            raise MalformedError(f'query parameter "{name}": its fields, or its other spelling, have a value already')
+        target[field.name] = values if field.is_repeated else values[0]
+    return made
+
+
+def _named_field(kind: Descriptor, part: str, name: str) -> FieldDescriptor:
+    field = _field(kind, part)
+    if field is None:
+        near = difflib.get_close_matches(part, kind.fields_by_camelcase_name, 1)
+        hint = f'. Did you mean "{near[0]}"?' if near else ""
+        raise MalformedError(f'query parameter "{name}": {kind.name} has no field "{part}"{hint}')
+    return field
+
+
+def _value(text: str, field: FieldDescriptor, name: str) -> Any:
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        if text.lower() not in _BOOLEANS:
+            raise MalformedError(f'query parameter "{name}": "{text}" is neither true nor false')
+        return _BOOLEANS[text.lower()]
+    if field.message_type is not None and not field.message_type.full_name.startswith("google.protobuf."):
+        raise MalformedError(f'query parameter "{name}" is a message: name one of its fields')
+    return text

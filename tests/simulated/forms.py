@@ -19,12 +19,11 @@ import msgspec
 from perdure.api import labels
 from perdure.api.stored import MessageStruct
 from perdure.frontend.deployments.rules import Version, WorkerDeployment
-from perdure.frontend.matching.backlog import Rank
+from perdure.frontend.matching.dispatch import QueueSettings, Rank, RateLimit
 from perdure.frontend.matching.offers import Destination, OfferBatch, PolledQueues, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
-from perdure.frontend.matching.rates import QueueSettings, RateLimit
 from perdure.frontend.nexus.endpoints import Endpoint
-from perdure.frontend.peers.messages import OfferTaken, pack
+from perdure.frontend.peers.client import OfferTaken, pack
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime import status_texts
 from perdure.simulation.cluster.apiserver import ApiServer

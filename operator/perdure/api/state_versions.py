@@ -2,7 +2,7 @@
 
 Everything that an operator stores carries the version of its form. An operator reads all versions up to its newest one, and does
 nothing with an object of a higher one. A fleet writes the lowest version that all of its operators read, so that `helm rollback`
-right after an upgrade is safe (`controller/fleet/upgrades.py`). To change a stored form, add a version here: a field that an
+right after an upgrade is safe (`controller/upgrades.py`). To change a stored form, add a version here: a field that an
 operator does not know is as unreadable for it as a higher version. tests/golden/forms has objects of each version.
 
 | state version | since | change |

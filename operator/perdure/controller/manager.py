@@ -20,7 +20,6 @@ from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, delete_forever
-from perdure.controller.fleet.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.informer import Informer
 from perdure.controller.informers.resync import RESYNC_SECONDS, ClockJumps, Resync, repeat
@@ -45,6 +44,7 @@ from perdure.controller.queue.keys import (
 from perdure.controller.retention import FinishedRuns, NamespaceRetention
 from perdure.controller.services import Services
 from perdure.controller.state_versions import state_versions
+from perdure.controller.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.readiness import Readiness
@@ -135,9 +135,7 @@ class Manager:
         self._upgrades = None
         if upgrades is not None:
             versions = state_versions()
-            self._upgrades = Upgrades(
-                services.client, services.shards, services.recorder, served, versions, upgrades
-            )
+            self._upgrades = Upgrades(services.client, services.shards, services.recorder, served, versions, upgrades)
 
         # How this process learns which objects exist
         self.informers = {

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from perdure.api.state_versions import NEWEST, stamped, unreadable, version_of
+from perdure.api.labels import STATE_VERSION_ANNOTATION
+from perdure.api.state_versions import NEWEST, OLDEST, parse_version, stamped, unreadable, version_of
 
 
 class StateVersions:
-    """The state versions of one process. An upgrade changes what it writes (`fleet/upgrades.py`)."""
+    """The state versions of one process. An upgrade changes what it writes (`upgrades.py`)."""
 
     def __init__(self, reads: int = NEWEST, writes: int | None = None) -> None:
         """Create them.
@@ -38,6 +39,21 @@ class StateVersions:
     def stamp_spec(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         """A new object of a kind that only operators write, with the version in its spec."""
         return {**obj, "spec": self.stamp(obj["spec"])}
+
+    def unreadable_settings(self, meta: Mapping[str, Any]) -> str:
+        """Say why this process cannot read a ConfigMap with settings; empty if it can. `meta`: its metadata."""
+        return unreadable(_annotated(meta), self.reads)
+
+    def annotate(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """The metadata of an object of Kubernetes, such as a ConfigMap or a Lease, with the version of its content."""
+        version = max(self.writes, _annotated(meta))
+        if version == OLDEST:
+            return dict(meta)
+        return {**meta, "annotations": {**(meta.get("annotations") or {}), STATE_VERSION_ANNOTATION: str(version)}}
+
+
+def _annotated(meta: Mapping[str, Any]) -> int:
+    return parse_version((meta.get("annotations") or {}).get(STATE_VERSION_ANNOTATION))
 
 
 process: ContextVar[StateVersions] = ContextVar("state_versions", default=StateVersions())  # noqa: B039 - of the process

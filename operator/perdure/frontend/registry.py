@@ -13,8 +13,6 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from perdure.api.labels import STATE_VERSION_ANNOTATION
-from perdure.api.state_versions import OLDEST, parse_version, unreadable
 from perdure.api.stored import decode_known, is_known
 from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import exhausted, namespace_not_found, precondition, unavailable
@@ -165,8 +163,7 @@ class NamespaceRegistry(Generic[Entry]):
         after = change(before)
         if after == before:
             return before
-        version = parse_version((meta.get("annotations") or {}).get(STATE_VERSION_ANNOTATION))
-        if why := unreadable(version, state_versions().reads):
+        if why := state_versions().unreadable_settings(meta):
             message = f"a newer version of Perdure has written ConfigMap {self._kind.config_map} ({why})"
             raise unavailable(f"{message}: this operator leaves it as it is")
         # Keep an invalid entry until someone fixes it.
@@ -183,10 +180,7 @@ class NamespaceRegistry(Generic[Entry]):
                 )
         kept = {_key(name): stored[_key(name)] for name in after.keys() - changed.keys()}
         data = {**unread, **kept, **{_key(name): msgspec.json.encode(each).decode() for name, each in changed.items()}}
-        meta = meta or {"name": self._kind.config_map, "namespace": namespace}
-        version = max(version, state_versions().writes)
-        if version > OLDEST:
-            meta["annotations"] = {**(meta.get("annotations") or {}), STATE_VERSION_ANNOTATION: str(version)}
+        meta = state_versions().annotate(meta or {"name": self._kind.config_map, "namespace": namespace})
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
             stored = await self._client.replace(_url(namespace, self._kind.config_map), body)

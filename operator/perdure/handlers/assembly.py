@@ -13,7 +13,6 @@ from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.fleet.lease import MemberSettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.shards import AllShards, Shards
-from perdure.controller.fleet.upgrades import UpgradeSettings
 from perdure.controller.informers.undecoded import Undecoded
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
@@ -24,13 +23,13 @@ from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
 from perdure.controller.services import Services
+from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.retention import MIB, Limits
-
 
 _HOLD_BACK: Final = 86_400
 """Default of the hold-back of upgrades, in seconds."""

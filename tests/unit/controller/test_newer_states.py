@@ -16,6 +16,7 @@ from msgspec import inspect
 from perdure.api.kinds.operation import Reset
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
 from perdure.api.reasons import ConditionReason
+from perdure.api.state_versions import NEWEST
 from perdure.api.times import format_time
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateReports
@@ -103,8 +104,8 @@ def newer_run(change: Callable[[Json], Any]) -> Callable[[Json], None]:
         status = run["status"]
         commit = status.pop("commit")
         run["status"] = committed(status, OF_RUNS, commit["uid"], commit["number"])
-        run["status"]["commit"] |= {"form": run.pop("form")} if "form" in run else {}
         assert not edited(run["status"], OF_RUNS)
+        run["status"]["commit"] |= {key: run.pop(key) for key in ("form", "digest") if key in run}
 
     return write
 
@@ -149,6 +150,12 @@ def another_policy(run: Json) -> None:
     run["metadata"]["annotations"] = {PARENT_ANNOTATION: tie}
 
 
+def in_reference(run: Json) -> None:
+    reference = {"hash": "0" * 64, "name": f"payload-{'a' * 32}", "sizeBytes": 20_000, "encoding": "zstd"}
+    run["status"]["history"]["events"][0]["input"] = {"payloads": reference}
+
+
+TOO_NEW = f"state version {NEWEST + 1}, and this operator reads versions 1 to {NEWEST}"
 FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "a field of the state": (in_state(hibernated=True), "`status.state`: Object contains unknown field `hibernated`"),
     "a status of the run": (in_state(status="Hibernated"), "Invalid enum value 'Hibernated'"),
@@ -156,7 +163,13 @@ FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "a field of the memory": (in_memory, "unknown field `checkpoints`"),
     "a field of an event": (in_event, "`status.history.events`: Object contains unknown field `revision`"),
     "a type of event": (another_event, "WorkflowExecutionHibernated"),
-    "a field of the status": (lambda run: run["status"].update(stateVersion=2), "unknown field `status.stateVersion`"),
+    "a field of the status": (lambda run: run["status"].update(hibernated=True), "unknown field `status.hibernated`"),
+    "a state version": (lambda run: run["status"].update(stateVersion=NEWEST + 1), TOO_NEW),
+    "a state version and a digest of another kind": (
+        lambda run: (run["status"].update(stateVersion=NEWEST + 1), run.update(digest="blake3:00")),
+        TOO_NEW,
+    ),
+    "a reference to a payload": (in_reference, "unknown field `encoding` in a reference to a payload"),
     "a field of the definition": (in_definition, "unknown field `status.definition.tracing`"),
     "a field of the spec": (in_spec, "unknown field `spec.hibernation`"),
     "a field of the history": (lambda run: run["status"]["history"].update(archive=1), "`status.history.archive`"),

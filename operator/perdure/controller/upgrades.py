@@ -124,7 +124,7 @@ class Upgrades:
         note = f"The operators write state version {record.writes}"
         if record.follows is not None and record.since is not None:
             due = record.since + self._settings.hold_back
-            note += f", and version {record.follows} from {due:%Y-%m-%d %H:%M:%S} UTC on, or with `perdure fleet --finish-upgrade`"
+            note += f", and version {record.follows} from {due:%Y-%m-%d %H:%M:%S} UTC on (or `perdure fleet --finish-upgrade`)"
         about = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": stored["metadata"]}
         self._recorder.record(about, kind="Normal", reason=EventReason.STATE_VERSION, note=note, action="Upgrade")
         self._log.info("The state version has changed", writes=record.writes, next=record.follows, since=record.since)

@@ -94,7 +94,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/runs/effects/children.py",
+                file="controller/runs/effects/relations.py",
                 good="            self._context.peers.publish(obj)\n",
                 bad="            pass\n",
             ),
@@ -108,12 +108,12 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/runs/effects/children.py",
+                file="controller/runs/effects/relations.py",
                 good="    if any(entry.successor for entry in runs):\n        return False\n",
                 bad="",
             ),
             Change(
-                file="controller/runs/effects/children.py",
+                file="controller/runs/effects/relations.py",
                 good="        if answer.reason == inputs.CLOSED:",
                 bad="        if False:",
             ),
@@ -215,7 +215,7 @@ BUGS = (
         commit="3803700",
         changes=(
             Change(
-                file="controller/runs/attempts/pod_inputs.py",
+                file="controller/runs/attempts/attempts.py",
                 good="        pod = await self._pods.read_pod(self._run, key)\n",
                 bad="        pod = self._held.pods.get(key)\n",
             ),

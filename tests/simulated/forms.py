@@ -20,8 +20,7 @@ from perdure.api import labels
 from perdure.api.stored import MessageStruct
 from perdure.frontend.deployments.rules import Version, WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings, Rank, RateLimit
-from perdure.frontend.matching.offers import Destination, OfferBatch, PolledQueues, Poller
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Offer, OfferBatch, PolledQueues, Poller, QueueName
 from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.client import OfferTaken, pack
 from perdure.handlers.assembly import OperatorOptions

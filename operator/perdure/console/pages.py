@@ -15,7 +15,7 @@ from perdure.api.phases import Phase
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.console import rows
-from perdure.console.actions import awaited_signals
+from perdure.console.forms import awaited_signals
 from perdure.console.graph import lay_out
 from perdure.console.site import NAME
 from perdure.kube import clock

@@ -18,8 +18,8 @@ from perdure.api.json_values import mapping, text
 from perdure.api.labels import API_VERSION
 from perdure.client.errors import AlreadyExistsError, CliError
 from perdure.console import rows
+from perdure.console.forms import new_request_id, submitted
 from perdure.console.site import explain
-from perdure.console.submissions import new_request_id, submitted
 from perdure.language.schemas import InputCheck, InputSchemaError, UncheckedError, input_check, target
 
 if TYPE_CHECKING:

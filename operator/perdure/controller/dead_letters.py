@@ -16,8 +16,8 @@ from perdure.api.labels import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError
-from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import message_for
+from perdure.controller.reconcile.record import write_status
 from perdure.controller.recorded_state import distrust
 from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube

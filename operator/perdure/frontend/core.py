@@ -25,8 +25,7 @@ from perdure.frontend.deployments.versions import (
 )
 from perdure.frontend.errors import RpcError, unimplemented
 from perdure.frontend.matching.dispatch import TASK_QUEUES, rank_of
-from perdure.frontend.matching.offers import Destination, Matching
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.calls import OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
@@ -40,13 +39,13 @@ from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.schedules.schedules import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
+from perdure.frontend.task_queues import TaskQueueRpcs
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, SERVICES, CallContext, Handler
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
-from perdure.frontend.workers.task_queues import TaskQueueRpcs
-from perdure.frontend.workers.workers import KnownWorkers, WorkerRpcs
+from perdure.frontend.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches
 from perdure.frontend.workflows.control import WorkflowControl
 from perdure.frontend.workflows.descriptions import WorkflowDescriptions

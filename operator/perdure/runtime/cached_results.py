@@ -18,7 +18,7 @@ from perdure.api.state_versions import unreadable, version_of
 from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.attempts import KubeObject, RunRef
-from perdure.runtime.canonical import canonical
+from perdure.runtime.commits import canonical
 
 _WORK: Final = frozenset({*WORK_KINDS, "artifacts", "workspaces", "pod_spec_patch"})
 """The fields of an activity that determine its result."""

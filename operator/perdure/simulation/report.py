@@ -14,10 +14,9 @@ from perdure.language.memory import load_memory
 from perdure.language.step_failures import as_json, matches
 from perdure.language.step_paths import Path
 from perdure.language.step_tree import NOT_REACHED, PENDING, StepNode
-from perdure.simulation.runs import Attempt, SimulatedChain, SimulatedChild, SimulatedRun
 from perdure.simulation.scenario import Between, Expect
 from perdure.simulation.simulator import Simulator
-from perdure.simulation.transcript import length
+from perdure.simulation.transcript import Attempt, SimulatedChain, SimulatedChild, SimulatedRun, length
 
 Json = dict[str, Any]
 

@@ -460,8 +460,9 @@ _THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
 """Fields with values of users and their programs, which are not converted."""
 
 
-_OF_STEPS = ("open", "timer", "limit", "child", "operation")
-"""Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
+_OF_STEPS = ("open", "timer", "limit", "child", "operation", "recorded")
+"""Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`, or in other
+fields of the step."""
 
 
 def as_data(run: RunView, page: Page) -> dict[str, Any]:

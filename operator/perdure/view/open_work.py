@@ -25,9 +25,7 @@ from perdure.language.memory import BufferedSignal
 from perdure.runtime.chains import parent_of
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods.builder import main_container_name
-from perdure.runtime.pods.groups import ContainerGroup
-from perdure.runtime.pods.status import PodStatus
-from perdure.runtime.pods.waiting import waiting_reason
+from perdure.runtime.pods.status import ContainerGroup, PodStatus, waiting_reason
 
 _LIMIT = ":timeout"
 
@@ -472,7 +470,7 @@ def _live_attempt(pod: dict[str, Any], lease: dict[str, Any], definition: Activi
         started=group.running_since(status) or (ended.started if ended else None),
         containers=group.at_work(status) if len((pod.get("spec") or {}).get("containers") or ()) > 1 else (),
         ended=ended is not None or status.phase in {"Succeeded", "Failed"},
-        waits_for=waiting_reason(pod, definition),
+        waits_for=waiting_reason(pod, group.main),
         heartbeat=beat,
         details=details,
     )

@@ -93,6 +93,8 @@ class StepView:
     """The timer of its `timeout`."""
     child: OpenChild | None = None
     operation: OpenOperation | None = None
+    recorded: HistoryEntry | None = None
+    """Its activity, timer, child, operation, or signal according to the recorded events; None if they have none."""
     steps: "tuple[StepView, ...]" = ()
     """Its parts and nested steps."""
 
@@ -218,6 +220,7 @@ class _StepReader:
             timer=self.timers.get(path),
             limit=self.timers.get(f"{path}{LIMIT}"),
             child=self.children.get(path),
+            recorded=entry or self.history.timers.get(path),
             steps=below,
         )
 
@@ -390,6 +393,7 @@ class _CodeStepReader:
             timer=timer,
             child=child,
             operation=operation,
+            recorded=entry,
         )
 
     def path(self, entry: HistoryEntry) -> str:

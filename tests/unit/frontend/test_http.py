@@ -32,8 +32,7 @@ from perdure.frontend.http.server import serve_http
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.nexus.endpoints import EndpointRegistry
 from perdure.frontend.transport.certificates import bundle, renewed
-from perdure.frontend.transport.connections import Connections
-from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.door import Connections, Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import Material, ServerCertificate

@@ -29,7 +29,7 @@ from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import unfit
 from perdure.controller.errors import NotYetError
-from perdure.controller.queue.fairness import FairPool
+from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube

@@ -25,8 +25,7 @@ from perdure.engine.inputs import OperationOutcome
 from perdure.engine.nexus import too_large
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching.offers import Destination, Matching, key_of
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName, key_of
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import link_to_event
 from perdure.frontend.nexus import links as nexus_links

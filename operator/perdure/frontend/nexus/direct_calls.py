@@ -12,8 +12,7 @@ from temporalio.api.workflowservice.v1 import RespondNexusTaskCompletedRequest, 
 
 from perdure.controller.fleet.shards import SHARDS, Shards
 from perdure.frontend.errors import invalid, too_late, unavailable
-from perdure.frontend.matching.offers import Destination, Matching, key_of
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName, key_of
 from perdure.frontend.messages.values import MAX_BLOB, name
 from perdure.frontend.nexus.calls import set_request_timeout
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext

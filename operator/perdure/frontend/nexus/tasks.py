@@ -25,8 +25,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.offers import Matching, Poller
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import NexusToken, pack, unpack
@@ -35,7 +34,7 @@ from perdure.frontend.nexus import links
 from perdure.frontend.nexus.calls import HandlerCall, OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
-from perdure.frontend.workers.workers import KnownWorkers
+from perdure.frontend.workers import KnownWorkers
 
 MAX_TOKEN = 4_096
 """Maximum length of an operation token, in characters."""

@@ -16,7 +16,7 @@ from perdure.api.state_versions import parse_version, unreadable
 from perdure.controller.state_versions import state_versions
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid, unavailable
-from perdure.frontend.matching.offers import OfferBatch
+from perdure.frontend.matching.queues import OfferBatch
 from perdure.frontend.peers.client import (
     ANSWER,
     CALL,
@@ -42,8 +42,7 @@ from perdure.frontend.peers.client import (
 )
 from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.router import Router
-from perdure.frontend.transport.connections import peer_of
-from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door, peer_of
 from perdure.frontend.transport.guard import claims_of
 from perdure.frontend.transport.rpc import CallContext, Handler, request_of, service_of, status_of
 from perdure.frontend.transport.tls import ServerCertificate

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.controller.payloads.store import LostBlobError
+from perdure.controller.payloads import LostBlobError
 from perdure.engine import events as ev
 from perdure.frontend.errors import damaged
 from perdure.frontend.messages.histories import Historian

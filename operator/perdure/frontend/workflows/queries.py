@@ -32,8 +32,7 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.matching.offers import Destination, Matching, key_of
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName, key_of
 from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway, View

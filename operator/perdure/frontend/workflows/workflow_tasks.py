@@ -44,8 +44,7 @@ from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import Versions, version_of
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.offers import Matching, Poller
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
@@ -56,7 +55,7 @@ from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workers.workers import KnownWorkers
+from perdure.frontend.workers import KnownWorkers
 from perdure.frontend.workflows.commands import (
     BadCommandError,
     CommandReader,

@@ -24,8 +24,7 @@ from perdure.runtime.attempts import (
     without_reserved,
 )
 from perdure.runtime.pods import payloads
-from perdure.runtime.pods.commands import script_container
-from perdure.runtime.pods.groups import order_containers
+from perdure.runtime.pods.commands import order_containers, script_container
 from perdure.runtime.pods.sidecar import mount_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from perdure.controller.fleet.lease import MemberSettings, lease, read
+from perdure.controller.fleet.membership import MemberSettings, lease, read
 from perdure.controller.state_versions import StateVersions
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

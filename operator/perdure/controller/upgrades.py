@@ -122,9 +122,8 @@ class Upgrades:
 
     def _report(self, stored: kube.Object, record: UpgradeRecord) -> None:
         note = f"The operators write state version {record.writes}"
-        if record.follows is not None and record.since is not None:
-            due = record.since + self._settings.hold_back
-            note += f", and version {record.follows} from {due:%Y-%m-%d %H:%M:%S} UTC on (or `perdure fleet --finish-upgrade`)"
+        if record.follows is not None and record.until is not None:
+            note += f", and version {record.follows} from {record.until:%Y-%m-%d %H:%M:%S} UTC on"
         about = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": stored["metadata"]}
         self._recorder.record(about, kind="Normal", reason=EventReason.STATE_VERSION, note=note, action="Upgrade")
-        self._log.info("The state version has changed", writes=record.writes, next=record.follows, since=record.since)
+        self._log.info("The state version has changed", writes=record.writes, next=record.follows, until=record.until)

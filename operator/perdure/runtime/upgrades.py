@@ -1,6 +1,6 @@
 """The upgrade record: which state version the operators of a release write, and when they move up. Pure.
 
-    all read the new version ─▶ `since` ─── hold-back ───▶ `writes` = the new version
+    all read the new version ─▶ `next` ─── hold-back ───▶ `writes` = the new version
     one reads only an older version ─▶ `writes` = the older version; the hold-back begins again when it is gone
 
 The record is a ConfigMap next to the operators. Each of them reads it, and may write it by compare-and-swap.
@@ -24,8 +24,8 @@ class UpgradeRecord:
     """The state version that the operators write."""
     follows: int | None = None
     """The version that they write after the hold-back; None if they write the newest one that all of them read."""
-    since: datetime | None = None
-    """When the hold-back began."""
+    until: datetime | None = None
+    """When the hold-back ends."""
     finish: int = OLDEST
     """A version that `perdure fleet --finish-upgrade` allows before the end of the hold-back."""
 
@@ -37,7 +37,7 @@ class UpgradeRecord:
         return cls(
             writes=parse_version(data.get("writes")),
             follows=follows if follows > OLDEST else None,
-            since=read_kubernetes_time(data.get("since")),
+            until=read_kubernetes_time(data.get("until")),
             finish=parse_version(data.get("finish")),
         )
 
@@ -46,7 +46,7 @@ class UpgradeRecord:
         data = {
             "writes": str(self.writes),
             "next": None if self.follows is None else str(self.follows),
-            "since": None if self.since is None else format_time(self.since),
+            "until": None if self.until is None else format_time(self.until),
             "finish": None if self.finish == OLDEST else str(self.finish),
         }
         return {
@@ -74,6 +74,7 @@ def advance(
         record = UpgradeRecord(writes=lowest if is_new else OLDEST)
     if lowest <= max(record.writes, record.finish):
         return UpgradeRecord(writes=lowest)
-    if record.follows != lowest or record.since is None:
-        record = replace(record, follows=lowest, since=now)
-    return UpgradeRecord(writes=lowest) if now - (record.since or now) >= hold_back else record
+    until = now + hold_back
+    if record.follows == lowest and record.until is not None:
+        until = min(until, record.until)  # the earlier one if the hold-back was shortened, or the clock was set back
+    return UpgradeRecord(writes=lowest) if now >= until else replace(record, follows=lowest, until=until)

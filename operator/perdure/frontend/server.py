@@ -10,7 +10,7 @@ import grpc.aio
 
 from perdure import __version__
 from perdure.frontend.core import Frontend
-from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest, NexusDispatch
+from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest, NexusDispatch
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.door import Connections, Door

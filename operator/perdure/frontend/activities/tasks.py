@@ -45,8 +45,7 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
 from perdure.frontend.messages.tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
-from perdure.frontend.runs.gateway import NO_ACTIVITY, RunGateway, not_open
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import NO_ACTIVITY, LargePayloads, RunGateway, not_open
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 

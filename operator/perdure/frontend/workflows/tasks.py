@@ -50,8 +50,7 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 from perdure.frontend.messages.values import duration_or_none, from_enum, name
 from perdure.frontend.nexus.endpoints import EndpointRegistry, Endpoints
-from perdure.frontend.runs.gateway import RunGateway, refusal
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway, refusal
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
@@ -66,6 +65,7 @@ from perdure.frontend.workflows.commands import (
 from perdure.frontend.workflows.queries import Queries, QueryDispatch, answer_query
 from perdure.frontend.workflows.updates import Updates, outcome_of
 from perdure.kube.clock import monotonic
+from perdure.runtime.blobs import Room
 
 PAGE = 1_000
 """Maximum number of events in a task; workers read the rest with GetWorkflowExecutionHistory."""
@@ -396,8 +396,8 @@ class WorkflowTasks:
                 request.namespace,
                 self._known_updates(entry, token),
                 record.task_queue if record is not None else "",
-                endpoints=await self._endpoints_for(request),
-                status_size=run.status_size if run is not None else 0,
+                await self._endpoints_for(request),
+                Room(run.status_size if run is not None else 0),
             )
             answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
@@ -460,11 +460,11 @@ class WorkflowTasks:
             return False
         return version is None or self._versions.of_task(entry.namespace, state) in {version, None}
 
-    async def _endpoints_for(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints | None:
-        """The Nexus endpoints, if a response requests an operation."""
+    async def _endpoints_for(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints:
+        """The Nexus endpoints, if a response requests an operation; otherwise none."""
         kinds = {command.command_type for command in request.commands}
         if CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION not in kinds:
-            return None
+            return {}
         return await self._endpoints.all()
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:

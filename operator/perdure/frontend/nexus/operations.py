@@ -1,19 +1,25 @@
-"""RPCs about single standalone Nexus operations. Rules, messages, and limits are Temporal's (chasm/lib/nexusoperation)."""
+"""Nexus operations: RPCs about standalone ones, and the description of the open operations of workflows.
+
+The rules, messages, and limits of standalone operations are Temporal's (chasm/lib/nexusoperation).
+"""
 
 import functools
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import Payload, SearchAttributes
 from temporalio.api.enums.v1 import (
+    NexusOperationCancellationState,
     NexusOperationExecutionStatus,
     NexusOperationIdConflictPolicy,
     NexusOperationIdReusePolicy,
     NexusOperationWaitStage,
+    PendingNexusOperationState,
 )
 from temporalio.api.failure.v1 import Failure as ProtoFailure
 from temporalio.api.nexus.v1 import NexusOperationExecutionInfo
+from temporalio.api.workflow.v1 import PendingNexusOperationInfo
 from temporalio.api.workflowservice.v1 import (
     DeleteNexusOperationExecutionRequest,
     DeleteNexusOperationExecutionResponse,
@@ -34,18 +40,15 @@ from perdure.api.times import nearest_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
-from perdure.engine.state import PendingOperation, RunState
+from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import links_from_json, links_to_json, lowered_headers
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
-from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, state_of
-from perdure.frontend.runs.creation import RunCreator, StartedRun
-from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.runs.large_payloads import LargePayloads
-from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
+from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, input_of
 from perdure.frontend.standalone import StandaloneRuns, check_metadata, id_policies, not_started, token_of
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import VisibilityRecord, record_of
@@ -54,11 +57,12 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
 
-_TIMEOUTS = (
-    ("schedule_to_close_timeout", "scheduleToCloseTimeout"),
-    ("schedule_to_start_timeout", "scheduleToStartTimeout"),
-    ("start_to_close_timeout", "startToCloseTimeout"),
-)
+_TIMEOUTS = {
+    "schedule_to_close_timeout": "scheduleToCloseTimeout",
+    "schedule_to_start_timeout": "scheduleToStartTimeout",
+    "start_to_close_timeout": "startToCloseTimeout",
+}
+"""Fields of Temporal's messages, and the matching fields of a spec."""
 _MAX_REASON = 1_000
 _STARTED, _CLOSED = (
     NexusOperationWaitStage.NEXUS_OPERATION_WAIT_STAGE_STARTED,
@@ -241,7 +245,7 @@ def _requested(
         "service": request.service,
         "operation": request.operation,
     }
-    for field, ours in _TIMEOUTS:
+    for field, ours in _TIMEOUTS.items():
         length = duration(request, field)
         if length:
             operation[ours] = nearest_duration(length)
@@ -336,7 +340,7 @@ def described(
         return made
     made.request_id, made.operation_token = operation.request_id, operation.operation_token
     made.nexus_header.update(operation.header)
-    for name in TIMEOUTS:
+    for name in _TIMEOUTS:
         if (length := getattr(operation, name)) is not None:
             getattr(made, name).FromTimedelta(length)
     if operation.schedule_to_close_timeout is not None:
@@ -386,3 +390,58 @@ def _describe_cancellation(
     calls = cancellation.calls if cancellation is not None else None
     if cancellation is not None and calls is not None and not cancellation.state and calls.due <= now:
         info.attempt = calls.attempt
+
+
+# Open operations, of workflows and standalone ones
+
+
+def pending_operation(operation: PendingOperation, now: datetime) -> PendingNexusOperationInfo:
+    """Describe an operation that a workflow waits for."""
+    made = PendingNexusOperationInfo(
+        endpoint=operation.endpoint,
+        service=operation.service,
+        operation=operation.operation,
+        operation_id=operation.operation_token,
+        operation_token=operation.operation_token,
+        scheduled_event_id=operation.scheduled_event_id,
+        state=state_of(operation, now),
+    )
+    set_calls(made, operation.calls, now)
+    values.set_time(made, "scheduled_time", operation.scheduled_time)
+    for name in _TIMEOUTS:
+        getattr(made, name).FromTimedelta(getattr(operation, name) or timedelta(0))
+    if operation.cancellation is not None:
+        set_cancellation(made.cancellation_info, operation, now)
+        values.set_time(made.cancellation_info, "requested_time", operation.cancellation.requested_time)
+    return made
+
+
+def state_of(operation: PendingOperation, now: datetime) -> "PendingNexusOperationState.ValueType":
+    """The state of an open operation."""
+    calling = "BackingOff" if operation.calls.due > now else "Scheduled"
+    found: PendingNexusOperationState.ValueType = to_enum(
+        PendingNexusOperationState, "Started" if operation.started_time else calling
+    )
+    return found
+
+
+def set_cancellation(info: Any, operation: PendingOperation, now: datetime) -> None:
+    """Describe the cancellation of an operation and the calls of its handler."""
+    cancellation = operation.cancellation
+    if cancellation is None:
+        return
+    state = cancellation.state
+    if cancellation.calls is not None:
+        state = state or ("BackingOff" if cancellation.calls.due > now else "Scheduled")
+        set_calls(info, cancellation.calls, now)
+    info.state = to_enum(NexusOperationCancellationState, state)
+
+
+def set_calls(info: Any, calls: HandlerCalls, now: datetime) -> None:
+    """Describe the calls of a handler."""
+    info.attempt = calls.attempts
+    values.set_time(info, "last_attempt_complete_time", calls.last_attempt_complete_time)
+    if calls.last_failure is not None:
+        info.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
+    if calls.due > now:
+        values.set_time(info, "next_attempt_schedule_time", calls.due)

@@ -1,23 +1,29 @@
-"""The content of Nexus HTTP requests and responses: payloads, and failures as JSON. Pure.
+"""The forms that payloads, failures, and links have in the Nexus protocol. Pure.
 
-The format is Temporal's (common/nexus/payload_serializer.go, common/nexus/failure.go, nexusrpc/failure_converter.go).
+They are Temporal's: payloads as content of HTTP requests and responses (common/nexus/payload_serializer.go), failures as JSON
+(common/nexus/failure.go, nexusrpc/failure_converter.go), and links as URLs (temporalnexus/link_converter.go).
 """
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from email.message import Message
 from typing import Any, TypeAlias
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit
 
 import orjson
-from google.protobuf.json_format import MessageToDict, MessageToJson
+from google.protobuf.json_format import MessageToDict, MessageToJson, ParseDict, ParseError
 from google.protobuf.message import DecodeError
-from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import NexusHandlerErrorRetryBehavior
+from temporalio.api.common.v1 import Link, Payload, Payloads
+from temporalio.api.enums.v1 import EventType, NexusHandlerErrorRetryBehavior
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.nexus.v1 import Failure as NexusFailure
+from temporalio.api.nexus.v1 import Link as NexusLink
 
 from perdure.frontend.errors import invalid
+from perdure.frontend.messages.failures import MAX_DEPTH
+from perdure.frontend.messages.values import from_enum, to_enum
 
 Json = dict[str, Any]
 Behavior: TypeAlias = "NexusHandlerErrorRetryBehavior.ValueType"
@@ -33,6 +39,9 @@ _OF_TRANSPORT = frozenset({"encoding", "length"})
 """The transport decodes content and counts it: these headers never describe a payload."""
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+# Payloads
 
 
 def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
@@ -108,6 +117,9 @@ def has_control_characters(text: str) -> bool:
     return bool(_CONTROL.search(text))
 
 
+# Failures
+
+
 def of_nexus(failure: NexusFailure) -> Json:
     """Convert a failure of Nexus to JSON. Details that are not JSON are left out."""
     cause = of_nexus(failure.cause) if failure.HasField("cause") else None
@@ -162,8 +174,126 @@ def _failure(message: str, stack_trace: str, metadata: dict[str, str], details: 
     return {name: value for name, value in fields.items() if value or (name == "cause" and value is not None)}
 
 
+def to_temporal(failure: NexusFailure, depth: int = 0) -> Failure:
+    """Convert a Nexus failure to Temporal's (common/nexus/failure.go: NexusFailureToTemporalFailure).
+
+    Raises:
+        RpcError: The failure claims to be one of Temporal's, but is not.
+    """
+    made = Failure()
+    if failure.metadata.get("type") == Failure.DESCRIPTOR.full_name:
+        try:
+            ParseDict(orjson.loads(failure.details), made, ignore_unknown_fields=True)
+        except (orjson.JSONDecodeError, ParseError) as error:
+            raise invalid(f"Malformed failure: {error}") from None
+    elif failure.metadata or failure.details:
+        kept = {"metadata": dict(failure.metadata), "details": _parsed(failure.details)}
+        payload = Payload(metadata={"encoding": b"json/plain"}, data=orjson.dumps({k: v for k, v in kept.items() if v}))
+        made.application_failure_info.type = "NexusFailure"
+        made.application_failure_info.details.CopyFrom(Payloads(payloads=[payload]))
+    made.message, made.stack_trace = failure.message, failure.stack_trace
+    if failure.HasField("cause") and depth < MAX_DEPTH:
+        made.cause.CopyFrom(to_temporal(failure.cause, depth + 1))
+    return made
+
+
+def is_json(text: bytes) -> bool:
+    """Whether a text is JSON; an empty text counts as null."""
+    try:
+        orjson.loads(text or b"null")
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
 def _parsed(text: bytes) -> Any:
     try:
         return orjson.loads(text) if text else None
     except orjson.JSONDecodeError:
         return None
+
+
+# Links
+
+_EVENT_TYPE: str = Link.WorkflowEvent.DESCRIPTOR.full_name
+_OPERATION_TYPE: str = Link.NexusOperation.DESCRIPTOR.full_name
+_ID = "([^/]+)"
+_BY_EVENT, _BY_REQUEST = "EventReference", "RequestIdReference"
+
+
+def event_link(event: Link.WorkflowEvent) -> NexusLink:
+    """A link to an event of a workflow."""
+    query = {"eventType": from_enum(EventType, event.event_ref.event_type), "referenceType": _BY_EVENT}
+    if event.event_ref.event_id:
+        query = {"eventID": str(event.event_ref.event_id), **query}
+    url = _url(event.namespace, "workflows", event.workflow_id, event.run_id, "history")
+    return NexusLink(url=f"{url}?{urlencode(query)}", type=_EVENT_TYPE)
+
+
+def operation_link(operation: Link.NexusOperation) -> NexusLink:
+    """A link to a standalone Nexus operation."""
+    url = _url(operation.namespace, "nexus-operations", operation.operation_id, operation.run_id, "details")
+    return NexusLink(url=url, type=_OPERATION_TYPE)
+
+
+def _url(namespace: str, kind: str, named: str, run_id: str, end: str) -> str:
+    namespace, named, run_id = (quote(part, safe="") for part in (namespace, named, run_id))
+    return f"temporal:///namespaces/{namespace}/{kind}/{named}/{run_id}/{end}"
+
+
+def links_of_handler(links: Iterable[NexusLink]) -> Any:
+    """Convert the links of a handler to JSON, without links of unknown kinds. None if there are none."""
+    read = [link for link in map(_read, links) if link is not None]
+    return [MessageToDict(link) for link in read] or None
+
+
+def _read(link: NexusLink) -> Link | None:
+    made = Link()
+    with suppress(ValueError):
+        url, kind = urlsplit(link.url), _KINDS.get(link.type)
+        if kind is None or url.scheme != "temporal":
+            return None
+        path, read = kind
+        parts = re.fullmatch(path, url.path)
+        if parts is None:
+            return None
+        read(made, url, *map(unquote, parts.groups()))
+        return made if made.WhichOneof("variant") else None
+    return None
+
+
+def _read_event(link: Link, url: SplitResult, *named: str) -> None:
+    query = parse_qs(url.query)
+    kind = to_enum(EventType, query.get("eventType", [""])[0])
+    event = Link.WorkflowEvent()
+    event.namespace, event.workflow_id, event.run_id = named
+    if query.get("referenceType") == [_BY_EVENT]:
+        event.event_ref.event_id, event.event_ref.event_type = int(query.get("eventID", ["0"])[0]), kind
+    elif query.get("referenceType") == [_BY_REQUEST]:
+        event.request_id_ref.request_id = query.get("requestID", [""])[0]
+        event.request_id_ref.event_type = kind
+    else:
+        return
+    link.workflow_event.CopyFrom(event)
+
+
+def _read_workflow(link: Link, url: SplitResult, *named: str) -> None:
+    link.workflow.namespace, link.workflow.workflow_id, link.workflow.run_id = named
+    link.workflow.reason = parse_qs(url.query).get("reason", [""])[0]
+
+
+def _read_activity(link: Link, _: SplitResult, *named: str) -> None:
+    link.activity.namespace, link.activity.activity_id, link.activity.run_id = named
+
+
+def _read_operation(link: Link, _: SplitResult, *named: str) -> None:
+    link.nexus_operation.namespace, link.nexus_operation.operation_id, link.nexus_operation.run_id = named
+
+
+_KINDS: Mapping[str, tuple[str, Callable[..., None]]] = {
+    _EVENT_TYPE: (f"/namespaces/{_ID}/workflows/{_ID}/{_ID}/history", _read_event),
+    Link.Workflow.DESCRIPTOR.full_name: (f"/namespaces/{_ID}/workflows/{_ID}/{_ID}", _read_workflow),
+    Link.Activity.DESCRIPTOR.full_name: (f"/namespaces/{_ID}/activities/{_ID}/{_ID}/details", _read_activity),
+    _OPERATION_TYPE: (f"/namespaces/{_ID}/nexus-operations/{_ID}/{_ID}/details", _read_operation),
+}
+"""The path of the URL and its reader, by type."""

@@ -1,13 +1,10 @@
 """Reads scenarios and manifests from files, and simulates them."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from perdure.cli.documents import STDIN, Loader
+from perdure.cli.files.documents import STDIN, UnreadableFileError, read_documents
 from perdure.simulation.manifests import BadFileError, Manifest, read_definitions, read_scenario
 from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
@@ -29,7 +26,8 @@ def simulate_scenario(files: Iterable[str], scenario_file: str | None, input_: A
         The scenario and its result.
 
     Raises:
-        BadFileError: A file cannot be used, or the simulation does not end.
+        UnreadableFileError: A file cannot be read.
+        BadFileError: A file is not valid, or the simulation does not end.
     """
     source = scenario_file or "the scenario"
     data = None
@@ -88,24 +86,6 @@ def _may_be_scenario(file: Path) -> bool:
         return False
     try:
         documents = read_documents(str(file))
-    except BadFileError:
+    except UnreadableFileError:
         return True
     return any(not isinstance(data, dict) or data.get("kind", "Scenario") == "Scenario" for data in documents)
-
-
-def read_documents(file: str) -> list[Any]:
-    """Read the nonempty documents of a YAML file.
-
-    Raises:
-        BadFileError: The file cannot be read.
-    """
-    try:
-        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
-        return [data for data in yaml.load_all(text, Loader=Loader) if data is not None]
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadFileError(f"{file}: cannot be read: {why}; check the name") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise BadFileError(f"{file}: is not valid YAML: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise BadFileError(f"{file}: is nested too deeply") from error

@@ -4,16 +4,13 @@ import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from perdure.cli.documents import UnreadableFileError, read_files
-from perdure.cli.lint import lint
-from perdure.cli.scenarios import read_documents
+from perdure.cli.files.documents import read_files
+from perdure.cli.files.lint import lint
 from perdure.client.errors import CliError
 from perdure.importing.reader import ConvertedObject, Object
 from perdure.importing.writer import COMMENT, write
 from perdure.language.program import Severity
-from perdure.simulation.manifests import BadFileError
 
 Convert = Callable[[list[Object]], list[ConvertedObject]]
 
@@ -41,10 +38,7 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
     Raises:
         CliError: A file cannot be read, or no file has an object to convert.
     """
-    try:
-        documents = [each.data for file in files for each in read_files(file) if isinstance(each.data, dict)]
-    except UnreadableFileError as error:
-        raise CliError(str(error)) from error
+    documents = [each.data for file in files for each in read_files(file) if isinstance(each.data, dict)]
     if not any(each.get("kind") in kinds for each in documents):
         raise CliError(f"the files contain nothing to convert; expected {', '.join(kinds)}")
     imported = convert(documents)
@@ -82,26 +76,3 @@ def mistakes_in(text: str) -> list[str]:
         *(f"Invalid: {each.subject}: {each.finding.path}: {each.finding.message}" for each in wrong),
         *(f"Invalid: {sentence}" for sentence in found.unreadable),
     ]
-
-
-def read_manifests(file: str) -> list[Object]:
-    """Read the manifests of a file, including the items of a List.
-
-    Raises:
-        CliError: The file cannot be read, or has no manifests.
-    """
-    try:
-        found = read_documents(file)
-    except BadFileError as error:
-        raise CliError(str(error)) from error
-    manifests = [item for each in found if isinstance(each, dict) for item in _items(each)]
-    if not manifests:
-        raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
-    if not all(isinstance(each, dict) for each in manifests):
-        raise CliError(f"{file}: items: must be manifests, each a map")
-    return manifests
-
-
-def _items(manifest: Object) -> list[Any]:
-    found = manifest.get("items")
-    return found if isinstance(found, list) and found else [manifest]

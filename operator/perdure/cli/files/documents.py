@@ -1,9 +1,10 @@
-"""YAML files as documents with the position of every field."""
+"""YAML files, read as kubectl reads them: as documents with the position of every field, or as values."""
 
 import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,7 +79,7 @@ Loader.yaml_implicit_resolvers = {
 Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
-class UnreadableFileError(Exception):
+class UnreadableFileError(CliError):
     """A file cannot be read; the message has its name and the reason."""
 
 
@@ -133,22 +134,44 @@ def read_files(name: str) -> Iterator[Document]:
 
 def _read_file(name: str, *, explicit: bool) -> Iterator[Document]:
     shown = "standard input" if name == STDIN else name
-    try:
-        text = sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
-        for node in [each for whole in list(yaml.compose_all(text, Loader=Loader)) for each in _objects(whole)]:
+    with _explained(shown):
+        for node in [
+            each for whole in list(yaml.compose_all(_text_of(name), Loader=Loader)) for each in _objects(whole)
+        ]:
             # Before merge keys are resolved, which adds entries to the nodes.
             keys = list(_keys(node, "", set()))
             data = Loader("").construct_document(node)
             if data is not None:
                 yield Document(shown, data, node, tuple(_duplicates(keys)), tuple(_misread_keys(keys)), explicit)
+
+
+def read_documents(file: str) -> list[Any]:
+    """Read the nonempty documents of a YAML file as values, without the positions of their fields.
+
+    Raises:
+        UnreadableFileError: The file cannot be read, or is not valid YAML.
+    """
+    with _explained(file, "; check the name"):
+        return [data for data in yaml.load_all(_text_of(file), Loader=Loader) if data is not None]
+
+
+def _text_of(name: str) -> str:
+    return sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
+
+
+@contextmanager
+def _explained(file: str, advice: str = "") -> Iterator[None]:
+    """Explain why a file cannot be read; `advice` is for a file that does not exist, or is not text."""
+    try:
+        yield
     except OSError as error:
-        raise UnreadableFileError(f"{shown}: cannot be read: {error.strerror or error}") from error
+        raise UnreadableFileError(f"{file}: cannot be read: {error.strerror or error}{advice}") from error
     except UnicodeDecodeError as error:
-        raise UnreadableFileError(f"{shown}: cannot be read: it is not UTF-8") from error
+        raise UnreadableFileError(f"{file}: cannot be read: it is not UTF-8{advice}") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise UnreadableFileError(f"{shown}: is not valid YAML: {' '.join(str(error).split())}") from error
+        raise UnreadableFileError(f"{file}: is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise UnreadableFileError(f"{shown}: is nested too deeply") from error
+        raise UnreadableFileError(f"{file}: is nested too deeply") from error
 
 
 def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
@@ -214,7 +237,7 @@ def _start(node: yaml.Node) -> Position:
 
 
 def read_run(file: str) -> Object:
-    """Read the manifest of a WorkflowRun; warns if the file also contains other objects.
+    """Read the manifest of a WorkflowRun; warn if the file also contains other objects.
 
     Args:
         file: A file, or `-` for standard input.
@@ -222,10 +245,7 @@ def read_run(file: str) -> Object:
     Raises:
         CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
     """
-    try:
-        found = [each.data for each in read_files(file) if isinstance(each.data, dict)]
-    except UnreadableFileError as error:
-        raise CliError(str(error)) from error
+    found = [each.data for each in read_files(file) if isinstance(each.data, dict)]
     runs = [each for each in found if each.get("apiVersion") == API_VERSION and each.get("kind") == "WorkflowRun"]
     if len(runs) != 1:
         count = f"{len(runs)} WorkflowRuns" if runs else "no WorkflowRun"
@@ -245,3 +265,22 @@ def read_run(file: str) -> Object:
         if not isinstance(value, dict):
             raise CliError(f"{file}: {field}: must be an object")
     return {**run, "metadata": meta, "spec": spec}
+
+
+def read_manifests(file: str) -> list[Object]:
+    """Read the manifests of a file, including the items of a List.
+
+    Raises:
+        CliError: The file cannot be read, or has no manifests.
+    """
+    manifests = [item for each in read_documents(file) if isinstance(each, dict) for item in _items(each)]
+    if not manifests:
+        raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
+    if not all(isinstance(each, dict) for each in manifests):
+        raise CliError(f"{file}: items: must be manifests, each a map")
+    return manifests
+
+
+def _items(manifest: Object) -> list[Any]:
+    found = manifest.get("items")
+    return found if isinstance(found, list) and found else [manifest]

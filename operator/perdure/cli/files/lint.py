@@ -24,7 +24,7 @@ from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
-from perdure.cli.documents import Document, Position, UnreadableFileError, read_files
+from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files
 from perdure.kube import clock
 from perdure.language.checks import (
     CheckedDefinition,

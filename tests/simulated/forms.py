@@ -255,14 +255,15 @@ SETTINGS: Final[Mapping[str, Any]] = {
 """Settings of Temporal's clients: an entry of each ConfigMap."""
 
 
-def write(folder: Path, objects: Iterable[Object]) -> None:
-    """Keep recorded objects, messages, and settings in a folder."""
+def write(folder: Path, objects: Iterable[Object], fields: Mapping[str, list[str]]) -> None:
+    """Keep recorded objects, messages, settings, and the fields of all stored types in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {name: msgspec.json.encode(each).decode() for name, each in SETTINGS.items()}
     packed = {type(each).__name__: base64.b64encode(pack(each)).decode() for each in MESSAGES}
     _dump(folder / "objects.json", list(objects))
     _dump(folder / "settings.json", texts)
     _dump(folder / "messages.json", packed)
+    _dump(folder / "fields.json", fields)
 
 
 def _dump(file: Path, value: Any) -> None:

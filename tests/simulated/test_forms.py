@@ -13,6 +13,7 @@ from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.client import unpack
 from perdure.simulation.cluster.store import Object
 from simulated import forms
+from support.stored_forms import fields
 
 VERSIONS = range(OLDEST, NEWEST + 1)
 FAILED = {"lettered", "undoing"}
@@ -35,8 +36,14 @@ def recorded(version: int) -> list[Object]:
 
 def test_every_version_has_recorded_objects(*, record: bool) -> None:
     if record:
-        forms.write(forms.FORMS / str(NEWEST), forms.record())
+        forms.write(forms.FORMS / str(NEWEST), forms.record(), fields())
     assert {int(each.name) for each in forms.FORMS.iterdir() if each.is_dir()} == set(VERSIONS)
+
+
+def test_the_stored_form_has_not_changed() -> None:
+    known, found = forms.read(forms.FORMS / str(NEWEST), "fields"), fields()
+    changed = [name for name in {**known, **found} if known.get(name) != found.get(name)]
+    assert not changed, "the stored form has changed: tests/golden/README.md says what to do"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

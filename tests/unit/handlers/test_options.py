@@ -1,14 +1,18 @@
 """Options of the operator in environment variables."""
 
+from datetime import timedelta
+
 import pytest
 
+from perdure.controller.upgrades import UpgradeSettings
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     options = OperatorOptions.from_environment({"POD_NAME": "perdure-0"})
-    assert options == OperatorOptions(instance="perdure-0")
+    upgrades = UpgradeSettings(record="perdure-state-version", hold_back=timedelta(days=1))
+    assert options == OperatorOptions(instance="perdure-0", upgrades=upgrades)
     assert options.namespaces == ()
     assert options.port == 8080
     assert options.log_level == "info"
@@ -29,6 +33,8 @@ def test_environment_variables_set_the_options() -> None:
             "PERDURE_FLEET": "perdure",
             "PERDURE_LEASE_SECONDS": "15",
             "PERDURE_ROUTINE_EVENTS": "true",
+            "PERDURE_UPGRADE_RECORD": "shop-state-version",
+            "PERDURE_UPGRADE_HOLD_BACK_SECONDS": "0",
             "POD_NAME": "perdure-0",
             "POD_IP": "10.0.0.7",
             "POD_UID": "1234",
@@ -49,6 +55,7 @@ def test_environment_variables_set_the_options() -> None:
         pod_uid="1234",
         lease_seconds=15,
         address="10.0.0.7",
+        upgrades=UpgradeSettings(record="shop-state-version", hold_back=timedelta(0)),
     )
 
 

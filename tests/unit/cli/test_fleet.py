@@ -127,7 +127,7 @@ def test_the_written_state_version_and_the_next_one_are_shown(server: ApiServer)
     upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live), **waiting)
     *_, line = run().stdout.splitlines()
     assert line == (
-        "The operators write state version 1, and version 2 in 3h0m, or after `perdure fleet --finish-upgrade`."
+        "The operators write state version 1, and version 2 in 3h, or after `perdure fleet --finish-upgrade`."
     )
 
 

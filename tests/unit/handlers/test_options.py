@@ -8,11 +8,12 @@ from perdure.controller.upgrades import UpgradeSettings
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 
+UPGRADES = UpgradeSettings(record="perdure-state-version", hold_back=timedelta(days=1))
+
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     options = OperatorOptions.from_environment({"POD_NAME": "perdure-0"})
-    upgrades = UpgradeSettings(record="perdure-state-version", hold_back=timedelta(days=1))
-    assert options == OperatorOptions(instance="perdure-0", upgrades=upgrades)
+    assert options == OperatorOptions(instance="perdure-0", upgrades=UPGRADES)
     assert options.namespaces == ()
     assert options.port == 8080
     assert options.log_level == "info"
@@ -69,7 +70,9 @@ def test_a_fleet_with_a_frontend_requires_peer_addresses() -> None:
 def test_empty_variables_count_as_unset() -> None:
     names = ("WATCH_NAMESPACES", "EXCLUDE_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
     empty = {f"PERDURE_{name}": "" for name in names}
-    assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(instance="p")
+    assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(
+        instance="p", upgrades=UPGRADES
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.api import labels, times
 from perdure.api.state_versions import OLDEST, parse_version
 from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.runtime.upgrades import UpgradeRecord
-from perdure.view import text
+from perdure.view import tables, text
 from perdure.view.page import Page
 
-_GAP: Final = "  "
 _HEADING: Final = ("FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "READS", "WRITES", "ADDRESS", "MEMBERS")
 
 
@@ -144,15 +142,12 @@ def table(members: Sequence[Member], page: Page) -> list[Text]:
     Returns:
         Lines; the first one is the heading.
     """
-    rows = [_HEADING, *(_row(member, page) for member in members)]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEADING))]
-    lines = [_GAP.join(text.pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [Text(lines[0], style="dim"), *map(Text, lines[1:])]
+    return tables.table(_HEADING, [_row(member, page) for member in members], page)
 
 
 def _row(member: Member, page: Page) -> tuple[str, ...]:
     renewed = f"{text.age(page.now - member.renewed)} ago" if member.renewed else page.glyphs.dash
-    cells = (
+    return (
         member.fleet,
         member.name,
         str(member.shards),
@@ -163,4 +158,3 @@ def _row(member: Member, page: Page) -> tuple[str, ...]:
         member.address,
         ",".join(member.members),
     )
-    return tuple(text.one_line(cell) or page.glyphs.dash for cell in cells)

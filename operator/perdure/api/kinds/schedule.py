@@ -209,7 +209,8 @@ class Exclusion(Calendar):
 class DaylightSaving(SpecModel):
     """What happens when clocks are set forward or back.
 
-    It applies to times with a fixed hour. A calendar whose hour is `*` or has a step follows elapsed hours.
+    It applies to hours of the day. A calendar for every hour, or for each second, third, or fourth one around the clock, follows
+    elapsed hours, however these hours are written.
     """
 
     skipped: SkippedPolicy = SkippedPolicy.RUN_AFTER

@@ -142,7 +142,7 @@ def _renewed(settings: MemberSettings, holder: str, now: datetime) -> dict[str, 
     }
 
 
-def read(obj: kube.Object, default: float) -> MemberLease:
+def read_lease(obj: kube.Object, default: float) -> MemberLease:
     """Read a Lease. `default`: the duration in seconds if the Lease has none."""
     meta, spec = obj["metadata"], obj.get("spec") or {}
     annotations = meta.get("annotations") or {}
@@ -439,7 +439,7 @@ class Membership:
         url = f"{self._url}/{self._settings.name}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             with suppress(kube.NotFoundError):
-                found = read(await self._client.get(url), self._settings.seconds)
+                found = read_lease(await self._client.get(url), self._settings.seconds)
                 if found.holder == self._holder:  # it was created, but the response was lost
                     return
                 await self._client.delete(url, uid=found.uid)
@@ -496,7 +496,7 @@ class Membership:
 
     async def _read(self) -> MemberLease:
         """Read the Lease to find out whether this process wrote it although the response was lost."""
-        found = read(await self._client.get(f"{self._url}/{self._settings.name}"), self._settings.seconds)
+        found = read_lease(await self._client.get(f"{self._url}/{self._settings.name}"), self._settings.seconds)
         if found.holder != self._holder:
             raise NameTakenError(
                 f"another operator holds Lease `{found.member}` of the fleet `{self._settings.fleet}`: give each "
@@ -511,7 +511,7 @@ class Membership:
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             # Not with `each`, because the operator may not serve its own namespace.
             pages = [page async for page in self._client.lists.pages(self._url, labelSelector=selector)]
-        found = [read(decode(memoryview(raw)), self._settings.seconds) for page in pages for raw in page.items]
+        found = [read_lease(decode(memoryview(raw)), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
         metrics.FLEET_TAKE_OVERS.inc(len(expired))
         if self._settings.name == min(self._view.members, default=""):  # one of the live members reports it

@@ -28,9 +28,8 @@ from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.stored import newer_annotation
-from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateReports
-from perdure.controller.reconcile.reconciler import Reconciler
+from perdure.controller.reconcile.reconciler import Inbox, Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.schedules.runs import ScheduledRuns

@@ -24,7 +24,7 @@ async def upgrades(world: World) -> None:
     world.create("Workflow", "loop", LOOP)
     world.create("WorkflowLimit", "oven", {"capacity": 1})
     template = {"spec": {"workflow": {"name": "child"}}}
-    often = {"intervals": [{"every": "20s"}], "catchupWindow": "10m", "overlapPolicy": "AllowAll"}
+    often = {"intervals": [{"every": "60s"}], "catchupWindow": "10m", "overlapPolicy": "AllowAll"}
     world.create("Schedule", "every", {**often, "workflowRunTemplate": template, "successfulRunsHistoryLimit": 100})
     _start_runs(world, "a")
     await asyncio.sleep(random.uniform(2, 10))

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from perdure.controller.fleet.membership import MemberSettings, lease, read
+from perdure.controller.fleet.membership import MemberSettings, lease, read_lease
 from perdure.controller.state_versions import StateVersions
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -27,10 +27,10 @@ def test_a_member_publishes_the_state_versions_that_it_reads_and_writes() -> Non
     assert annotations["perdure.dev/state-versions"] == "1-3"
     assert annotations["perdure.dev/state-version"] == "2"
     made["metadata"] |= {"uid": "1", "resourceVersion": "1"}
-    assert read(made, 10).reads == 3
+    assert read_lease(made, 10).reads == 3
 
 
 def test_a_member_of_a_version_without_state_versions_reads_the_first_one() -> None:
     made = lease(MemberSettings(fleet="perdure", name="perdure-0"), "perdure-0_1", StateVersions(3, 2), NOW)
     made["metadata"] |= {"uid": "1", "resourceVersion": "1", "annotations": {}}
-    assert read(made, 10).reads == 1
+    assert read_lease(made, 10).reads == 1

@@ -280,7 +280,6 @@ class NexusEndpoints:
         self, request: DeleteNexusEndpointRequest, call: CallContext
     ) -> DeleteNexusEndpointResponse:
         """Delete an endpoint."""
-        del call
         _check_id(request.id)
         if request.version <= 0:
             raise invalid("endpoint version is non-positive")
@@ -289,7 +288,6 @@ class NexusEndpoints:
 
     async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: CallContext) -> GetNexusEndpointResponse:
         """Return one endpoint."""
-        del call
         _check_id(request.id)
         found = await self._endpoints.find(request.id)
         if found is None:
@@ -300,7 +298,6 @@ class NexusEndpoints:
         self, request: ListNexusEndpointsRequest, call: CallContext
     ) -> ListNexusEndpointsResponse:
         """List all endpoints, or the endpoint with a name."""
-        del call
         known = await self._endpoints.all()
         if request.name:
             return ListNexusEndpointsResponse(

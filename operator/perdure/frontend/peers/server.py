@@ -186,20 +186,17 @@ class PeerServer:
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:
         """Take back a task that a worker at another member did not receive."""
-        del context
         returned = unpack(raw, OfferTaken)
         self._frontend.matching.reclaim(returned.kind, replace(returned.offer, member=""), returned.poller)
         return b""
 
     async def _recheck(self, raw: bytes, context: Any) -> bytes:
         """Check again whether the worker whose poll this member has forwarded may poll."""
-        del context
         await self._router.recheck(raw.decode())
         return b""
 
     async def _reload(self, raw: bytes, context: Any) -> bytes:
         """Reload settings that another member has changed: those of a namespace, or of all namespaces."""
-        del context
         await self._frontend.reload(raw.decode())
         return b""
 

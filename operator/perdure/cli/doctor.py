@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from perdure import __version__
-from perdure.api.labels import FLEET_LABEL, RUN_ID_LABEL
+from perdure.api.labels import FLEET_LABEL, RUN_ID_LABEL, UPGRADE_RECORD_LABEL
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import read_kubernetes_time
 from perdure.cli.selection import created, phase_of
@@ -119,6 +119,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     checks: list[Awaitable[CheckResult]] = [_explained("Versions", check_versions(api, operator, leases))]
     if not hidden:
         checks.append(_explained("Fleet", check_fleet(api, operator, leases)))
+        checks.append(_explained("State version", check_upgrade(api, system, leases)))
     checks.append(_explained("Clocks", check_clocks(api, leases)))
     if operator is not None:
         checks.append(_explained("Operator permissions", check_operator_permissions(api, operator)))
@@ -404,6 +405,27 @@ async def check_fleet(
             "Fleet", "The operators disagree about which operators share the work", f"run it again; {describe}"
         )
     return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, and all name the same operators")
+
+
+async def check_upgrade(api: Diagnosis, system: str, leases: Awaitable[Sequence[Object]]) -> CheckResult:
+    """Check that the operators store objects in the newest form that they know."""
+    from perdure.runtime.upgrades import UpgradeRecord
+    from perdure.view.fleet import behind, members_of, upgrade_line
+
+    now = api.server_time() or clock.now()
+    members = members_of(await leases, now)
+    records = await api.list(paths.path(paths.CORE, system, "configmaps"), labelSelector=UPGRADE_RECORD_LABEL)
+    if not records:
+        fix = "the operator writes it when it has started; its log says why it cannot"
+        return warning(
+            "State version", f"No operator has recorded in namespace `{system}` which state version it writes", fix
+        )
+    lines = [upgrade_line(members, UpgradeRecord.read(each), now) for each in records]
+    newest = max((each.newest_read for each in members if not each.expired), default=0)
+    if behind(members, newest):
+        fix = "`kubectl rollout status` shows the progress of the upgrade; operators of two versions should not run for long"
+        return warning("State version", " ".join(lines), fix)
+    return ok("State version", " ".join(lines).rstrip("."))
 
 
 async def check_namespace(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:

@@ -93,6 +93,13 @@ NEWER_STATES = Counter(
     ["namespace", "kind"],
     registry=REGISTRY,
 )
+STATE_VERSION = Gauge(
+    "perdure_state_version",
+    'The newest state version that this operator reads (kind="read"), and the one that it writes (kind="written"). They '
+    "differ until an upgrade is finished.",
+    ["kind"],
+    registry=REGISTRY,
+)
 RECONCILIATIONS = Histogram(
     "perdure_pass_duration_seconds",
     "Duration of one reconciliation of a run, including writes.",

@@ -1,14 +1,19 @@
 """Options of the operator in environment variables."""
 
+from datetime import timedelta
+
 import pytest
 
+from perdure.controller.upgrades import UpgradeSettings
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
+
+UPGRADES = UpgradeSettings(record="perdure-state-version", hold_back=timedelta(days=1))
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     options = OperatorOptions.from_environment({"POD_NAME": "perdure-0"})
-    assert options == OperatorOptions(instance="perdure-0")
+    assert options == OperatorOptions(instance="perdure-0", upgrades=UPGRADES)
     assert options.namespaces == ()
     assert options.port == 8080
     assert options.log_level == "info"
@@ -31,6 +36,8 @@ def test_environment_variables_set_the_options() -> None:
             "PERDURE_FLEET": "perdure",
             "PERDURE_LEASE_SECONDS": "15",
             "PERDURE_ROUTINE_EVENTS": "true",
+            "PERDURE_UPGRADE_RECORD": "shop-state-version",
+            "PERDURE_UPGRADE_HOLD_BACK_SECONDS": "0",
             "POD_NAME": "perdure-0",
             "POD_IP": "10.0.0.7",
             "POD_UID": "1234",
@@ -53,6 +60,7 @@ def test_environment_variables_set_the_options() -> None:
         pod_uid="1234",
         lease_seconds=15,
         address="10.0.0.7",
+        upgrades=UpgradeSettings(record="shop-state-version", hold_back=timedelta(0)),
     )
 
 
@@ -73,7 +81,9 @@ def test_empty_variables_count_as_unset() -> None:
         "RUN_AS_USER",
     )
     empty = {f"PERDURE_{name}": "" for name in names}
-    assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(instance="p")
+    assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(
+        instance="p", upgrades=UPGRADES
+    )
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,6 @@ class ActivityChanges:
 
     async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
         """Unpause an activity; on request, restart the count of its attempts."""
-        del call
 
         def unpause(activity: PendingActivity, request_id: str) -> inputs.Request:
             if request.reset_attempts:
@@ -93,7 +92,6 @@ class ActivityChanges:
 
     async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
-        del call
         await self._change_all(
             request, request.match_all, lambda each, request_id: _reset(request, each.activity_id, request_id)
         )
@@ -103,7 +101,6 @@ class ActivityChanges:
         self, request: UpdateActivityOptionsRequest, call: CallContext
     ) -> UpdateActivityOptionsResponse:
         """Change the options of an activity, or restore those that the workflow has set."""
-        del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
         response = UpdateActivityOptionsResponse()
@@ -155,7 +152,6 @@ class ActivityChanges:
         self, request: UnpauseActivityExecutionRequest, call: CallContext
     ) -> UnpauseActivityExecutionResponse:
         """Let an activity continue."""
-        del call
         unpause = _unpause(request, request.activity_id, _request_id(request, "unpause"))
         await self._change(request, unpause, "Paused", "PauseRequested", why="activity is in non-unpausable state {}")
         return UnpauseActivityExecutionResponse()
@@ -164,7 +160,6 @@ class ActivityChanges:
         self, request: ResetActivityExecutionRequest, call: CallContext
     ) -> ResetActivityExecutionResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
-        del call
         reset = _reset(request, request.activity_id, _request_id(request, "reset"))
         await self._change(request, reset, *_CHANGEABLE, why="cannot reset an activity in state {}")
         return ResetActivityExecutionResponse()
@@ -173,7 +168,6 @@ class ActivityChanges:
         self, request: UpdateActivityExecutionOptionsRequest, call: CallContext
     ) -> UpdateActivityExecutionOptionsResponse:
         """Change the options of an activity, or restore its original ones."""
-        del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("Both UpdateMask and RestoreOriginal are provided")
         if not request.restore_original and not request.update_mask.paths:

@@ -199,7 +199,6 @@ class StandaloneActivities:
         self, request: DeleteActivityExecutionRequest, call: CallContext
     ) -> DeleteActivityExecutionResponse:
         """Remove an activity with its history. This stops an open activity."""
-        del call
         await self._standalone.delete(request)
         return DeleteActivityExecutionResponse()
 

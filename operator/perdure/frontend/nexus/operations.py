@@ -207,7 +207,6 @@ class StandaloneNexusOperations:
         self, request: DeleteNexusOperationExecutionRequest, call: CallContext
     ) -> DeleteNexusOperationExecutionResponse:
         """Remove an operation with its history. This stops an open operation."""
-        del call
         await self._standalone.delete(request)
         return DeleteNexusOperationExecutionResponse()
 

@@ -182,7 +182,6 @@ class WorkflowControl:
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history. This stops an open run."""
-        del call
         entry = await self._runs.find(request.namespace, request.workflow_execution)
         await self._runs.delete(entry)
         return DeleteWorkflowExecutionResponse()

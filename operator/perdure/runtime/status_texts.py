@@ -67,9 +67,9 @@ class Texts:
         return len(orjson.dumps(self.encode(status)))
 
     def _text_of(self, value: Any) -> Any:
-        made = self._texts.get(id(value))
-        if made is not None:
-            return made[1]
+        known = self._texts.get(id(value))
+        if known is not None:
+            return known[1]
         if not isinstance(value, (dict, list)):
             return value
         text = orjson.dumps(value).decode()

@@ -17,6 +17,7 @@ from perdure.api.fields import (
     Json,
     JsonObject,
     Large,
+    Positive,
     Text,
     Time,
     Uid,
@@ -470,6 +471,10 @@ class ScheduleStatus(StatusModel):
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: the spec is valid and runs can start. `Paused`: no scheduled runs start."""

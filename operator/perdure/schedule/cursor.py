@@ -62,7 +62,10 @@ def drop_delayed(draft: ScheduleDraft) -> None:
     dropped = [*state.delayed]
     if upcoming is not None and state.cursor < upcoming.nominal <= draft.now:
         dropped.append(upcoming)
-        draft.change(cursor=upcoming.nominal)
+        # It only passed: if the clock goes back, it is due again.
+        known = Handled(after=state.handled_after, until=state.cursor)
+        handled = joined((*state.handled, known))
+        draft.change(cursor=upcoming.nominal, handled_after=upcoming.nominal, handled=handled)
     draft.change(delayed=(), upcoming=None)
     if dropped:
         draft.count("missed_catchup_window", len(dropped))
@@ -87,7 +90,7 @@ def find_upcoming(draft: ScheduleDraft) -> None:
 
 def resume(draft: ScheduleDraft) -> None:
     """Skip the times that passed while no scheduled run could start, except for one whose start jitter delays."""
-    _move(draft, _before_next_due(draft))
+    _move(draft, max(_before_next_due(draft), min(draft.state.cursor, draft.now)))
 
 
 def _move(draft: ScheduleDraft, cursor: datetime) -> None:

@@ -276,7 +276,7 @@ def _cron_job(source: _Source, given: str | None) -> list[Object]:
     return [workflow, _schedule(name, namespace, made)]
 
 
-def _newest_missed(deadline: float) -> Object:
+def _newest_missed(deadline: int) -> Object:
     """The catch-up of a CronJob and of a CronWorkflow: only the newest missed time starts (kestra#3000)."""
     return {"catchupWindow": _whole_seconds(max(10, deadline)), "catchupPolicy": "Latest"}
 

@@ -329,6 +329,9 @@ class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
     workflow_run_expiration_time: datetime | None = None
     successor: str = ""
     """Name of the WorkflowRun that will continue or retry this one."""
+    restarted_children: dict[str, WorkflowStart] = {}
+    """The open children that start again, by the ID of the event that initiated them: the other run has cancelled them after this
+    point, or a retry repeats them."""
 
 
 class WorkflowTaskTimedOut(Event, frozen=True, kw_only=True):
@@ -347,6 +350,8 @@ class TimerStarted(CommandEvent, frozen=True, kw_only=True):
 
     timer_id: str
     start_to_fire_timeout: timedelta
+    restarts: bool = False
+    """Whether it starts again if the run is reset."""
 
 
 class TimerFired(Event, frozen=True, kw_only=True):

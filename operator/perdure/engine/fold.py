@@ -89,6 +89,7 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
                 started_event_id=event.event_id,
                 timer_id=event.timer_id,
                 fire_time=event.event_time + event.start_to_fire_timeout,
+                restarts=event.start_to_fire_timeout if event.restarts else None,
             )
             return change(state, timers={**state.timers, event.timer_id: timer})
         case ev.TimerFired() | ev.TimerCanceled():
@@ -477,10 +478,26 @@ def _reset_state(state: RunState, event: ev.WorkflowTaskFailed) -> RunState:
         run_id=event.new_run_id,
         successor=event.successor,
         activities={key: msgspec.structs.replace(each, **restarted) for key, each in state.activities.items()},
+        children={key: _child_after_reset(state, each, event) for key, each in state.children.items()},
+        timers={key: _restarted(each, event.event_time) for key, each in state.timers.items()},
         operations={key: _with_new_call(each, event.event_time) for key, each in state.operations.items()},
         markers={},
         code=msgspec.structs.replace(state.code, task=None, wanted=True) if state.code is not None else None,
     )
+
+
+def _child_after_reset(state: RunState, child: PendingChild, event: ev.WorkflowTaskFailed) -> PendingChild:
+    """A child of a reset run. One that starts again for code keeps its start event: SDKs accept no second one."""
+    start = event.restarted_children.get(str(child.initiated_event_id))
+    if start is None:
+        return child
+    started = child.started_event_id if state.code is not None else 0
+    return msgspec.structs.replace(child, start=start, started_event_id=started, run_id="")
+
+
+def _restarted(timer: PendingTimer, time: datetime) -> PendingTimer:
+    """A timer of a reset run."""
+    return timer if timer.restarts is None else msgspec.structs.replace(timer, fire_time=time + timer.restarts)
 
 
 def _with_new_call(operation: PendingOperation, time: datetime) -> PendingOperation:

@@ -4,20 +4,22 @@ Temporal's model (service/history/ndc/workflow_resetter.go): the events up to th
 records the reset, and external inputs after the point are applied again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from perdure.api.policies import WorkflowIdReusePolicy
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.starts import WorkflowStart
+from perdure.engine.state import PendingActivity, PendingChild, RunState
 from perdure.engine.step import RunTransition, step
 
 _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
@@ -31,33 +33,77 @@ _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """The result of an activity that does not run again."""
+    """The result of an activity or a child that does not run again."""
 
     key: tuple[str, str, bytes]
-    """The ID, the type, and the encoded input of the activity."""
+    """The ID, the type, and the encoded input of the activity or child."""
     result: Any
-    artifacts: dict[str, Any]
+    artifacts: dict[str, Any] = field(default_factory=dict)
+    run_id: str = ""
+    """The run of the child."""
 
 
 def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]) -> Iterator[KeptResult]:
-    """The results of activities that completed after the point.
+    """The results of activities and children that completed after the point.
 
     Args:
         forked: The state at the point.
         later: The events after it.
-        kept: IDs of the ActivityTaskCompleted events whose results to keep.
+        kept: IDs of the ActivityTaskCompleted and ChildWorkflowExecutionCompleted events whose results to keep.
     """
     wanted = set(kept)
+    initiated: dict[int, tuple[str, str, bytes]] = {}
     scheduled = {each.scheduled_event_id: _key(each) for each in forked.activities.values()}
     for event in later:
         if isinstance(event, ev.ActivityTaskScheduled):
             scheduled[event.event_id] = _key(event)
         elif isinstance(event, ev.ActivityTaskCompleted) and event.event_id in wanted:
             yield KeptResult(scheduled[event.scheduled_event_id], event.result, event.artifacts)
+        elif isinstance(event, ev.StartChildWorkflowExecutionInitiated):
+            initiated[event.event_id] = _child_key(event.child_id, event.start)
+        elif isinstance(event, ev.ChildWorkflowExecutionCompleted) and event.event_id in wanted:
+            yield KeptResult(initiated[event.initiated_event_id], event.result, run_id=event.run_id)
 
 
 def _key(activity: PendingActivity | ev.ActivityTaskScheduled) -> tuple[str, str, bytes]:
     return activity.activity_id, activity.activity_type, msgspec.json.encode(activity.input, order="deterministic")
+
+
+def _child_key(child_id: str, start: WorkflowStart) -> tuple[str, str, bytes]:
+    return child_id, start.workflow_type, msgspec.json.encode(start.input, order="deterministic")
+
+
+def restarted_children(
+    forked: RunState, events: Sequence[ev.AnyEvent], later: Sequence[ev.AnyEvent], repeated: Collection[int]
+) -> dict[str, WorkflowStart]:
+    """The open children at the point that start again: the run cancelled them later, because of what is now decided again.
+
+    A child that completed nevertheless does not start again. One that does may use the workflow ID of the other run's child.
+
+    Args:
+        forked: The state at the point.
+        events: The events up to the point.
+        later: The events after it.
+        repeated: IDs of the events that initiated the children that a retry repeats.
+    """
+    reuse = WorkflowIdReusePolicy.ALLOW_DUPLICATE.value
+    cancelled = {
+        event.workflow_id
+        for event in later
+        if isinstance(event, ev.RequestCancelExternalWorkflowExecutionInitiated) and event.child_workflow_only
+    }
+    completed = {event.initiated_event_id for event in later if isinstance(event, ev.ChildWorkflowExecutionCompleted)}
+    wanted = {
+        child.initiated_event_id
+        for child in forked.children.values()
+        if child.initiated_event_id in repeated
+        or (child.workflow_id in cancelled and child.initiated_event_id not in completed)
+    }
+    return {
+        str(event.event_id): msgspec.structs.replace(event.start, workflow_id_reuse_policy=reuse)
+        for event in events
+        if isinstance(event, ev.StartChildWorkflowExecutionInitiated) and event.event_id in wanted
+    }
 
 
 def reset_event(
@@ -72,6 +118,7 @@ def reset_event(
     reason: str = "",
     identity: str = "",
     principal: str = "",
+    restarted: Mapping[str, WorkflowStart] | None = None,
 ) -> ev.WorkflowTaskFailed:
     """The event that records a reset.
 
@@ -86,6 +133,7 @@ def reset_event(
         reason: Why the run was reset.
         identity: The client's own name for itself.
         principal: The user that the API server authenticated.
+        restarted: The children that start again: see `restarted_children`.
     """
     expiration = _after(now, first.workflow_execution_timeout)
     deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
@@ -103,6 +151,7 @@ def reset_event(
         workflow_execution_expiration_time=expiration,
         workflow_run_expiration_time=min(deadlines, default=None),
         successor=successor,
+        restarted_children=dict(restarted or {}),
     )
 
 
@@ -125,7 +174,7 @@ def begin(
         decider: The decider of the run.
         requests: IDs of requests that the other run has applied. They change nothing if they are sent again.
         policies: The RetryPolicies that deciders can name.
-        kept: Results of activities that do not run again if they are scheduled with the same input.
+        kept: Results of activities and children that do not run again if they are scheduled with the same input.
     """
     state = apply(forked, event)
     # As on Temporal's server, the first workflow task follows the inputs that are applied again.
@@ -133,10 +182,17 @@ def begin(
     transition = step(state, inputs, event.event_time, decider, policies, together=together)
     left = {each.key: each for each in kept}
     while left:
-        found = [each for each in transition.state.activities.values() if _key(each) in left]
-        if not found and not transition.more:
+        done: list[inp.RunInput] = [
+            _completed(each, left.pop(_key(each)))
+            for each in transition.state.activities.values()
+            if _key(each) in left
+        ]
+        for child in transition.state.children.values():
+            key = _child_key(child.child_id, child.start) if child.start is not None else None
+            if key in left:
+                done += _child_completed(child, left.pop(key))
+        if not done and not transition.more:
             break
-        done = [_completed(each, left.pop(_key(each))) for each in found]
         following = step(transition.state, done, event.event_time, decider, policies)
         transition = replace(
             following,
@@ -157,8 +213,22 @@ def _completed(activity: PendingActivity, kept: KeptResult) -> inp.AttemptComple
     )
 
 
+def _child_completed(child: PendingChild, kept: KeptResult) -> tuple[inp.RunInput, ...]:
+    number, completed = child.initiated_event_id, inp.ChildOutcome.COMPLETED
+    return (
+        inp.ChildStarted(initiated_event_id=number, run_id=kept.run_id),
+        inp.ChildClosed(initiated_event_id=number, run_id=kept.run_id, outcome=completed, result=kept.result),
+    )
+
+
 def since(
-    forked: RunState, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
+    forked: RunState,
+    later: Sequence[ev.AnyEvent],
+    run_id: str,
+    *,
+    signals: bool,
+    updates: bool = True,
+    restarted: Collection[str] = (),
 ) -> Iterator[inp.RunInput]:
     """Yield the external inputs of a run after the point.
 
@@ -170,7 +240,9 @@ def since(
         run_id: ID of the run with these events.
         signals: Whether to include signals.
         updates: Whether to include accepted updates.
+        restarted: The children that start again, by the ID of the event that initiated them. What happened to them is omitted.
     """
+    children = forked.children.keys() - set(restarted)
     started = {
         each.scheduled_event_id: each.handler_namespace
         for each in forked.operations.values()
@@ -182,9 +254,9 @@ def since(
                 yield reapply_update(event)
             case ev.WorkflowExecutionSignaled() if signals:
                 yield reapply_signal(event, run_id)
-            case ev.ChildWorkflowExecutionStarted() if str(event.initiated_event_id) in forked.children:
+            case ev.ChildWorkflowExecutionStarted() if str(event.initiated_event_id) in children:
                 yield inp.ChildStarted(initiated_event_id=event.initiated_event_id, run_id=event.run_id)
-            case ev.StartChildWorkflowExecutionFailed() if str(event.initiated_event_id) in forked.children:
+            case ev.StartChildWorkflowExecutionFailed() if str(event.initiated_event_id) in children:
                 yield inp.ChildStartFailed(initiated_event_id=event.initiated_event_id, failure=event.failure)
             case (
                 ev.ChildWorkflowExecutionCanceled()
@@ -192,7 +264,7 @@ def since(
                 | ev.ChildWorkflowExecutionFailed()
                 | ev.ChildWorkflowExecutionTerminated()
                 | ev.ChildWorkflowExecutionTimedOut()
-            ) if str(event.initiated_event_id) in forked.children:
+            ) if str(event.initiated_event_id) in children:
                 yield inp.ChildClosed(
                     initiated_event_id=event.initiated_event_id,
                     run_id=event.run_id,

@@ -239,6 +239,8 @@ class PendingTimer(StoredStruct, frozen=True, kw_only=True):
     started_event_id: int
     timer_id: str
     fire_time: datetime
+    restarts: timedelta | None = None
+    """The length of a timer that starts again if the run is reset; None for others."""
 
 
 class PendingChild(StoredStruct, frozen=True, kw_only=True):
@@ -255,6 +257,7 @@ class PendingChild(StoredStruct, frozen=True, kw_only=True):
     start: WorkflowStart | None = None
     """None once the child has started."""
     started_event_id: int = 0
+    """The event of its start; after a reset of code, also that of its earlier start if it starts again."""
     run_id: str = ""
     """Run ID of the first run of the child; empty until it has started."""
 

@@ -10,7 +10,7 @@ one, until nothing is due, the run closes, or the decision has taken too much wo
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api.times import show_duration
@@ -37,7 +37,7 @@ _CONDITION = "?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScope:
-    """The values of `run` and `schedule` in expressions."""
+    """A run, as far as decisions depend on it: the values of `run` and `schedule` in expressions, and its `stepsTimeout`."""
 
     name: str
     namespace: str
@@ -46,6 +46,8 @@ class RunScope:
     attempt: int
     schedule: Mapping[str, Any] = field(default_factory=dict)
     """The value of `schedule` in expressions; empty unless a Schedule started the run, or the run that it repeats."""
+    steps_timeout: timedelta | None = None
+    """The `stepsTimeout` of the run, which replaces that of its definition."""
 
     def as_json(self, start_time: datetime) -> dict[str, Any]:
         """The value of `run` in expressions."""
@@ -73,6 +75,7 @@ class Interpreter:
     ) -> None:
         self.program = program
         self._observer = observer or NullObserver()
+        self._steps_timeout = run.steps_timeout
         self.scope = {"input": input, "run": run.as_json(start_time), "schedule": dict(run.schedule)}
 
     def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
@@ -82,7 +85,7 @@ class Interpreter:
         if now is None:
             raise UndecidableError("there is no decision to continue")
         context = DecisionContext(self.program, self.scope, known, now, self._observer)
-        execution = _Execution(context)
+        execution = _Execution(context, self._steps_timeout)
         if event is not None:
             if continue_as_new_suggested and not known.continue_as_new_suggested:
                 context.update(continue_as_new_suggested=True)
@@ -95,8 +98,9 @@ class Interpreter:
 class _Execution:
     """The work of one decision."""
 
-    def __init__(self, context: DecisionContext) -> None:
+    def __init__(self, context: DecisionContext, steps_timeout: timedelta | None) -> None:
         self._context = context
+        self._steps_timeout = steps_timeout
         self._flows = RunningFlows(context)
         self._closing = ClosingSequence(context, self._flows)
 
@@ -105,7 +109,7 @@ class _Execution:
         self._context.event = event
         match event:
             case ev.WorkflowExecutionStarted():
-                self._flows.open(MAIN, "")
+                self._flows.open(MAIN, "", steps_timeout=self._steps_timeout)
             case ev.WorkflowExecutionSignaled():
                 self._signal_received(event)
             case ev.WorkflowExecutionCancelRequested():
@@ -194,6 +198,9 @@ class _Execution:
 
     def _timer_fired(self, timer: Path) -> None:
         """Handle a fired timer: a sleep or a timeout."""
+        if timer.is_steps_timeout:
+            self._flows.steps_timed_out(timer.timed_frame)
+            return
         if timer.is_handler:
             self._closing.handler_timed_out(timer.handler_name)
             return

@@ -4,6 +4,7 @@ Between any two decisions the memory goes through JSON with its keys sorted, as 
 """
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -29,10 +30,11 @@ Command = TypeVar("Command")
 class Play:
     """A run of a program that is given in YAML, begun."""
 
-    def __init__(self, text: str, given: Any = None, *, begin: bool = True) -> None:
+    def __init__(self, text: str, given: Any = None, *, begin: bool = True, steps_timeout: float | None = None) -> None:
         spec = {"activities": ACTIVITIES, **yaml.safe_load(text)}
         self.program = compile_program(WorkflowSpec.parse(spec))
-        self.interpreter = Interpreter(self.program, SCOPE, input=with_defaults(self.program, given), start_time=T0)
+        scope = replace(SCOPE, steps_timeout=None if steps_timeout is None else timedelta(seconds=steps_timeout))
+        self.interpreter = Interpreter(self.program, scope, input=with_defaults(self.program, given), start_time=T0)
         self.now = T0
         self.next_id = 1
         self._memory: Any = None

@@ -316,7 +316,7 @@ class RunStarter:
         for name in referred_to(events):
             await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
-        await children.take_over(self._context, reset.base, open_children(fork.state, reapplied))
+        await children.take_over(self._context, reset.base, open_children(fork, reapplied))
         try:
             await self._store.segments.put(sealed)
         except ForeignSegmentError as error:

@@ -233,9 +233,8 @@ class _Conversion:
         made: Object = {}
         deadline = duration(spec.text("activeDeadlineSeconds"))
         if deadline:
-            made["runTimeout"] = deadline
-            if spec.data.keys() & {"onExit", "hooks"}:
-                spec.note("activeDeadlineSeconds", "handlers do not run after the timeout of a run")
+            handled = spec.data.keys() & {"onExit", "hooks"}
+            made["stepsTimeout" if handled else "runTimeout"] = deadline
         ttl = spec.part("ttlStrategy")
         either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))
         finished = success if isinstance(success, int) else either

@@ -168,9 +168,11 @@ class DecisionContext:
 
     # Timers, and timeouts from expressions
 
-    def start_timer(self, timer: Path, length: timedelta) -> None:
-        """Start a timer."""
-        self.commands.append(cmd.StartTimer(timer_id=timer.text, start_to_fire_timeout=max(length, timedelta(0))))
+    def start_timer(self, timer: Path, length: timedelta, *, restarts: bool = False) -> None:
+        """Start a timer; `restarts`: whether it starts again if the run is reset."""
+        self.commands.append(
+            cmd.StartTimer(timer_id=timer.text, start_to_fire_timeout=max(length, timedelta(0)), restarts=restarts)
+        )
 
     def cancel_timer(self, timer: Path) -> None:
         """Cancel a running timer."""
